@@ -1,0 +1,69 @@
+# What a person asks for. `make help` lists it. Settings can be given on the command line: make plan CONFIG=my.yaml
+CONFIG ?= config/config.yaml
+PROFILE ?= profiles/local
+PYTHON ?= python3
+PORT ?= 5000
+# Where torch comes from. On a machine without a GPU the small build saves gigabytes:
+#   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
+TORCH_OPTIONS ?=
+
+VENV := .venv
+READY := $(VENV)/ready
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# No figure, no report and no set of bytes may depend on the order of a Python set.
+export PYTHONHASHSEED := 0
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: help setup demo test lint e2e plan track ui unlock clean
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
+
+setup: $(READY) ## make .venv with pinned dependencies
+
+# torch first and alone: any looser request lets pip choose another build of it.
+$(READY): pyproject.toml envs/constraints.txt
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
+		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
+	@echo "Setting up $(VENV): about two minutes, download speed aside"
+	$(PYTHON) -m venv $(VENV)
+	pip install --quiet --disable-pip-version-check $(TORCH_OPTIONS) torch==2.13.0
+	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt --editable ".[test]"
+	touch $@
+
+demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
+	snakemake --profile profiles/local --configfile config/demo.yaml
+	@python workflow/scripts/summary.py --configfile config/demo.yaml
+
+resources/sample/sample.json: $(READY)
+	python workflow/scripts/make_sample.py --output resources/sample --seed 1
+
+test: $(READY) ## run the tests
+	pytest tests/unit tests/workflow
+
+lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile workflow/rules
+	snakemake --lint --configfile config/demo.yaml
+	mypy
+
+e2e: $(READY) ## the same graph on real files: BERTLINE_TEST_DATA=folder make e2e
+	pytest tests/e2e
+
+plan: $(READY) ## what would run, why, and which finished trainings it concerns
+	@python workflow/scripts/show_plan.py --configfile $(CONFIG)
+	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
+
+track: $(READY) ## send everything the journals hold to MLflow
+	python workflow/scripts/track.py results/runs/*/record.json
+
+ui: $(READY) ## open MLflow on this machine only, and follow live runs
+	python workflow/scripts/ui.py --port $(PORT)
+
+unlock: $(READY) ## after snakemake was killed: make sure none lives, then clear its lock
+	python workflow/scripts/unlock.py --configfile $(CONFIG)
+
+clean: $(READY) ## remove the sample and what the demo made of it; your own results stay
+	@python workflow/scripts/clean.py --configfile config/demo.yaml

@@ -1,0 +1,40 @@
+"""What a command shows a person: one-line errors, log lines, progress."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+
+class BertlineError(Exception):
+    """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
+
+
+def run_command(main: Callable[[], None]) -> None:
+    """Run a script's `main`; turn foreseeable failures into one line on stderr and exit status 1.
+
+    `BertlineError` and full disks are foreseeable; anything else keeps its traceback, because it is a defect of ours.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    try:
+        main()
+    except BertlineError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = error.filename or "the output's file system"
+            sys.exit(f"error: no space left while writing {where}; free some space and run the same command again")
+        raise
+
+
+def progress(items: Iterable[T], *, description: str, unit: str, total: int | None = None) -> Iterable[T]:
+    """Wrap `items` in a progress bar; where stderr is a file it prints only now and then."""
+    interval = 0.5 if sys.stderr.isatty() else 15.0
+    return tqdm(items, desc=description, unit=f" {unit}", total=total, mininterval=interval, dynamic_ncols=True)

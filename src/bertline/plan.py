@@ -1,0 +1,407 @@
+"""From a configuration to the list of everything it asks for, each under its fingerprint.
+
+The graph looks its paths and settings up here; nothing in this module runs a stage or touches the network.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertline.configuration import definition, fill_defaults, load, strip_defaults
+from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
+
+Json = dict[str, Any]
+
+# The folder of each GLUE task in the official archives, and its two files.
+GLUE_FILES = {
+    "cola": ("CoLA", "train.tsv", "dev.tsv"),
+    "sst2": ("SST-2", "train.tsv", "dev.tsv"),
+    "mrpc": ("MRPC", "train.tsv", "dev.tsv"),
+    "stsb": ("STS-B", "train.tsv", "dev.tsv"),
+    "qqp": ("QQP", "train.tsv", "dev.tsv"),
+    "mnli": ("MNLI", "train.tsv", "dev_matched.tsv"),
+    "qnli": ("QNLI", "train.tsv", "dev.tsv"),
+    "rte": ("RTE", "train.tsv", "dev.tsv"),
+    "wnli": ("WNLI", "train.tsv", "dev.tsv"),
+}
+BYTES_PER_PART = 100_000_000  # of text files read by one job
+REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
+
+
+@dataclass
+class Plan:
+    """Everything a configuration asks for. Keys are names with fingerprints, or fingerprints."""
+
+    config: Json
+    schema: Json
+    models: Path
+    problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
+    corpora: dict[str, Json] = field(default_factory=dict)
+    corpus_of_name: dict[str, str] = field(default_factory=dict)
+    datasets: dict[str, Json] = field(default_factory=dict)
+    phases: dict[str, Json] = field(default_factory=dict)
+    finetunings: dict[str, Json] = field(default_factory=dict)
+    downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
+    runs: dict[str, Json] = field(default_factory=dict)
+
+    def dataset_folder(self, dataset: str) -> str:
+        """Where the dataset lies: in results/, or where someone else's finished one was named."""
+        return self.datasets[dataset].get("path", f"results/datasets/{dataset}")
+
+    def write_links(self, *, existing_only: bool) -> None:
+        """Point the names a person uses, results/runs/{run}/..., at the fingerprinted folders."""
+        for name, run in self.runs.items():
+            for link, target in _links_of_run(self, run):
+                if existing_only and not Path(target).exists():
+                    continue
+                _link(Path("results/runs", name, link), Path(target))
+
+
+def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
+    """Resolve a configuration. Raises BertlineError naming the first key that is wrong.
+
+    Parameters
+    ----------
+    config: the configuration as read from its file.
+    schema_path: config/config.schema.yaml.
+    models: the folder of model descriptions, config/models.
+    """
+    filled, schema = load(config, schema_path)
+    plan = Plan(filled, schema, Path(models))
+    for name, corpus in filled["corpora"].items():
+        _add_corpus(plan, name, corpus)
+    named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
+    for name in _in_order_of_dependence(filled["runs"]):
+        _add_run(plan, name, filled["runs"][name], named_datasets)
+    return plan
+
+
+def _add_corpus(plan: Plan, name: str, corpus: Json) -> None:
+    kind = corpus["source"]
+    semantic = strip_defaults(corpus, definition(plan.schema, kind), plan.schema)
+    resolved: Json = {"name": name, "settings": corpus}
+    if kind == "wikimedia":
+        if any(mirror.startswith("http") for mirror in plan.config["mirrors"]) and "contact" not in plan.config:
+            raise BertlineError(
+                f"configuration: the key 'contact' is missing; corpora.{name} downloads from Wikimedia, "
+                "which blocks requests that do not say whose they are"
+            )
+        resolved["wiki"] = f"{corpus['language']}wiki"
+    else:
+        files = _expand(plan, f"corpora.{name}.paths", corpus["paths"])
+        semantic["paths"] = _digests(plan, files)
+        resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
+    if corpus["punkt"] != "trained":
+        folder = _expand(plan, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
+        semantic["punkt"] = sorted(_digests(plan, folder).values())
+    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions("documents", "sentences")})
+    key = f"{name}-{identity[:8]}"
+    plan.corpora[key] = resolved
+    plan.corpus_of_name[name] = key
+
+
+def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
+    if "path" in dataset:
+        card = Path(dataset["path"]) / "dataset.json"
+        if not card.exists():
+            raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
+        key = read_json(card)["fingerprint"]
+        plan.datasets[key] = {"name": name, "path": dataset["path"]}
+        return key
+    for corpus in dataset["corpora"]:
+        if corpus not in plan.corpus_of_name:
+            raise BertlineError(
+                f"configuration: datasets.{name}.corpora: given '{corpus}', "
+                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name)}"
+            )
+    corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
+    if "file" in dataset["tokenizer"]:
+        vocabulary = _expand(plan, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
+        semantic["tokenizer"]["file"] = list(_digests(plan, vocabulary).values())
+    key = fingerprint(
+        {
+            "dataset": semantic,
+            "corpora": corpora,
+            "sequence_lengths": sorted(plan.config["sequence_lengths"]),
+            "versions": stage_versions("shards", "tokenizer", "samples"),
+        }
+    )
+    shards = [f"{index:05d}" for index in range(dataset["shards"])]
+    plan.datasets[key] = {"name": name, "settings": dataset, "corpora": corpora, "shards": [*shards, "held_out"]}
+    return key
+
+
+def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
+    where = f"configuration: runs.{name}"
+    if run["dataset"] not in named_datasets:
+        allowed = ", ".join(named_datasets)
+        raise BertlineError(
+            f"{where}.dataset: given '{run['dataset']}', allowed are the names under datasets: {allowed}"
+        )
+    dataset = named_datasets[run["dataset"]]
+    model = _model(plan, where, run["model"])
+    phases: dict[str, str] = {}
+    for phase, settings in run["phases"].items():
+        _check_phase(plan, f"{where}.phases.{phase}", dataset, settings)
+        phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
+    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
+    for task, settings in _tasks(run["finetune"]):
+        _add_finetunings(plan, plan.runs[name], model, task, settings)
+    plan.runs[name]["fingerprint"] = fingerprint(record(plan, name, with_fingerprint=False))
+
+
+def _model(plan: Plan, where: str, model: str | Json) -> Json:
+    if isinstance(model, dict):
+        return model
+    known = sorted(path.stem for path in plan.models.glob("*.json"))
+    if model not in known:
+        raise BertlineError(f"{where}.model: given '{model}', allowed are {', '.join(known)} or the keys themselves")
+    return read_json(plan.models / f"{model}.json")
+
+
+def _check_phase(plan: Plan, where: str, dataset: str, settings: Json) -> None:
+    encoded = plan.config["sequence_lengths"]
+    if settings["sequence_length"] not in encoded:
+        raise BertlineError(
+            f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
+            f"sequence_lengths: {', '.join(map(str, encoded))}"
+        )
+
+
+def _add_phase(
+    plan: Plan, where: str, run: Json, dataset: str, model: Json, phase: str, settings: Json, before: list[str]
+) -> str:
+    initial: Json | None = {"phase": before[-1]} if before else None
+    given = settings.get("initial_weights")
+    if given and "directory" in given:
+        folder = _expand(plan, f"{where}.phases.{phase}.initial_weights.directory", [f"{given['directory']}/*.*"])
+        initial = {"directory": given["directory"], "content": fingerprint(sorted(_digests(plan, folder).values()))}
+    elif given:
+        other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
+        if other is None:
+            raise BertlineError(f"{where}.phases.{phase}.initial_weights: there is no {given['run']}.{given['phase']}")
+        initial = {"phase": other}
+    semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
+    semantic.pop("initial_weights", None)
+    identity: Json = {
+        "settings": semantic,
+        "model": model,
+        "dataset": dataset,
+        "seed": run["seed"],
+        "phase": phase,
+        "initial_weights": {key: value for key, value in initial.items() if key != "directory"} if initial else None,
+        "versions": stage_versions("pretraining"),
+    }
+    if initial is None or "directory" in initial or settings["hand_over"] == "weights":
+        identity["settings"].pop("hand_over", None)
+    key = fingerprint(identity)
+    filled = {name: value for name, value in settings.items() if name != "initial_weights"}
+    plan.phases[key] = {
+        "fingerprint": key,
+        "dataset": dataset,
+        "model": model,
+        "seed": run["seed"],
+        "phase": phase,
+        "settings": filled,
+        "initial_weights": initial,
+    }
+    return key
+
+
+def _tasks(finetune: Json) -> Iterator[tuple[str, Json]]:
+    """Every task with its settings: SQuAD's first, then GLUE's."""
+    for task in ("squad_v1", "squad_v2"):
+        if task in finetune:
+            yield task, finetune[task]
+    yield from finetune.get("glue", {}).items()
+
+
+def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Json) -> None:
+    is_squad = task.startswith("squad")
+    data, content = _evaluation_data(plan, run["name"], task)
+    schema_part = definition(plan.schema, "squad" if is_squad else "classification")
+    name = task if is_squad else f"glue/{task}"
+    last_phase = list(run["phases"].values())[-1]
+    starts: list[tuple[str, float, Json | None]] = [("pretrained", settings["learning_rate"], {"phase": last_phase})]
+    starts += [("random", learning_rate, None) for learning_rate in settings["random_weights"]]
+    for start, learning_rate, initial in starts:
+        chosen = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights")}
+        chosen["learning_rate"] = learning_rate
+        for seed in range(1, settings["seeds"] + 1):
+            key = fingerprint(
+                {
+                    "task": task,
+                    "seed": seed,
+                    "settings": strip_defaults(chosen, schema_part, plan.schema),
+                    # Random weights still depend on the dataset: its tokenizer reads the task's text.
+                    "initial_weights": initial or {"model": model, "dataset": run["dataset"]},
+                    "data": content,
+                    "versions": stage_versions("finetuning"),
+                }
+            )
+            plan.finetunings[key] = {
+                "fingerprint": key,
+                "task": task,
+                "seed": seed,
+                "start": start,
+                "dataset": run["dataset"],
+                "model": model,
+                "settings": fill_defaults(chosen, schema_part, plan.schema) | {"learning_rate": learning_rate},
+                "initial_weights": initial,
+                "data": data,
+            }
+            of_start = name if start == "pretrained" else f"{name}/random-weights-{learning_rate:g}"
+            run["finetunings"][f"{of_start}/seed{seed}"] = key
+
+
+def _evaluation_data(plan: Plan, run: str, task: str) -> tuple[dict[str, str], Json]:
+    """The task's two files, and what identifies their content."""
+    evaluation = plan.config.get("evaluation", {})
+    where = f"evaluation.{task}" if task.startswith("squad") else f"evaluation.glue.{task}"
+    glue = evaluation.get("glue")
+    if task.startswith("squad"):
+        given = evaluation.get(task)
+    elif isinstance(glue, str):
+        folder, *names = GLUE_FILES[task]
+        given = {split: f"{glue}/{folder}/{name}" for split, name in zip(("train", "dev"), names, strict=True)}
+    else:
+        given = (glue or {}).get(task)
+    if given is None:
+        raise BertlineError(f"configuration: {where}: missing, but runs.{run}.finetune asks for {task}")
+    if "url" in given:  # an archive of GLUE
+        folder, *names = GLUE_FILES[task]
+        data: dict[str, str] = {}
+        for split, name in zip(("train", "dev"), names, strict=True):
+            path = f"resources/evaluation/{folder}/{name}"
+            plan.downloads[path] = {**given, "member": f"{folder}/{name}"}
+            data[split] = path
+        return data, given
+    data = {}
+    content: Json = {}
+    for split in ("train", "dev"):
+        source = given[split]
+        if isinstance(source, dict):
+            path = f"resources/evaluation/{source['url'].rsplit('/', 1)[1]}"
+            plan.downloads[path] = source
+            data[split], content[split] = path, source
+        else:
+            files = _expand(plan, f"{where}.{split}", [source])
+            data[split], content[split] = source, list(_digests(plan, files).values())
+    return data, content
+
+
+def record(plan: Plan, name: str, *, with_fingerprint: bool = True) -> Json:
+    """What a run consists of: its names and the fingerprints and folders behind them."""
+    run = plan.runs[name]
+    described = {
+        "run": name,
+        "experiment": plan.config["experiment"],
+        "description": run["config"]["description"],
+        "config": run["config"],
+        "dataset": {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
+        "phases": [
+            {"name": phase, "fingerprint": key, "path": f"results/phases/{key}"} for phase, key in run["phases"].items()
+        ],
+        "finetunings": [
+            {
+                "name": finetuning,
+                "fingerprint": key,
+                "path": f"results/finetunings/{key}",
+                "learning_rate": plan.finetunings[key]["settings"]["learning_rate"],
+                **{part: plan.finetunings[key][part] for part in ("task", "seed", "start")},
+            }
+            for finetuning, key in run["finetunings"].items()
+        ],
+    }
+    return described | {"fingerprint": run["fingerprint"]} if with_fingerprint else described
+
+
+def report_fingerprint(plan: Plan) -> str:
+    """The name of the report over all runs of the plan."""
+    return fingerprint([run["fingerprint"] for run in plan.runs.values()])
+
+
+def recipe_json(entry: Json) -> str:
+    """A phase's or a fine-tuning's entry as the one sorted-JSON parameter that its rule passes on."""
+    return canonical_json(entry)
+
+
+def _links_of_run(plan: Plan, run: Json) -> Iterator[tuple[str, str]]:
+    yield "dataset", plan.dataset_folder(run["dataset"])
+    for phase, key in run["phases"].items():
+        yield phase, f"results/phases/{key}"
+    yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
+    for name, key in run["finetunings"].items():
+        yield name, f"results/finetunings/{key}"
+    yield "record.json", f"results/runs/{run['name']}/record-{run['fingerprint']}.json"
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to `target`, replacing another link but never a real file."""
+    relative = Path(os.path.relpath(target, link.parent))
+    if link.is_symlink() and link.readlink() == relative:
+        return
+    if link.exists() and not link.is_symlink():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.link")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(relative)
+    temporary.replace(link)
+
+
+def _in_order_of_dependence(runs: Json) -> list[str]:
+    """Runs so that one whose weights another starts from comes first."""
+    ordered: list[str] = []
+
+    def visit(name: str, chain: tuple[str, ...]) -> None:
+        if name in chain:
+            raise BertlineError(f"configuration: runs: {' -> '.join([*chain, name])} start from each other")
+        if name in ordered or name not in runs:
+            return
+        for phase in runs[name]["phases"].values():
+            other = phase.get("initial_weights", {}).get("run")
+            if other is not None and other != name:
+                visit(other, (*chain, name))
+        ordered.append(name)
+
+    for name in runs:
+        visit(name, ())
+    return ordered
+
+
+def _expand(plan: Plan, key: str, patterns: list[str]) -> list[Path]:
+    """The files behind the patterns; what matches nothing becomes one of the plan's problems."""
+    files: list[Path] = []
+    for pattern in patterns:
+        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        if not found:
+            plan.problems.append(f"configuration: {key}: no file matches '{pattern}'; put it there or change the key")
+        files += map(Path, found)
+    return files
+
+
+def _digests(plan: Plan, files: list[Path]) -> dict[str, str]:
+    return digest_of_files(files, REMEMBERED_DIGESTS)
+
+
+def _group(files: list[Path]) -> Iterator[list[str]]:
+    """Cut a list of files, in their order, into parts of about BYTES_PER_PART."""
+    part: list[str] = []
+    size = 0
+    for file in files:
+        part.append(str(file))
+        size += file.stat().st_size
+        if size >= BYTES_PER_PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

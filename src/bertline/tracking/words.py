@@ -1,0 +1,129 @@
+"""Recipes in words, for MLflow's descriptions and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+TASK_TITLES = {
+    "squad_v1": "SQuAD 1.1",
+    "squad_v2": "SQuAD 2.0",
+    "glue/cola": "CoLA",
+    "glue/sst2": "SST-2",
+    "glue/mrpc": "MRPC",
+    "glue/stsb": "STS-B",
+    "glue/qqp": "QQP",
+    "glue/mnli": "MNLI",
+    "glue/qnli": "QNLI",
+    "glue/rte": "RTE",
+    "glue/wnli": "WNLI",
+}
+
+SCORE_TITLES = {
+    "f1": "F1",
+    "exact_match": "exact match",
+    "accuracy": "accuracy",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+
+_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW"}
+_PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
+
+
+def task_title(group: str) -> str:
+    """How a task is written for people: `glue/cola` is CoLA; a task we have no name for keeps its own."""
+    return TASK_TITLES.get(group, group.removeprefix("glue/"))
+
+
+def score_title(score: str) -> str:
+    """How a score is written for people."""
+    return SCORE_TITLES.get(score, score.replace("_", " "))
+
+
+def number(value: float) -> str:
+    """A number as people write it: thousands separated, no trailing zeros, exponents without padding."""
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value):,}"
+    if abs(value) < 1e-3:
+        mantissa, exponent = f"{value:e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.6g}"
+
+
+def describe_network(model: Mapping[str, Any]) -> str:
+    """The network in a sentence, from the keys of a BERT config.json."""
+    return (
+        f"BERT with {number(model['num_hidden_layers'])} layers, {number(model['hidden_size'])} wide, "
+        f"{number(model['num_attention_heads'])} heads, vocabulary of {number(model['vocab_size'])}."
+    )
+
+
+def describe_phase(recipe: Mapping[str, Any]) -> str:
+    """A pretraining phase's recipe in words."""
+    settings = recipe["settings"]
+    masking = settings["masking"]
+    limit = masking.get("max_predictions")
+    sentences = [
+        f"{number(settings['steps'])} steps of {number(settings['global_batch_size'])} sequences "
+        f"of at most {number(settings['sequence_length'])} tokens.",
+        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'])}, "
+        f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
+        f"weight decay {number(settings['weight_decay'])}.",
+        f"{masking['probability']:.0%} of the tokens masked" + (f", at most {number(limit)}." if limit else "."),
+        f"{_precision(settings)}, seed {recipe['seed']}.",
+        _start(recipe.get("initial_weights")),
+    ]
+    return " ".join(sentences)
+
+
+def describe_finetuning(recipe: Mapping[str, Any]) -> str:
+    """A fine-tuning's recipe in words."""
+    settings = recipe["settings"]
+    return " ".join(
+        [
+            f"{number(settings['epochs'])} epochs in batches of {number(settings['batch_size'])}, "
+            f"learning rate {number(settings['learning_rate'])}, warm-up over {settings['warmup']:.0%}, "
+            f"at most {number(settings['max_sequence_length'])} tokens.",
+            f"{_precision(settings)}, seed {recipe['seed']}.",
+            _start(recipe.get("initial_weights")),
+        ]
+    )
+
+
+def describe_dataset(card: Mapping[str, Any]) -> str:
+    """An encoded dataset in words, from its dataset.json."""
+    corpora = ", ".join(f"{corpus['name']} ({number(corpus['documents'])} documents)" for corpus in card["corpora"])
+    lengths = ", ".join(
+        f"{number(content['samples'])} samples of at most {length} tokens"
+        for length, content in sorted(card["sequence_lengths"].items(), key=lambda item: int(item[0]))
+    )
+    return (
+        f"{corpora}. {number(card['sentences'])} sentences; {number(card['held_out_documents'])} documents held out. "
+        f"Vocabulary of {number(card['tokenizer']['vocab_size'])}. {lengths}."
+    )
+
+
+def _schedule(settings: Mapping[str, Any]) -> str:
+    warmup = settings["warmup"]
+    span = f"{number(100 * warmup)}% of the steps" if 0 < warmup < 1 else f"{number(warmup)} steps"
+    shape = {
+        "polynomial": f"polynomial decay of power {number(settings.get('power', 1))}",
+        "linear": "linear decay",
+        "cosine": "cosine decay",
+        "constant": "then constant",
+    }[settings["schedule"]]
+    return f"warm-up over {span}, {shape}"
+
+
+def _precision(settings: Mapping[str, Any]) -> str:
+    return _PRECISIONS.get(settings["precision"], settings["precision"])
+
+
+def _start(initial_weights: Mapping[str, Any] | None) -> str:
+    if not initial_weights:
+        return "Starts from random weights."
+    if "directory" in initial_weights:
+        return f"Starts from the weights in {initial_weights['directory']}."
+    return f"Starts from the weights of phase {initial_weights['phase']}."

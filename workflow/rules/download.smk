@@ -1,0 +1,69 @@
+"""From the network to resources/. Nothing here is ever deleted by us."""
+
+
+# The one checkpoint: the names of a dump's parts carry page ranges and are known only after a look.
+checkpoint list_dump_parts:
+    output:
+        "resources/wikimedia/{wiki}/{dump}/parts.json",
+    log:
+        "logs/list_dump_parts/{wiki}-{dump}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/list_dump_parts/{wiki}-{dump}.tsv"
+    localrule: True
+    resources:
+        wikimedia_connections=1,
+        mem_mb=500,
+        runtime=30,
+    shell:
+        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki} --dump {wildcards.dump} --contact {CONTACT}"
+        " --mirrors {MIRRORS} --output {output} > {log} 2>&1"
+
+
+rule download_part:
+    input:
+        ancient("resources/wikimedia/{wiki}/{dump}/parts.json"),
+    output:
+        "resources/wikimedia/{wiki}/{dump}/{part}.xml.bz2",
+    log:
+        "logs/download_part/{wiki}-{dump}/{part}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/download_part/{wiki}-{dump}/{part}.tsv"
+    localrule: True
+    resources:
+        wikimedia_connections=1,
+        mem_mb=500,
+        runtime=1440,
+    shell:
+        "python workflow/scripts/download_part.py --listing {input} --part {wildcards.part} --contact {CONTACT}"
+        " --mirrors {MIRRORS} --output {output} > {log} 2>&1"
+
+
+def download_settings(wildcards):
+    path = f"resources/evaluation/{wildcards.file}"
+    if path not in plan.downloads:
+        raise ValueError(f"{path} is no evaluation data of this configuration")
+    return planning.recipe_json(plan.downloads[path])
+
+
+rule download_evaluation:
+    output:
+        "resources/evaluation/{file}",
+    params:
+        source=download_settings,
+    log:
+        "logs/download_evaluation/{file}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/download_evaluation/{file}.tsv"
+    localrule: True
+    resources:
+        mem_mb=500,
+        runtime=60,
+    shell:
+        "python workflow/scripts/download_evaluation.py --source {params.source:q} --contact {CONTACT}"
+        " --output {output} > {log} 2>&1"

@@ -1,0 +1,47 @@
+"""From weights to scores: one job for a task, a start and a seed."""
+
+
+def finetuning_recipe(wildcards):
+    return planning.recipe_json(plan.finetunings[wildcards.finetuning])
+
+
+def finetuning_data(split):
+    return lambda wildcards: plan.finetunings[wildcards.finetuning]["data"][split]
+
+
+def finetuning_tokenizer(wildcards):
+    return f"{plan.dataset_folder(plan.finetunings[wildcards.finetuning]['dataset'])}/tokenizer.json"
+
+
+def finetuning_weights(wildcards):
+    """The export to start from; none for random weights."""
+    initial = plan.finetunings[wildcards.finetuning]["initial_weights"]
+    return [f"results/phases/{initial['phase']}/huggingface"] if initial else []
+
+
+rule finetune_task:
+    input:
+        train=ancient(finetuning_data("train")),
+        dev=ancient(finetuning_data("dev")),
+        tokenizer=ancient(finetuning_tokenizer),
+        initial_weights=ancient(finetuning_weights),
+    output:
+        scores="results/finetunings/{finetuning}/metrics.json",
+        metrics="results/finetunings/{finetuning}/metrics.jsonl",
+        recipe="results/finetunings/{finetuning}/recipe.json",
+    params:
+        recipe=finetuning_recipe,
+    log:
+        "logs/finetune_task/{finetuning}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/finetune_task/{finetuning}.tsv"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=240,
+    shell:
+        "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer}"
+        " --initial-weights {input.initial_weights} --output results/finetunings/{wildcards.finetuning}"
+        " --threads {threads} > {log} 2>&1"

@@ -1,0 +1,100 @@
+"""From HDF5 to weights: the phases of pretraining, and the model in Hugging Face's layout."""
+
+
+def phase_recipe(wildcards):
+    return planning.recipe_json(plan.phases[wildcards.phase])
+
+
+def phase_dataset(wildcards):
+    return f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/dataset.json"
+
+
+def phase_tokenizer(wildcards):
+    return f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/tokenizer.json"
+
+
+def phase_before(wildcards):
+    """The weights that a phase starts from, if it does not start from random ones."""
+    initial = plan.phases[wildcards.phase]["initial_weights"] or {}
+    if "phase" in initial:
+        return [f"results/phases/{initial['phase']}/model.safetensors"]
+    return [f"{initial['directory']}/model.safetensors"] if initial else []
+
+
+rule pretrain_phase:
+    # Inputs are named by fingerprints: their files' times say nothing, and must never train a model again.
+    input:
+        dataset=ancient(phase_dataset),
+        initial_weights=ancient(phase_before),
+    output:
+        weights="results/phases/{phase}/model.safetensors",
+        metrics="results/phases/{phase}/metrics.jsonl",
+        recipe="results/phases/{phase}/recipe.json",
+    params:
+        recipe=phase_recipe,
+    log:
+        "logs/pretrain_phase/{phase}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/pretrain_phase/{phase}.tsv"
+    threads: 16
+    # Placement, to be set in a profile. None of it alters what is trained or trains anything again.
+    resources:
+        nodes=1,
+        processes_per_node=1,
+        micro_batch_tokens=16384,
+        checkpoint_every_minutes=15,
+        log_every=10,
+        evaluate_every=200,
+        mem_mb=8000,
+        runtime=1440,
+    shell:
+        "python workflow/scripts/launch.py --nodes {resources.nodes} --processes-per-node {resources.processes_per_node}"
+        " workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset}"
+        " --initial-weights {input.initial_weights} --output results/phases/{wildcards.phase}"
+        " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+        " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
+        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
+
+
+rule export_phase:
+    input:
+        weights=ancient("results/phases/{phase}/model.safetensors"),
+        recipe=ancient("results/phases/{phase}/recipe.json"),
+        tokenizer=ancient(phase_tokenizer),
+    output:
+        directory("results/phases/{phase}/huggingface"),
+    log:
+        "logs/export_phase/{phase}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/export_phase/{phase}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    shell:
+        "python workflow/scripts/export.py --phase results/phases/{wildcards.phase} --tokenizer {input.tokenizer}"
+        " --output {output} > {log} 2>&1"
+
+
+rule trigram_baseline:
+    input:
+        ancient(phase_dataset),
+    output:
+        "results/phases/{phase}/trigram.json",
+    params:
+        recipe=phase_recipe,
+    log:
+        "logs/trigram_baseline/{phase}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/trigram_baseline/{phase}.tsv"
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    shell:
+        "python workflow/scripts/trigram_baseline.py --dataset {input} --recipe {params.recipe:q} --output {output}"
+        " > {log} 2>&1"

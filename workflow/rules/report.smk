@@ -1,0 +1,129 @@
+"""What a person looks at: the runs' records, MLflow, and the report."""
+
+
+def record_json(wildcards):
+    return planning.canonical_json(planning.record(plan, wildcards.run))
+
+
+def dataset_card_of_run(wildcards):
+    return f"{plan.dataset_folder(plan.runs[wildcards.run]['dataset'])}/dataset.json"
+
+
+def phase_metrics_of_run(wildcards):
+    return [f"results/phases/{phase}/metrics.jsonl" for phase in plan.runs[wildcards.run]["phases"].values()]
+
+
+def scores_of_run(wildcards):
+    return [
+        f"results/finetunings/{finetuning}/metrics.json"
+        for finetuning in plan.runs[wildcards.run]["finetunings"].values()
+    ]
+
+
+rule describe_run:
+    output:
+        "results/runs/{run}/record-{fingerprint}.json",
+    params:
+        record=record_json,
+    log:
+        "logs/describe_run/{run}-{fingerprint}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/describe_run/{run}-{fingerprint}.tsv"
+    localrule: True
+    resources:
+        mem_mb=500,
+        runtime=10,
+    shell:
+        "python workflow/scripts/describe_run.py --record {params.record:q} --output {output} > {log} 2>&1"
+
+
+# Only MLflow's own program makes its database: several that start on a fresh file break it for good.
+rule initialise_mlflow:
+    output:
+        touch("results/mlflow-is-initialised"),
+    log:
+        "logs/initialise_mlflow.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/initialise_mlflow.tsv"
+    localrule: True
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    shell:
+        "python workflow/scripts/initialise_mlflow.py > {log} 2>&1"
+
+
+rule track_pretraining:
+    input:
+        database=ancient("results/mlflow-is-initialised"),
+        record=ancient("results/runs/{run}/record-{fingerprint}.json"),
+        dataset=ancient(dataset_card_of_run),
+        metrics=ancient(phase_metrics_of_run),
+    output:
+        "results/runs/{run}/tracked-pretrain-{fingerprint}.json",
+    log:
+        "logs/track_pretraining/{run}-{fingerprint}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/track_pretraining/{run}-{fingerprint}.tsv"
+    localrule: True
+    resources:
+        mem_mb=1000,
+        runtime=60,
+    shell:
+        "python workflow/scripts/track.py {input.record} --output {output} > {log} 2>&1"
+
+
+rule track_run:
+    input:
+        pretraining=ancient("results/runs/{run}/tracked-pretrain-{fingerprint}.json"),
+        record=ancient("results/runs/{run}/record-{fingerprint}.json"),
+        scores=ancient(scores_of_run),
+        report=ancient(report_page()),
+    output:
+        "results/runs/{run}/tracked-complete-{fingerprint}.json",
+    log:
+        "logs/track_run/{run}-{fingerprint}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/track_run/{run}-{fingerprint}.tsv"
+    localrule: True
+    resources:
+        mem_mb=1000,
+        runtime=60,
+    shell:
+        "python workflow/scripts/track.py {input.record} --report {input.report} --output {output} > {log} 2>&1"
+
+
+rule write_report:
+    input:
+        records=records(),
+        datasets=ancient(dataset_cards()),
+        metrics=ancient([f"results/phases/{phase}/metrics.jsonl" for phase in plan.phases]),
+        trigrams=ancient([f"results/phases/{phase}/trigram.json" for phase in plan.phases]),
+        scores=ancient(scores()),
+    output:
+        report(
+            "results/report/{fingerprint}/index.html",
+            category="Report",
+            caption="../report/report.rst",
+        ),
+    log:
+        "logs/write_report/{fingerprint}.log",
+    conda:
+        "../../envs/bertline.yaml"
+    benchmark:
+        "benchmarks/write_report/{fingerprint}.tsv"
+    localrule: True
+    resources:
+        mem_mb=1000,
+        runtime=20,
+    shell:
+        "python workflow/scripts/report.py --record {input.records}"
+        " --output-directory results/report/{wildcards.fingerprint} > {log} 2>&1"

@@ -1,0 +1,42 @@
+"""Remove the generated sample and what the demo made of it. Results of other configurations stay."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import yaml
+
+from bertline.console import BertlineError, run_command
+from bertline.plan import Plan, make_plan, report_fingerprint
+
+
+def folders_of(plan: Plan) -> list[str]:
+    """Every folder that belongs to the plan alone."""
+    return [
+        *(f"results/corpora/{key}" for key in plan.corpora),
+        *(f"results/datasets/{key}" for key, dataset in plan.datasets.items() if "path" not in dataset),
+        *(f"results/phases/{key}" for key in plan.phases),
+        *(f"results/finetunings/{key}" for key in plan.finetunings),
+        *(f"results/runs/{name}" for name in plan.runs),
+        f"results/report/{report_fingerprint(plan)}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: clean.py --configfile config/demo.yaml")
+    parser.add_argument("--configfile", default="config/demo.yaml")
+    arguments = parser.parse_args()
+    try:
+        plan = make_plan(
+            yaml.safe_load(Path(arguments.configfile).read_text()), "config/config.schema.yaml", "config/models"
+        )
+    except BertlineError as error:
+        raise BertlineError(f"cannot tell what belongs to {arguments.configfile}: {error}") from error
+    for folder in [*folders_of(plan), "resources/sample", "resources/wikimedia/samplewiki"]:
+        if Path(folder).exists():
+            shutil.rmtree(folder)
+            print(f"removed {folder}")
+
+
+if __name__ == "__main__":
+    run_command(main)
