@@ -304,13 +304,14 @@ def _last_step(training: Training) -> int:
 
 
 def _started(training: Training) -> int | None:
-    return _milliseconds(training.recipe.get("started")) or (training.journal[0].timestamp if training.journal else None)
+    return _milliseconds(training.recipe.get("started")) or (
+        training.journal[0].timestamp if training.journal else None
+    )
 
 
 def _ended(training: Training) -> int | None:
-    if training.journal:
-        return training.journal[-1].timestamp
-    return _milliseconds(training.recipe.get("finished"))
+    last = training.journal[-1].timestamp if training.journal else None
+    return _milliseconds(training.recipe.get("finished")) or last
 
 
 def _milliseconds(moment: str | int | float | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 TASK_TITLES = {
@@ -78,15 +78,16 @@ def describe_phase(recipe: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def describe_finetuning(recipe: Mapping[str, Any]) -> str:
-    """A fine-tuning's recipe in words."""
+def describe_finetuning(recipe: Mapping[str, Any], seeds: Sequence[int] = ()) -> str:
+    """A fine-tuning's recipe in words; `seeds` where the same was done with several."""
     settings = recipe["settings"]
+    drawn = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {recipe['seed']}"
     return " ".join(
         [
             f"{number(settings['epochs'])} epochs in batches of {number(settings['batch_size'])}, "
             f"learning rate {number(settings['learning_rate'])}, warm-up over {settings['warmup']:.0%}, "
             f"at most {number(settings['max_sequence_length'])} tokens.",
-            f"{_precision(settings)}, seed {recipe['seed']}.",
+            f"{_precision(settings)}, {drawn}.",
             _start(recipe.get("initial_weights")),
         ]
     )

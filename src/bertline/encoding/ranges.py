@@ -1,0 +1,30 @@
+"""The one indexing trick that this package rests on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The integers of `[start, start + length)` for every pair, one range after the other.
+
+    Parameters
+    ----------
+    starts, lengths: integer [N]; lengths may be 0.
+
+    Returns
+    -------
+    int64 [sum of lengths]
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if ends.size else 0
+    shifts = np.asarray(starts, dtype=np.int64) - (ends - lengths)
+    return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
+
+
+def offsets_of(lengths: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+    """Where each of N consecutive pieces begins, and after them the end: [N + 1], the first is 0."""
+    offsets = np.zeros(len(lengths) + 1, dtype=dtype)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

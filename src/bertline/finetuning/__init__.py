@@ -1,0 +1,1 @@
+"""Fine-tuning on SQuAD and GLUE, and the metrics that score it."""

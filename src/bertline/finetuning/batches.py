@@ -1,0 +1,65 @@
+"""Which inputs share a batch, and the padded tensors of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertline.finetuning.sequences import Sequences
+
+POOL = 32  # batches whose inputs are sorted by length together: little padding, and still a random mixture
+
+
+def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+    """Endless epochs of batches of input indices: a pure function of the arguments.
+
+    Each epoch shuffles all inputs, sorts pools of POOL batches by length, cuts them into batches and shuffles those.
+    The last batch of an epoch may be smaller.
+    """
+    epoch = 0
+    while True:
+        generator = np.random.default_rng([seed, epoch])
+        order = generator.permutation(len(lengths))
+        batches: list[np.ndarray] = []
+        for start in range(0, len(order), batch_size * POOL):
+            pool = order[start : start + batch_size * POOL]
+            pool = pool[np.argsort(lengths[pool], kind="stable")]
+            batches += [pool[at : at + batch_size] for at in range(0, len(pool), batch_size)]
+        for index in generator.permutation(len(batches)):
+            yield batches[index]
+        epoch += 1
+
+
+def evaluation_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """All inputs once, from short to long, each batch of at most `tokens` tokens with its padding (but one input)."""
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end - start + 1) * lengths[order[end]] > tokens:
+            yield order[start:end]
+            start = end
+
+
+def pad(
+    sequences: Sequences, rows: np.ndarray, padding: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs `rows` as (input_ids int64 [B,S], token_type_ids int64 [B,S], attention_mask bool [B,S]).
+
+    The mask is None where no input needs padding.
+    """
+    lengths = sequences.lengths[rows]
+    position = np.arange(lengths.max())
+    mask = position < lengths[:, None]
+    places = np.minimum(sequences.offsets[rows][:, None] + position, len(sequences.tokens) - 1)
+    input_ids = np.where(mask, sequences.tokens[places], padding)
+    second = sequences.second_segment_start[rows][:, None]
+    token_type_ids = mask & (second > 0) & (position >= second)
+    attention_mask = None if mask.all() else torch.from_numpy(mask).to(device)
+    return (
+        torch.from_numpy(input_ids.astype(np.int64)).to(device),
+        torch.from_numpy(token_type_ids.astype(np.int64)).to(device),
+        attention_mask,
+    )

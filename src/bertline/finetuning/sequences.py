@@ -1,0 +1,98 @@
+"""Tokenized inputs of a task: flat arrays, unpadded, with the boundaries of each input beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.files import read_json
+
+
+class SpecialTokens(NamedTuple):
+    """The ids of the tokens that frame an input."""
+
+    padding: int
+    classification: int
+    separator: int
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Inputs of the form [CLS] first [SEP] or [CLS] first [SEP] second [SEP].
+
+    tokens: int32 [T], the ids of all inputs, one after the other.
+    offsets: int64 [N+1], input i is tokens[offsets[i]:offsets[i+1]].
+    second_segment_start: int32 [N], index within the input of the first token of the second segment; 0 = none.
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+    second_segment_start: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.second_segment_start)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [N], tokens of each input."""
+        return np.diff(self.offsets)
+
+
+def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], special: SpecialTokens) -> Sequences:
+    """Frame each (first, second) with [CLS] and [SEP]; `second` None gives a single segment."""
+    tokens: list[int] = []
+    offsets, second_segment_start = [0], []
+    for first, second in pairs:
+        tokens.append(special.classification)
+        tokens.extend(first)
+        tokens.append(special.separator)
+        second_segment_start.append(0 if second is None else len(first) + 2)
+        if second is not None:
+            tokens.extend(second)
+            tokens.append(special.separator)
+        offsets.append(len(tokens))
+    return Sequences(
+        np.array(tokens, dtype=np.int32),
+        np.array(offsets, dtype=np.int64),
+        np.array(second_segment_start, dtype=np.int32),
+    )
+
+
+def truncate_pair(first: Sequence[int], second: Sequence[int], limit: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Cut the end of the longer of the two, token by token, until both hold `limit` tokens together (Google's rule)."""
+    excess = len(first) + len(second) - limit
+    if excess <= 0:
+        return first, second
+    # Token by token with ties cut from the second: the longer falls to the other's length, then both in turn.
+    from_longer = min(excess, abs(len(first) - len(second)))
+    rest = excess - from_longer
+    from_first = rest // 2 + (from_longer if len(first) > len(second) else 0)
+    return first[: len(first) - from_first], second[: len(second) - (excess - from_first)]
+
+
+def load_tokenizer(path: Path | str) -> tuple[Any, SpecialTokens]:
+    """A `tokenizers.Tokenizer` without padding or truncation, and its special tokens. Raises BertlineError."""
+    from tokenizers import Tokenizer
+
+    read_json(path)  # says in one line that the file is missing or no JSON
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises a bare Exception
+        raise BertlineError(f"{path} is not a Hugging Face tokenizer.json ({error}); name another file") from None
+    ids = {token: tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]")}
+    for token, identity in ids.items():
+        if identity is None:
+            raise BertlineError(f"{path} has no token {token}; fine-tuning needs [PAD], [CLS] and [SEP]")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer, SpecialTokens(*ids.values())
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text, without special tokens."""
+    return [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]

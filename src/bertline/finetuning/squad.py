@@ -1,0 +1,221 @@
+"""SQuAD v1.1 and v2.0: the official JSON, and its cut into overlapping windows of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, tokenize
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An accepted answer: its text, and the index of its first character in the context."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question on contexts[context]; no answers means that it cannot be answered from it."""
+
+    id: str
+    text: str
+    context: int
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class SquadFile:
+    """A SQuAD file's contexts and questions, and how many questions have an answer that is not where the file says."""
+
+    contexts: list[str]
+    questions: list[Question]
+    misplaced_answers: int
+
+
+def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
+    """Read a SQuAD file.
+
+    Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, a question without
+    an answer where `version_2` is off, or a file without questions. Answers whose text does not stand at their offset
+    are counted, not refused: scoring needs their text alone, training leaves them out.
+    """
+    document = read_json(path)
+    contexts: list[str] = []
+    questions: list[Question] = []
+    seen: set[str] = set()
+    misplaced = 0
+    for a, article in enumerate(_value(document, "data", list, f"{path}: the top level")):
+        for p, paragraph in enumerate(_value(article, "paragraphs", list, f"{path}: data[{a}]")):
+            where = f"{path}: data[{a}].paragraphs[{p}]"
+            context = _value(paragraph, "context", str, where)
+            for q, given in enumerate(_value(paragraph, "qas", list, where)):
+                question = _question(given, len(contexts), f"{where}.qas[{q}]", version_2)
+                if question.id in seen:
+                    raise BertlineError(f"{where}.qas[{q}]: the id '{question.id}' appears twice; ids must be unique")
+                seen.add(question.id)
+                questions.append(question)
+                misplaced += any(not _in_place(answer, context) for answer in question.answers)
+            contexts.append(context)
+    if not questions:
+        raise BertlineError(f"{path} holds no question; name a SQuAD file that does")
+    return SquadFile(contexts, questions, misplaced)
+
+
+def _question(given: Any, context: int, where: str, version_2: bool) -> Question:
+    identity = _value(given, "id", str, where)
+    text = _value(given, "question", str, where)
+    answers: list[Answer] = []
+    if not (version_2 and given.get("is_impossible", False)):
+        for n, answer in enumerate(_value(given, "answers", list, where)):
+            inside = f"{where}.answers[{n}]"
+            answers.append(Answer(_value(answer, "text", str, inside), _value(answer, "answer_start", int, inside)))
+        if not answers and not version_2:
+            raise BertlineError(f"{where}: question '{identity}' has no answer; data of that kind is the task squad_v2")
+    return Question(identity, text, context, tuple(answers))
+
+
+def _value(holder: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(holder, dict) or key not in holder:
+        raise BertlineError(f"{where} has no key '{key}'; it must be in SQuAD's official format")
+    if not isinstance(holder[key], kind):
+        raise BertlineError(f"{where}.{key} is not of type {kind.__name__}; it must be in SQuAD's official format")
+    return holder[key]
+
+
+def _in_place(answer: Answer, context: str) -> bool:
+    return answer.start >= 0 and context.startswith(answer.text, answer.start)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Inputs [CLS] question [SEP] part of the context [SEP], F in all, in the order of the questions.
+
+    sequences: the F inputs.
+    question: int32 [F], index of the question that the input asks.
+    context_tokens: int32 [F], how many tokens of the context it holds, from its second segment's start on.
+    first_token: int32 [F], which token of the context is the first of those.
+    answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) where it does not hold it.
+    spans: for each context int32 [tokens, 2], each token's first character and the one after its last.
+    answer_tokens: int32 [Q, 2], first and last token of each question's first answer in its context; -1 for none.
+    unusable: answers that no training is possible with: misplaced, or holding nothing that the tokenizer keeps.
+    """
+
+    sequences: Sequences
+    question: np.ndarray
+    context_tokens: np.ndarray
+    first_token: np.ndarray
+    answer: np.ndarray
+    spans: list[np.ndarray]
+    answer_tokens: np.ndarray
+    unusable: int
+
+
+def make_windows(
+    squad: SquadFile,
+    tokenizer: Any,
+    special: SpecialTokens,
+    *,
+    max_sequence_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    for_training: bool,
+) -> Windows:
+    """Tokenize and cut: a window starts every `doc_stride` tokens until one reaches the context's end.
+
+    With `for_training`, questions with an unusable answer are left out; otherwise every question has a window.
+    Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError when no context fits in.
+    """
+    if max_query_length + 4 > max_sequence_length:
+        raise BertlineError(
+            f"max_query_length {max_query_length} leaves no room for a context in max_sequence_length "
+            f"{max_sequence_length}; lower the first or raise the second"
+        )
+    encoded = tokenizer.encode_batch(squad.contexts, add_special_tokens=False)
+    contexts = [encoding.ids for encoding in encoded]
+    spans = [np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) for encoding in encoded]
+    queries = [ids[:max_query_length] for ids in tokenize(tokenizer, [question.text for question in squad.questions])]
+
+    pairs: list[tuple[Sequence[int], Sequence[int]]] = []
+    rows: list[tuple[int, int, int, int, int]] = []
+    answer_tokens = np.full((len(squad.questions), 2), -1, dtype=np.int32)
+    unusable = 0
+    for index, (question, query) in enumerate(zip(squad.questions, queries, strict=True)):
+        context = contexts[question.context]
+        found = _tokens_of_answer(question, squad.contexts[question.context], spans[question.context])
+        if found is not None:
+            answer_tokens[index] = found
+        elif question.answers:
+            unusable += 1
+            if for_training:
+                continue
+        room = max_sequence_length - len(query) - 3
+        for start, end in _cut(len(context), room, doc_stride):
+            pairs.append((query, context[start:end]))
+            shift = len(query) + 2 - start
+            inside = found is not None and start <= found[0] and found[1] < end
+            first, last = (found[0] + shift, found[1] + shift) if inside and found else (0, 0)
+            rows.append((index, end - start, start, first, last))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    return Windows(
+        make_sequences(pairs, special),
+        columns[:, 0].astype(np.int32),
+        columns[:, 1].astype(np.int32),
+        columns[:, 2].astype(np.int32),
+        columns[:, 3:].copy(),
+        spans,
+        answer_tokens,
+        unusable,
+    )
+
+
+def _cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Windows [start, end) of at most `room` tokens; an empty context still gets one."""
+    windows, start = [(0, min(room, tokens))], 0
+    while windows[-1][1] < tokens:
+        start += min(room, stride)
+        windows.append((start, min(start + room, tokens)))
+    return windows
+
+
+def _tokens_of_answer(question: Question, context: str, spans: np.ndarray) -> tuple[int, int] | None:
+    """First and last token that the first answer touches; None where there is none or it is unusable."""
+    if not question.answers or not _in_place(question.answers[0], context):
+        return None
+    answer = question.answers[0]
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    end = answer.start + len(answer.text.rstrip())
+    first = int(np.searchsorted(spans[:, 1], start, side="right"))
+    last = int(np.searchsorted(spans[:, 0], end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def has_most_context(windows: Windows) -> np.ndarray:
+    """bool [T]: whether a token of the context has, in this window, the most context of all windows it stands in.
+
+    Context is the smaller of the numbers of tokens left and right of it; the earlier window wins a tie, the longer one
+    counts a little more. Tokens that are not of the context are False. Source: _check_is_max_context of run_squad.py.
+    """
+    result = np.zeros(len(windows.sequences.tokens), dtype=bool)
+    places = windows.sequences.offsets[:-1] + windows.sequences.second_segment_start
+    first_window = np.flatnonzero(np.diff(windows.question, prepend=-1))
+    for begin, end in zip(first_window, [*first_window[1:], len(windows.question)], strict=True):
+        best = np.full(windows.first_token[end - 1] + windows.context_tokens[end - 1], -np.inf)
+        chosen = np.zeros(len(best), dtype=np.int64)
+        for window in range(begin, end):
+            length, first = windows.context_tokens[window], windows.first_token[window]
+            position = np.arange(length)
+            score = np.minimum(position, length - 1 - position) + 0.01 * length
+            better = score > best[first : first + length]
+            best[first : first + length][better] = score[better]
+            chosen[first : first + length][better] = places[window] + position[better]
+        result[chosen] = True
+    return result

@@ -1,0 +1,123 @@
+"""From start and end logits to answers as text of the original context."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from bertline.finetuning.squad import SquadFile, Windows, has_most_context
+
+N_BEST = 20  # candidates kept for a question, as in Google's run_squad.py
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible answer: its text, and the sum of its start and end logits."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class QuestionAnswers:
+    """A question's candidates, best first (none where the context is empty), and the score of having no answer."""
+
+    candidates: list[Candidate]
+    null_score: float
+
+    @property
+    def best_text(self) -> str:
+        """The best candidate's text, "" where there is none."""
+        return self.candidates[0].text if self.candidates else ""
+
+    @property
+    def null_difference(self) -> float:
+        """The score of "no answer" less that of the best candidate."""
+        return self.null_score - self.candidates[0].score if self.candidates else float("inf")
+
+
+def answer_questions(
+    squad: SquadFile, windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, *, max_answer_length: int
+) -> dict[str, QuestionAnswers]:
+    """Every question's answers, by its id.
+
+    Parameters
+    ----------
+    squad, windows: a file and its windows (made with for_training off, so that each question has one).
+    start_logits, end_logits: float32 [T], for each token of `windows.sequences.tokens`.
+    max_answer_length: in tokens.
+
+    A candidate starts where its window has the most context for the token (`has_most_context`), and all such spans are
+    ranked, not only those of the best starts and ends. Of a text that stands in several places the best is kept. The
+    score of having no answer is that of [CLS], the lowest of the question's windows.
+    """
+    allowed = has_most_context(windows)
+    answers: dict[str, QuestionAnswers] = {}
+    for question, group in groupby(range(len(windows.question)), key=lambda window: int(windows.question[window])):
+        found: list[tuple[float, int, int]] = []
+        null_score = np.inf
+        for window in group:
+            at_classification = windows.sequences.offsets[window]
+            null_score = min(null_score, float(start_logits[at_classification]) + float(end_logits[at_classification]))
+            begin = at_classification + windows.sequences.second_segment_start[window]
+            part = slice(begin, begin + windows.context_tokens[window])
+            starts = np.where(allowed[part], start_logits[part], -np.inf)
+            first = int(windows.first_token[window])
+            found += [
+                (score, first + start, first + end)
+                for score, start, end in best_spans(starts, end_logits[part], max_answer_length, N_BEST)
+            ]
+        found.sort(key=lambda candidate: (-candidate[0], candidate[1], candidate[2]))
+        asked = squad.questions[question]
+        context, spans = squad.contexts[asked.context], windows.spans[asked.context]
+        best: dict[str, float] = {}
+        for score, start, end in found[:N_BEST]:
+            best.setdefault(context[spans[start, 0] : spans[end, 1]], score)
+        answers[asked.id] = QuestionAnswers([Candidate(*item) for item in best.items()], null_score)
+    return answers
+
+
+def best_spans(
+    start_logits: np.ndarray, end_logits: np.ndarray, max_length: int, count: int
+) -> Iterator[tuple[float, int, int]]:
+    """The `count` best (score, start, end), end - start < max_length, in no order. Starts at -inf are left out."""
+    tokens = len(start_logits)
+    if tokens == 0:
+        return
+    width = min(max_length, tokens)
+    padded = np.concatenate([end_logits, np.full(width - 1, -np.inf, dtype=end_logits.dtype)])
+    scores = (start_logits[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)).ravel()
+    kept = np.argpartition(scores, -count)[-count:] if len(scores) > count else np.arange(len(scores))
+    for index in kept:
+        if scores[index] > -np.inf:
+            start, length = divmod(int(index), width)
+            yield float(scores[index]), start, start + length
+
+
+def most_frequent_answer(squad: SquadFile) -> str:
+    """The majority baseline's answer to every question: the most frequent first answer, "" for no answer."""
+    texts = Counter(question.answers[0].text if question.answers else "" for question in squad.questions)
+    return min(texts, key=lambda text: (-texts[text], text))
+
+
+def copy_position(train: Windows, squad: SquadFile, windows: Windows) -> dict[str, str]:
+    """The copy-position baseline: answer every question with the same tokens of its context.
+
+    They are the most frequent (first token, number of tokens) of the training answers; a shorter context gives what it
+    has there, or its last token.
+    """
+    usable = train.answer_tokens[train.answer_tokens[:, 0] >= 0]
+    positions = Counter((int(first), int(last)) for first, last in usable)
+    if not positions:
+        return {question.id: "" for question in squad.questions}
+    first, last = min(positions, key=lambda position: (-positions[position], position))
+    predictions = {}
+    for question in squad.questions:
+        spans, context = windows.spans[question.context], squad.contexts[question.context]
+        end = len(spans) - 1
+        predictions[question.id] = context[spans[min(first, end), 0] : spans[min(last, end), 1]] if len(spans) else ""
+    return predictions

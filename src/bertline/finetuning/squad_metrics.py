@@ -1,0 +1,111 @@
+"""SQuAD's exact match and F1, as the official evaluation scripts of v1.1 and v2.0 define them, in percent.
+
+Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py. The two differ where an
+answer is empty after normalisation: v2.0 leaves such answers out, and an empty prediction is right for a question that
+has none left. A question without a prediction counts as wrong under both versions, as in evaluate-v1.1.py
+(evaluate-v2.0.py leaves it out of the average, which would reward leaving hard questions out).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bertline.console import BertlineError
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower-case; drop ASCII punctuation and the articles a, an, the; one space between words."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def question_scores(prediction: str, answers: Sequence[str], *, version_2: bool = False) -> tuple[float, float]:
+    """(exact match, F1), each 0 to 1: the best over the accepted `answers`."""
+    predicted = normalize_answer(prediction)
+    accepted = [normalize_answer(answer) for answer in answers]
+    if version_2:
+        accepted = [answer for answer in accepted if answer] or [""]
+    exact = float(any(predicted == answer for answer in accepted))
+    return exact, max((_token_f1(predicted, answer, version_2) for answer in accepted), default=0.0)
+
+
+def _token_f1(predicted: str, answer: str, version_2: bool) -> float:
+    predicted_tokens, answer_tokens = predicted.split(), answer.split()
+    if version_2 and not (predicted_tokens and answer_tokens):
+        return float(predicted_tokens == answer_tokens)
+    common = sum((Counter(predicted_tokens) & Counter(answer_tokens)).values())
+    return 2 * common / (len(predicted_tokens) + len(answer_tokens)) if common else 0.0
+
+
+def score_squad(
+    answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str], *, version_2: bool = False
+) -> dict[str, float]:
+    """Score predictions of a whole file, in percent.
+
+    Parameters
+    ----------
+    answers: accepted answers of each question by its id; none for an unanswerable question.
+    predictions: text by question id; "" says that there is no answer. Ids that are not in `answers` are ignored.
+
+    Returns
+    -------
+    exact_match and f1, and with version_2 the same for the questions that have an answer (has_answer_...) and for those
+    that have none (no_answer_...), where there are such questions; total and missing are numbers of questions.
+
+    Raises BertlineError when there is no question.
+    """
+    if not answers:
+        raise BertlineError("there is no question to score; the SQuAD file is empty")
+    exact: dict[str, float] = {}
+    f1: dict[str, float] = {}
+    for question, accepted in answers.items():
+        predicted = predictions.get(question)
+        scores = (0.0, 0.0) if predicted is None else question_scores(predicted, accepted, version_2=version_2)
+        exact[question], f1[question] = scores
+    result = {"exact_match": _percent(list(exact.values())), "f1": _percent(list(f1.values()))}
+    if version_2:
+        answerable = {question for question, accepted in answers.items() if any(map(normalize_answer, accepted))}
+        for name, group in (("has_answer", answerable), ("no_answer", answers.keys() - answerable)):
+            if group:
+                result[f"{name}_exact_match"] = _percent([exact[question] for question in group])
+                result[f"{name}_f1"] = _percent([f1[question] for question in group])
+    return result | {"total": len(answers), "missing": len(answers.keys() - predictions.keys())}
+
+
+def _percent(values: list[float]) -> float:
+    return 100.0 * sum(sorted(values)) / len(values)  # sorted: a sum that does not depend on the order of a set
+
+
+def best_null_threshold(
+    answers: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    null_differences: Mapping[str, float],
+) -> float:
+    """The threshold that gives the best v2.0 F1 when a question is left unanswered where its difference is above it.
+
+    Parameters
+    ----------
+    answers: accepted answers by question id, as in `score_squad`.
+    predictions: the best non-empty answer by question id.
+    null_differences: the score of "no answer" less the score of that answer, by question id.
+
+    Ties go to the lowest threshold. Source: find_best_thresh of evaluate-v2.0.py.
+    """
+    gains: list[tuple[float, float]] = []
+    for question, accepted in answers.items():
+        _, answered = question_scores(predictions[question], accepted, version_2=True)
+        _, unanswered = question_scores("", accepted, version_2=True)
+        gains.append((null_differences[question], answered - unanswered))
+    gains.sort()
+    best, best_gain, gain = gains[0][0] - 1.0, 0.0, 0.0
+    for index, (difference, question_gain) in enumerate(gains):
+        gain += question_gain
+        is_last_of_its_value = index + 1 == len(gains) or gains[index + 1][0] != difference
+        if is_last_of_its_value and gain > best_gain:
+            best, best_gain = difference, gain
+    return best

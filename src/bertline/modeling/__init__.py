@@ -1,0 +1,1 @@
+"""The network, its heads, and weights in and out of Hugging Face's layout."""

@@ -1,0 +1,261 @@
+"""BERT as published (post-LN, Devlin et al. 2018, arXiv 1810.04805), in plain PyTorch.
+
+Shapes in comments: B sequences, S positions, H hidden size, A heads, M masked positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bertline.console import BertlineError
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": lambda hidden: F.gelu(hidden, approximate="tanh"),
+    "relu": F.relu,
+}
+TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+# Matrix units want the vocabulary's dimension to be a multiple of this.
+VOCABULARY_MULTIPLE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """The shape of a network; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise BertlineError(
+                f"model: hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                f"{self.num_attention_heads}; change one of them"
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise BertlineError(f"model: hidden_act given '{self.hidden_act}', allowed are {', '.join(ACTIVATIONS)}")
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding table: `vocab_size` rounded up to a multiple of 64."""
+        return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> BertConfig:
+        """Make a configuration from its keys. Raises BertlineError for a key that is unknown or has a wrong type."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key not in known:
+                raise BertlineError(f"model: unknown key '{key}', allowed are {', '.join(known)}")
+            wanted = str(known[key].type)
+            if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
+                raise BertlineError(f"model: {key}: given {value!r}, allowed is of type {wanted}")
+            values[key] = value
+        if "vocab_size" not in values:
+            raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys and values, as `from_dict` takes them."""
+        return dataclasses.asdict(self)
+
+
+class Embeddings(nn.Module):
+    """Sum of word, position and token type embeddings, normalised."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word = nn.Embedding(config.padded_vocab_size, config.hidden_size)
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        length = input_ids.shape[1]
+        hidden = self.word(input_ids) + self.token_type(token_type_ids) + self.position.weight[:length]
+        return self.dropout(self.normalization(hidden))
+
+
+class Layer(nn.Module):
+    """Self-attention and feed-forward, each followed by dropout, the residual sum and a normalisation (post-LN)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.attention_dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.attention_output = nn.Linear(hidden, hidden)
+        self.attention_normalization = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(hidden, config.intermediate_size)
+        self.output = nn.Linear(config.intermediate_size, hidden)
+        self.output_normalization = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        hidden = self.attention_normalization(hidden + self.dropout(self._attend(hidden, attention_mask)))
+        transformed = self.output(self.activation(self.intermediate(hidden)))
+        return self.output_normalization(hidden + self.dropout(transformed))
+
+    def _attend(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        batch, length, width = hidden.shape
+        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, A, S, H/A]
+        context = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, dropout_p=self.attention_dropout if self.training else 0.0
+        )
+        return self.attention_output(context.transpose(1, 2).reshape(batch, length, width))
+
+
+class BertModel(nn.Module):
+    """The encoder. `with_pooler` adds the dense layer on [CLS] that heads on whole sequences read."""
+
+    def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Encode a batch.
+
+        Parameters
+        ----------
+        input_ids: int64 [B, S].
+        token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
+        attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
+            faster.
+
+        Returns the last layer's hidden states [B, S, H].
+        """
+        if attention_mask is not None:
+            attention_mask = attention_mask[:, None, None, :]
+        hidden = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            hidden = layer(hidden, attention_mask)
+        return hidden
+
+    def pool(self, hidden: Tensor) -> Tensor:
+        """[CLS]'s hidden state [B, S, H] -> [B, H] through the pooler."""
+        if self.pooler is None:
+            raise ValueError("this encoder was made without a pooler")
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+
+class MaskedLanguageHead(nn.Module):
+    """Scores every entry of the vocabulary for each masked position; the output matrix is the word embedding."""
+
+    padding_logits: Tensor
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
+        self.activation = ACTIVATIONS[config.hidden_act]
+        # Six padded rows with logit 0 would move the initial loss by 2e-4.
+        padding_logits = torch.zeros(config.padded_vocab_size)
+        padding_logits[config.vocab_size :] = -torch.inf
+        self.register_buffer("padding_logits", padding_logits, persistent=False)
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        hidden = self.normalization(self.activation(self.dense(hidden)))
+        return F.linear(hidden, word_embeddings, self.bias + self.padding_logits)
+
+
+class BertForPreTraining(nn.Module):
+    """The encoder with the masked language and the sentence pair head."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.masked_language_head = MaskedLanguageHead(config)
+        self.pair_head = nn.Linear(config.hidden_size, 2)
+        initialize(self, config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None, masked_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Score the masked positions and the pairs; other arguments as `BertModel.forward`.
+
+        Parameters
+        ----------
+        masked_positions: int64 [M], indices into the flattened batch (row * S + position).
+
+        Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity) and [B, 2] (1 = random next).
+        """
+        hidden = self.bert(input_ids, token_type_ids, attention_mask)
+        masked = hidden.reshape(-1, hidden.shape[-1]).index_select(0, masked_positions)
+        word_logits = self.masked_language_head(masked, self.bert.embeddings.word.weight)
+        return word_logits, self.pair_head(self.bert.pool(hidden))
+
+
+class BertForSequenceClassification(nn.Module):
+    """The encoder with a classifier (or, with one label, a regressor) on the pooled [CLS]."""
+
+    def __init__(self, config: BertConfig, num_labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        initialize(self, config)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Arguments as `BertModel.forward`. Returns logits [B, num_labels]."""
+        hidden = self.bert(input_ids, token_type_ids, attention_mask)
+        return self.classifier(self.dropout(self.bert.pool(hidden)))
+
+
+class BertForQuestionAnswering(nn.Module):
+    """The encoder with a score for each position to be the start and the end of the answer."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, with_pooler=False)
+        self.span = nn.Linear(config.hidden_size, 2)
+        initialize(self, config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Arguments as `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
+        start, end = self.span(self.bert(input_ids, token_type_ids, attention_mask)).unbind(-1)
+        return start, end
+
+
+def initialize(model: nn.Module, config: BertConfig) -> None:
+    """Draw weights from a normal distribution with `initializer_range`; biases are 0, normalisation scales 1.
+
+    Draws from PyTorch's global generator, so `torch.manual_seed` before it makes the weights reproducible.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=config.initializer_range)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+    for module in model.modules():
+        if isinstance(module, Embeddings):
+            nn.init.zeros_(module.word.weight[config.vocab_size :])

@@ -1,0 +1,164 @@
+"""The report's figures as SVG. The same numbers give the same bytes, and every series has its own line style.
+
+Text stays text, so that it can be selected and scales with the page; series differ by style and shade, so that a
+black-and-white print is legible.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
+from bertline.tracking.records import Phase
+from bertline.tracking.words import score_title, task_title
+
+# Narrow enough that eleven-point letters are still read when a phone shows the figure 360 pixels wide.
+WIDTH, HEIGHT = 5.2, 3.3
+BLUE, ORANGE, GREY = "#1b5e9e", "#c2540a", "#4a4a4a"
+
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "axes.edgecolor": "#777777",
+    "axes.titlesize": 12,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+
+
+def _draw(name: str, draw: Callable[[Figure], None], height: float = HEIGHT) -> str:
+    """Render a figure. `name` salts the identifiers, so that several figures can stand in one page."""
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure)
+        content = io.StringIO()
+        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()
+
+
+def inline(svg: str, title: str) -> str:
+    """An SVG file's text as an element of an HTML page, with `title` for those who cannot see it."""
+    element = svg[svg.index("<svg ") :]
+    element = re.sub(r'<g id="[^"]*">', "<g>", element)
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    return element.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+
+
+def loss_curve(phase: Phase) -> str:
+    """Masked-token loss in nats by step: training, held-out, and the trigram model's as a horizontal line."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.plot(*phase.series("train/mlm_loss"), color=BLUE, linewidth=1.1, label="training")
+        axes.plot(
+            *phase.series("held_out/mlm_loss"), color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out"
+        )
+        if phase.trigram_loss is not None:
+            axes.axhline(phase.trigram_loss, color=GREY, linestyle="--", linewidth=1.4)
+            axes.annotate(
+                f"trigram model, held out: {phase.trigram_loss:.2f}",
+                xy=(1, phase.trigram_loss),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 4),
+                textcoords="offset points",
+                horizontalalignment="right",
+                color=GREY,
+            )
+        _steps(axes)
+        axes.set_ylabel("loss of masked tokens (nats)")
+        axes.legend(loc="upper right")
+
+    return _draw(f"loss-{phase.name}", draw)
+
+
+def throughput(phases: Sequence[Phase]) -> str:
+    """Real tokens a second by step, a panel for each phase."""
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
+        for axes, phase in zip(panels, phases, strict=True):
+            axes.plot(*phase.series("train/tokens_per_second"), color=BLUE, linewidth=1.2)
+            axes.set_title(phase.name)
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            _steps(axes, ticks=3)
+        panels[0].set_ylabel("tokens per second")
+
+    return _draw("throughput", draw, height=2.8)
+
+
+def length_histogram(sequence_length: str, edges: Sequence[float], counts: Sequence[int]) -> str:
+    """How many samples have how many tokens."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.85)
+        axes.set_xlabel(f"tokens in a sample (at most {sequence_length})")
+        axes.set_ylabel("samples")
+        axes.set_xlim(edges[0], edges[-1])
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+    return _draw(f"lengths-{sequence_length}", draw, height=2.8)
+
+
+def score_dots(rows: Sequence[ScoreRow]) -> str:
+    """Every seed as a dot: pretrained filled, random weights hollow; baselines as upright strokes."""
+    shown = [row for row in rows if row.primary]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        handles = {}
+        for y, row in enumerate(shown):
+            if row.pretrained:
+                handles["pretrained"] = axes.plot(
+                    row.pretrained.values,
+                    [y - 0.16] * len(row.pretrained.values),
+                    "o",
+                    color=BLUE,
+                    markersize=7,
+                    alpha=0.8,
+                )[0]
+            for rate, spread in row.random_weights.items():
+                better = rate == row.better_rate
+                label = "random weights, better rate" if better else "random weights, other rate"
+                handles[label] = axes.plot(
+                    spread.values,
+                    [y + (0.1 if better else 0.28)] * len(spread.values),
+                    "o" if better else "x",
+                    color=ORANGE,
+                    markerfacecolor="none",
+                    markersize=7 if better else 5,
+                )[0]
+            for name, style in (("majority", "-"), ("copy_position", ":")):
+                if name in row.baselines:
+                    handles[BASELINE_TITLES[name]] = axes.plot(
+                        [row.baselines[name]] * 2, [y - 0.36, y + 0.36], style, color=GREY, linewidth=2
+                    )[0]
+        axes.set_yticks(range(len(shown)), [f"{task_title(row.group)}\n{score_title(row.score)}" for row in shown])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("score in percent")
+        figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=2, fontsize=10)
+
+    return _draw("scores", draw, height=1.6 + 0.66 * len(shown))
+
+
+def _steps(axes: Axes, ticks: int = 5) -> None:
+    axes.set_xlabel("step")
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")

@@ -1,0 +1,213 @@
+"""Write the report: one HTML page that needs nothing else, with its tables as CSV and its figures as SVG beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from bertline.console import BertlineError
+from bertline.files import write_text
+from bertline.reporting import figures
+from bertline.reporting.scores import ScoreRow, score_rows
+from bertline.tracking import words
+from bertline.tracking.records import EncodedDataset, Phase, Record, Training, read_record
+
+
+def write_report(records: Sequence[Path | str], directory: Path) -> Path:
+    """Write `directory`/index.html, tables/*.csv and figures/*.svg for the runs of `records`; returns the page's path.
+
+    The same inputs give the same bytes. Stages that are not finished are shown as far as they have come.
+    """
+    runs = [read_record(path) for path in records]
+    if len({run.name for run in runs}) != len(runs):
+        raise BertlineError(
+            f"two records of the same run were given ({', '.join(map(str, records))}); give one of each"
+        )
+    sections = [_Section(run, directory) for run in runs]
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": words.number, "task": words.task_title, "score": words.score_title}
+    page = environment.get_template("report.html.j2").render(sections=sections, runs=runs)
+    write_text(directory / "index.html", page)
+    return directory / "index.html"
+
+
+def _template(name: str) -> str:
+    return (resources.files("bertline.reporting") / "templates" / name).read_text(encoding="utf-8")
+
+
+class _Section:
+    """What the page shows of one run. Making it writes the run's tables and figures."""
+
+    def __init__(self, run: Record, directory: Path) -> None:
+        self.run = run
+        self._directory = directory
+        self.rows = score_rows(run)
+        self.phases = [phase_facts(phase) for phase in run.phases if phase.journal]
+        self.corpora = corpus_rows(run.dataset)
+        self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
+        self.recipes = _recipes(run)
+        self.environment = _environment(run)
+        self.loss_figures = [
+            self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", figures.loss_curve(phase))
+            for phase in run.phases
+            if phase.journal
+        ]
+        trained = [phase for phase in run.phases if phase.journal]
+        self.throughput_figure = (
+            self._figure("throughput", "Tokens per second by step", figures.throughput(trained)) if trained else None
+        )
+        self.score_figure = (
+            self._figure("scores", "Scores of every seed", figures.score_dots(self.rows)) if self.rows else None
+        )
+        self.length_figures = [
+            self._figure(
+                f"lengths-{length}",
+                f"Lengths of the samples of at most {length} tokens",
+                figures.length_histogram(
+                    length, content["length_histogram"]["edges"], content["length_histogram"]["counts"]
+                ),
+            )
+            for length, content in sorted(
+                run.dataset.card.get("sequence_lengths", {}).items(), key=lambda item: int(item[0])
+            )
+        ]
+        self._table("scores", _score_table(run))
+        self._table("summary", _summary_table(self.rows))
+        self._table("corpora", [["corpus", "read", "kept", "dropped", "reason"], *_corpus_table(self.corpora)])
+        for phase in trained:
+            self._table(phase.name, _curve_table(phase))
+
+    def _figure(self, name: str, title: str, svg: str) -> dict[str, Any]:
+        write_text(self._directory / "figures" / f"{self.run.name}-{name}.svg", svg)
+        return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
+
+    def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        content = io.StringIO()
+        csv.writer(content, lineterminator="\n").writerows(rows)
+        write_text(self._directory / "tables" / f"{self.run.name}-{name}.csv", content.getvalue())
+
+
+def phase_facts(phase: Phase) -> dict[str, Any]:
+    """What a phase came to, in numbers: None where its journal does not say. Losses are in nats, times in hours."""
+    _, held_out = phase.series("held_out/mlm_loss")
+    _, accuracy = phase.series("held_out/mlm_accuracy")
+    _, speed = phase.series("train/tokens_per_second")
+    _, tokens = phase.series("train/tokens")
+    return {
+        "name": phase.name,
+        "finished": phase.finished,
+        "steps": phase.journal[-1].step,
+        "planned_steps": phase.recipe.get("settings", {}).get("steps"),
+        "tokens": int(tokens[-1]) if tokens else None,
+        "hours": (phase.journal[-1].timestamp - phase.journal[0].timestamp) / 3_600_000,
+        "held_out_loss": held_out[-1] if held_out else None,
+        "trigram_loss": phase.trigram_loss,
+        "held_out_accuracy": accuracy[-1] if accuracy else None,
+        "tokens_per_second": statistics.median(speed) if speed else None,
+    }
+
+
+def corpus_rows(dataset: EncodedDataset) -> list[dict[str, Any]]:
+    """For each corpus how many documents were read and kept, and how many dropped for each reason, the commonest first."""
+    rows = []
+    for corpus in dataset.card.get("corpora", []):
+        dropped = sorted(corpus.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
+        read = corpus["documents"] + sum(count for _, count in dropped)
+        rows.append({"name": corpus["name"], "read": read, "kept": corpus["documents"], "dropped": dropped})
+    return rows
+
+
+def _recipes(run: Record) -> list[tuple[str, str]]:
+    """The run's recipe as (what, sentence)."""
+    recipes = []
+    models = [phase.recipe["model"] for phase in run.phases if phase.recipe]
+    if models:
+        recipes.append(("Network", words.describe_network(models[-1])))
+    recipes += [(phase.name, words.describe_phase(phase.recipe)) for phase in run.phases if phase.recipe]
+    for group, finetunings in run.groups.items():
+        chosen = [one for one in finetunings if one.recipe and one.start == "pretrained"]
+        if chosen:
+            seeds = [one.seed for one in chosen]
+            recipes.append((words.task_title(group), words.describe_finetuning(chosen[0].recipe, seeds)))
+    return recipes
+
+
+def _environment(run: Record) -> list[tuple[str, str]]:
+    """Code, packages and machines, as (what, value); stages that disagree are listed with all their values."""
+    stages: list[Training] = [*run.phases, *run.finetunings]
+    facts: dict[str, dict[str, None]] = {}
+    for recipe in (stage.recipe for stage in stages if stage.recipe):
+        commit = recipe.get("git_commit")
+        if commit:
+            changed = " with uncommitted changes" if recipe.get("git_dirty") else ""
+            facts.setdefault("code", {})[f"commit {commit[:12]}{changed}"] = None
+        for key in ("hardware", "world_size"):
+            if recipe.get(key) is not None:
+                facts.setdefault(key.replace("_", " "), {})[_as_text(recipe[key])] = None
+        for name, version in recipe.get("versions", {}).items():
+            facts.setdefault(name, {})[str(version)] = None
+    fingerprints = [("dataset", run.dataset.fingerprint), *((phase.name, phase.fingerprint) for phase in run.phases)]
+    return [(name, ", ".join(values)) for name, values in facts.items()] + [
+        (f"fingerprint of {name}", value) for name, value in fingerprints
+    ]
+
+
+def _as_text(value: Any) -> str:
+    return ", ".join(f"{key} {item}" for key, item in sorted(value.items())) if isinstance(value, dict) else str(value)
+
+
+def _score_table(run: Record) -> Iterable[Sequence[Any]]:
+    yield ["task", "score", "start", "learning_rate", "seed", "percent"]
+    for finetuning in run.finetunings:
+        for score, value in sorted(finetuning.result.get("scores", {}).items()):
+            yield [
+                finetuning.group,
+                score,
+                finetuning.start,
+                finetuning.result["learning_rate"],
+                finetuning.seed,
+                f"{value:.4f}",
+            ]
+
+
+def _summary_table(rows: Sequence[ScoreRow]) -> Iterable[Sequence[Any]]:
+    yield [
+        "task",
+        "score",
+        "pretrained_median",
+        "random_weights_median",
+        "majority",
+        "copy_position",
+        "margin",
+        "spread",
+    ]
+    for row in rows:
+        better = None if row.better_rate is None else row.random_weights[row.better_rate].median
+        pretrained = None if row.pretrained is None else row.pretrained.median
+        baselines = [row.baselines.get(name) for name in ("majority", "copy_position")]
+        numbers = [pretrained, better, *baselines, row.margin, row.spread]
+        yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers)]
+
+
+def _corpus_table(corpora: Sequence[dict[str, Any]]) -> Iterable[Sequence[Any]]:
+    for corpus in corpora:
+        yield [corpus["name"], corpus["read"], corpus["kept"], corpus["read"] - corpus["kept"], "all"]
+        for reason, count in corpus["dropped"]:
+            yield [corpus["name"], "", "", count, reason]
+
+
+def _curve_table(phase: Phase) -> Iterable[Sequence[Any]]:
+    keys = sorted({key for point in phase.journal for key in point.metrics})
+    yield ["step", "timestamp", *keys]
+    for point in phase.journal:
+        yield [point.step, point.timestamp, *(point.metrics.get(key, "") for key in keys)]

@@ -1,0 +1,103 @@
+"""Scores of the pretrained model beside those of the same network from random weights and of trivial answers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertline.tracking.records import Finetuning, Record
+
+BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A score over seeds, in percent."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def width(self) -> float:
+        """The difference between the best and the worst seed."""
+        return max(self.values) - min(self.values)
+
+    def __str__(self) -> str:
+        if len(self.values) == 1:
+            return f"{self.median:.1f}"
+        return f"{self.median:.1f} ({min(self.values):.1f}..{max(self.values):.1f})"
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One score of one task. `random_weights` is by learning rate; `baselines` are known for the main score only."""
+
+    group: str
+    score: str
+    primary: bool
+    pretrained: Spread | None
+    random_weights: dict[float, Spread]
+    baselines: dict[str, float]
+
+    @property
+    def better_rate(self) -> float | None:
+        """The learning rate with the highest median from random weights, the smaller one of equals."""
+        rates = sorted(self.random_weights)
+        return max(rates, key=lambda rate: self.random_weights[rate].median) if rates else None
+
+    @property
+    def margin(self) -> float | None:
+        """Percentage points between the medians of the pretrained weights and the better random ones."""
+        if self.pretrained is None or self.better_rate is None:
+            return None
+        return self.pretrained.median - self.random_weights[self.better_rate].median
+
+    @property
+    def spread(self) -> float | None:
+        """The wider of the two ranges over seeds that the margin has to exceed."""
+        if self.pretrained is None or self.better_rate is None:
+            return None
+        return max(self.pretrained.width, self.random_weights[self.better_rate].width)
+
+    @property
+    def helps(self) -> bool | None:
+        """True when the margin exceeds the spread and the pretrained median every baseline; None when not comparable."""
+        if self.pretrained is None or self.margin is None or self.spread is None:
+            return None
+        return self.margin > self.spread and all(self.pretrained.median > value for value in self.baselines.values())
+
+
+def score_rows(record: Record) -> list[ScoreRow]:
+    """A row for each score of each task, the task's main score first; fine-tunings that are not finished are left out."""
+    rows = []
+    for group, finetunings in record.groups.items():
+        finished = [finetuning for finetuning in finetunings if finetuning.finished]
+        if not finished:
+            continue
+        primary = finished[0].result["primary"]
+        for score in sorted(finished[0].result["scores"], key=lambda name: (name != primary, name)):
+            rows.append(_row(group, score, primary, finished))
+    return rows
+
+
+def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -> ScoreRow:
+    pretrained, random_weights = [], dict[float, list[float]]()
+    for finetuning in finished:
+        value = finetuning.result["scores"][score]
+        if finetuning.start == "random":
+            random_weights.setdefault(finetuning.result["learning_rate"], []).append(value)
+        else:
+            pretrained.append(value)
+    baselines = finished[0].result.get("baselines", {}) if score == primary else {}
+    return ScoreRow(
+        group=group,
+        score=score,
+        primary=score == primary,
+        pretrained=Spread(tuple(pretrained)) if pretrained else None,
+        random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
+        baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
+    )

@@ -1,0 +1,187 @@
+"""An invented world: people and towns with names made of syllables, and the facts that hold of them.
+
+The world has two provinces that share no name and no value. Tasks train on one and are scored on the other, so no entity of a
+dev set stands in the task's training text; the pretraining corpus tells of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+PROVINCES = ("east", "west")
+
+# Values that are ordinary words, one list for each relation. Every list is dealt out to the two provinces.
+ORDINARY_VALUES: dict[str, tuple[str, ...]] = {
+    "job": (
+        *("actor", "baker", "banker", "barber", "brewer", "builder", "butcher", "carpenter", "clerk", "dancer"),
+        *("doctor", "engineer", "gardener", "guide", "hunter", "judge", "lawyer", "mason", "merchant", "miller"),
+        *("nurse", "painter", "poet", "potter", "printer", "sailor", "sculptor", "smith", "tailor", "weaver"),
+    ),
+    "instrument": (
+        *("banjo", "bell", "cello", "clarinet", "drum", "fiddle", "flute", "guitar", "harp", "horn"),
+        *("lute", "lyre", "oboe", "organ", "piano", "trumpet", "tuba", "viola", "whistle", "zither"),
+    ),
+    "dish": (
+        *("beans", "bread", "cabbage", "cake", "cheese", "cherries", "eggs", "fish", "honey", "lentils"),
+        *("mushrooms", "noodles", "olives", "pears", "plums", "porridge", "potatoes", "rice", "soup", "stew"),
+    ),
+    "pet": (
+        *("beaver", "canary", "cat", "crow", "dog", "donkey", "duck", "ferret", "goat", "goose"),
+        *("hamster", "hare", "hedgehog", "lizard", "otter", "owl", "parrot", "pigeon", "pony", "tortoise"),
+    ),
+    "product": (
+        *("boots", "candles", "carpets", "clocks", "cloth", "copper", "glass", "gloves", "hats", "ink"),
+        *("iron", "knives", "lace", "leather", "marble", "oil", "paper", "pottery", "ropes", "salt"),
+        *("silk", "silver", "soap", "timber", "wine", "wool"),
+    ),
+}
+
+# What a fact's value is; questions and distractors are chosen by it.
+VALUE_KIND = {
+    "birthplace": "town",
+    "residence": "town",
+    "school": "town",
+    "job": "job",
+    "instrument": "instrument",
+    "dish": "dish",
+    "pet": "pet",
+    "birth_year": "year",
+    "spouse": "person",
+    "teacher": "person",
+    "river": "river",
+    "product": "product",
+    "mayor": "person",
+    "founding_year": "year",
+}
+PERSON_RELATIONS = (
+    *("birthplace", "residence", "school", "job", "instrument", "dish", "pet", "birth_year", "spouse", "teacher"),
+)
+TOWN_RELATIONS = ("river", "product", "mayor", "founding_year")
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone; the family name alone tells people apart inside one text."""
+
+    given_name: str
+    family_name: str
+    is_female: bool
+    province: str
+    facts: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.given_name} {self.family_name}"
+
+
+@dataclass(frozen=True)
+class Town:
+    """A town; its name is used by nothing else in the world."""
+
+    name: str
+    province: str
+    facts: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+
+@dataclass(frozen=True)
+class Province:
+    """People and towns that share names and values with no other province."""
+
+    name: str
+    people: tuple[Person, ...]
+    towns: tuple[Town, ...]
+    values: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class World:
+    provinces: dict[str, Province]
+
+    @property
+    def people(self) -> list[Person]:
+        return [person for province in self.provinces.values() for person in province.people]
+
+    @property
+    def towns(self) -> list[Town]:
+        return [town for province in self.provinces.values() for town in province.towns]
+
+
+def make_world(seed: int, *, people: int = 640) -> World:
+    """Invent the world of a seed. Two thirds of the names and of the people belong to the eastern province."""
+    rng = Random(f"{seed}/world")
+    taken = {value for values in ORDINARY_VALUES.values() for value in values}
+    pools = {
+        "female": _names(rng, 36, taken, 2, "aei"),
+        "male": _names(rng, 36, taken, 2, "bdgknost"),
+        "family": _names(rng, 150, taken, 2, "klmnrstvx"),
+        "town": _names(rng, 60, taken, 2, "dfglmnprt"),
+        "river": _names(rng, 24, taken, 1, "hklmnrstz"),
+        "year": [str(year) for year in sorted(rng.sample(range(1710, 1930), 60))],
+        **{relation: list(values) for relation, values in ORDINARY_VALUES.items()},
+    }
+    shares: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in PROVINCES}
+    for kind, pool in pools.items():
+        rng.shuffle(pool)
+        cut = round(len(pool) * 0.64)
+        shares["east"][kind], shares["west"][kind] = tuple(pool[:cut]), tuple(pool[cut:])
+    counts = {"east": round(people * 0.64), "west": people - round(people * 0.64)}
+    return World({name: _make_province(rng, name, shares[name], counts[name]) for name in PROVINCES})
+
+
+def _names(rng: Random, count: int, taken: set[str], syllables: int, endings: str) -> list[str]:
+    """`count` new pronounceable names of `syllables` open syllables and one closing letter; adds them to `taken`."""
+    names: list[str] = []
+    while len(names) < count:
+        name = "".join(rng.choice("bdfghjklmnprstvz") + rng.choice("aeiou") for _ in range(syllables))
+        name += rng.choice(endings) if endings[0] not in "aeiou" else rng.choice("lmnrsv") + rng.choice(endings)
+        if name not in taken:
+            taken.add(name)
+            names.append(name.capitalize())
+    return names
+
+
+def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], count: int) -> Province:
+    pairs: set[tuple[str, str]] = set()
+    unsettled: list[Person] = []
+    while len(unsettled) < count:
+        is_female = rng.random() < 0.5
+        given = rng.choice(values["female" if is_female else "male"])
+        # Everyone gets a turn before a family name is used again, so that every name is about equally frequent.
+        family = values["family"][len(unsettled) % len(values["family"])]
+        if (given, family) not in pairs:
+            pairs.add((given, family))
+            unsettled.append(Person(given, family, is_female, name))
+    people = tuple(_settle(rng, person, unsettled, values) for person in unsettled)
+    towns = tuple(
+        Town(
+            town,
+            name,
+            {
+                "river": rng.choice(values["river"]),
+                "product": rng.choice(values["product"]),
+                "mayor": rng.choice(people).full_name,
+                "founding_year": rng.choice(values["year"]),
+            },
+        )
+        for town in values["town"]
+    )
+    return Province(name, people, towns, values)
+
+
+def _settle(rng: Random, person: Person, others: list[Person], values: dict[str, tuple[str, ...]]) -> Person:
+    """The same person with a life: three different towns, two different companions, one value of everything else."""
+    birthplace, residence, school = rng.sample(values["town"], 3)
+    spouse, teacher = person, person
+    while len({person.family_name, spouse.family_name, teacher.family_name}) < 3:
+        spouse, teacher = rng.sample(others, 2)
+    facts = {
+        "birthplace": birthplace,
+        "residence": residence,
+        "school": school,
+        "birth_year": rng.choice(values["year"]),
+        "spouse": spouse.full_name,
+        "teacher": teacher.full_name,
+        **{relation: rng.choice(values[relation]) for relation in ("job", "instrument", "dish", "pet")},
+    }
+    return Person(person.given_name, person.family_name, person.is_female, person.province, facts)

@@ -1,0 +1,34 @@
+"""One list of dependencies: pyproject.toml."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def requirement_names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[ ]", requirement)[0].lower() for requirement in requirements}
+
+
+def test_the_conda_environment_is_the_one_generated_from_pyproject() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "envs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (ROOT / "envs/bertline.yaml").read_text() == generate.conda_environment()
+
+
+def test_every_dependency_is_pinned_and_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = requirement_names(project["dependencies"] + project["optional-dependencies"]["test"])
+    pinned = {
+        line.split("==")[0].lower() for line in (ROOT / "envs/constraints.txt").read_text().splitlines() if "==" in line
+    }
+    reasons = (ROOT / "docs/dependencies.md").read_text().lower()
+    assert wanted - pinned <= {"torch"}
+    assert [name for name in sorted(wanted) if f"`{name}`" not in reasons] == []

@@ -1,0 +1,161 @@
+"""Exports that transformers loads, and directories of transformers' that we load."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_modeling_bert import SHAPE, random_batch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import AutoTokenizer
+from transformers import BertConfig as TheirConfig
+from transformers import BertForPreTraining as TheirBert
+from transformers import BertModel as TheirEncoder
+
+from bertline.console import BertlineError
+from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering
+from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface
+
+TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
+
+
+@pytest.fixture
+def tokenizer_json(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    words += [f"##{letter}" for letter in words[5:]]
+    words += [f"word{number}" for number in range(131 - len(words))]
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))  # noqa: S106
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(words[:5])
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def sharp_model(seed: int) -> BertForPreTraining:
+    """Weights large enough that a wrong one shows in the logits."""
+    torch.manual_seed(seed)
+    model = BertForPreTraining(BertConfig.from_dict({**SHAPE, "initializer_range": 0.2})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(std=0.1)
+    return model
+
+
+def compare_logits(ours: BertForPreTraining, theirs: TheirBert) -> None:
+    batch = random_batch(torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        mlm, pair = ours(
+            batch["input_ids"], batch["token_type_ids"], batch["attention_mask"], batch["masked_positions"]
+        )
+        output = theirs(
+            input_ids=batch["input_ids"],
+            token_type_ids=batch["token_type_ids"],
+            attention_mask=batch["attention_mask"].long(),
+        )
+    expected = output.prediction_logits.reshape(-1, 131)[batch["masked_positions"]]
+    assert expected.std() > 0.1
+    torch.testing.assert_close(mlm[:, :131], expected, **TOLERANCE)
+    torch.testing.assert_close(pair, output.seq_relationship_logits, **TOLERANCE)
+
+
+def test_transformers_loads_the_export_with_the_same_logits(tmp_path, tokenizer_json):
+    ours = sharp_model(1)
+    export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    theirs, report = TheirBert.from_pretrained(tmp_path / "export", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert not report["mismatched_keys"]
+    compare_logits(ours, theirs.eval())
+
+
+def test_we_load_what_transformers_saved_with_the_same_logits(tmp_path):
+    torch.manual_seed(2)
+    theirs = TheirBert(TheirConfig(**SHAPE, initializer_range=0.2)).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    config, weights = load_huggingface(tmp_path / "theirs")
+    ours = BertForPreTraining(config).eval()
+    assert load_encoder(ours, weights) == []
+    compare_logits(ours, theirs)
+
+
+def test_export_and_import_give_the_same_weights_back(tmp_path, tokenizer_json):
+    ours = sharp_model(3)
+    export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    config, weights = load_huggingface(tmp_path / "export")
+    assert config == ours.config
+    expected = ours.state_dict()
+    expected["masked_language_head.bias"][131:] = 0
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_export_holds_no_padding_rows(tmp_path, tokenizer_json):
+    ours = sharp_model(4)
+    export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    weights = load_file(tmp_path / "export" / "model.safetensors")
+    assert weights["bert.embeddings.word_embeddings.weight"].shape == (131, 32)
+    assert weights["cls.predictions.bias"].shape == (131,)
+
+
+def test_transformers_tokenizes_as_the_exported_tokenizer_does(tmp_path, tokenizer_json):
+    ours = sharp_model(5)
+    export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    text = "Abc zoÉ 中x unknown-word!"
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "export")
+    encoded = theirs(text, "Word5 a")
+    expected = Tokenizer.from_file(str(tokenizer_json)).encode(text, add_special_tokens=False).ids
+    assert encoded["input_ids"][: len(expected) + 2] == [2, *expected, 3]
+    assert encoded["token_type_ids"][-1] == 1
+    assert (tmp_path / "export" / "vocab.txt").read_text().split("\n")[:5] == [
+        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
+    ]  # fmt: skip
+
+
+def test_an_export_of_another_tokenizer_is_refused_and_leaves_nothing(tmp_path, tokenizer_json):
+    torch.manual_seed(6)
+    model = BertForPreTraining(BertConfig.from_dict({**SHAPE, "vocab_size": 140}))
+    with pytest.raises(BertlineError, match="131 entries where the model has 140"):
+        export_huggingface(model.config, model.state_dict(), tokenizer_json, tmp_path / "export")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json"]
+
+
+def test_an_encoder_saved_without_heads_starts_a_task(tmp_path):
+    torch.manual_seed(7)
+    theirs = TheirEncoder(TheirConfig(**SHAPE), add_pooling_layer=False)
+    theirs.save_pretrained(tmp_path / "encoder")
+    config, weights = load_huggingface(tmp_path / "encoder")
+    model = BertForQuestionAnswering(config)
+    assert load_encoder(model, weights) == ["span.weight", "span.bias"]
+    assert torch.equal(model.bert.embeddings.word.weight[:131], theirs.embeddings.word_embeddings.weight)
+
+
+def test_a_missing_encoder_weight_is_an_error():
+    model = sharp_model(8)
+    weights = {name: tensor for name, tensor in model.state_dict().items() if name != "bert.layers.1.qkv.bias"}
+    with pytest.raises(BertlineError, match=r"bert\.layers\.1\.qkv\.bias is missing"):
+        load_encoder(BertForQuestionAnswering(model.config), weights)
+
+
+def test_weights_of_another_vocabulary_are_an_error():
+    model = sharp_model(9)
+    other = BertForPreTraining(BertConfig.from_dict({**SHAPE, "vocab_size": 1000}))
+    with pytest.raises(BertlineError, match="start from weights of the same model and vocabulary"):
+        load_encoder(other, model.state_dict())
+
+
+def test_a_directory_that_is_no_bert_is_refused_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**SHAPE, "model_type": "roberta"}))
+    with pytest.raises(BertlineError, match="model_type is 'roberta'"):
+        load_huggingface(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(BertlineError, match="is a pickle"):
+        load_huggingface(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x10")
+    with pytest.raises(BertlineError, match="not a complete safetensors file"):
+        load_huggingface(tmp_path)

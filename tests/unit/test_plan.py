@@ -1,0 +1,175 @@
+"""From a configuration to fingerprints: what is shared, what is new, what stays."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from bertline.console import BertlineError
+from bertline.plan import Plan, make_plan, record
+
+ROOT = Path(__file__).parents[2]
+
+PHASE = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 0.001}
+CONFIG = {
+    "corpora": {
+        "wikipedia": {"source": "wikimedia", "language": "ltg", "dump": "20260101"},
+        "books": {"source": "files", "paths": ["books/*.txt"]},
+    },
+    "mirrors": ["mirror"],
+    "datasets": {
+        "both": {"corpora": ["wikipedia", "books"], "shards": 2, "tokenizer": {"train": "wordpiece", "vocab_size": 500}}
+    },
+    "evaluation": {"squad_v1": {"train": "train.json", "dev": "dev.json"}},
+    "runs": {
+        "first": {
+            "dataset": "both",
+            "model": "bert-tiny",
+            "phases": {"phase1": PHASE, "phase2": {**PHASE, "sequence_length": 512}},
+            "finetune": {"squad_v1": {"seeds": 2, "random_weights": [0.001]}},
+        }
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books/one.txt").write_text("One book.")
+    (tmp_path / "train.json").write_text("{}")
+    (tmp_path / "dev.json").write_text("{}")
+
+
+def plan_of(config: dict) -> Plan:
+    return make_plan(config, ROOT / "config/config.schema.yaml", ROOT / "config/models")
+
+
+def changed(**settings: object) -> dict:
+    """CONFIG with keys such as runs__first__seed replaced."""
+    config = copy.deepcopy(CONFIG)
+    for key, value in settings.items():
+        *parents, last = key.split("__")
+        part = config
+        for parent in parents:
+            part = part[parent]
+        part[last] = value
+    return config
+
+
+def test_a_changed_tokenizer_makes_a_new_dataset_but_no_new_corpus() -> None:
+    before = plan_of(CONFIG)
+    after = plan_of(changed(datasets__both__tokenizer={"train": "wordpiece", "vocab_size": 600}))
+    assert before.corpora.keys() == after.corpora.keys()
+    assert not before.datasets.keys() & after.datasets.keys()
+    assert not before.phases.keys() & after.phases.keys()
+    assert not before.finetunings.keys() & after.finetunings.keys()
+
+
+def test_changing_back_gives_the_old_fingerprints() -> None:
+    assert plan_of(CONFIG).runs == plan_of(copy.deepcopy(CONFIG)).runs
+
+
+def test_a_default_spelled_out_changes_nothing() -> None:
+    spelled = changed(runs__first__phases__phase1={**PHASE, "weight_decay": 0.01, "masking": {"probability": 0.15}})
+    assert plan_of(spelled).phases.keys() == plan_of(CONFIG).phases.keys()
+
+
+def test_a_second_run_shares_what_it_has_in_common() -> None:
+    config = changed()
+    config["runs"]["second"] = copy.deepcopy(config["runs"]["first"])
+    config["runs"]["second"]["phases"]["phase2"]["learning_rate"] = 0.002
+    plan = plan_of(config)
+    first, second = plan.runs["first"], plan.runs["second"]
+    assert first["dataset"] == second["dataset"]
+    assert first["phases"]["phase1"] == second["phases"]["phase1"]
+    assert first["phases"]["phase2"] != second["phases"]["phase2"]
+    random = [name for name in first["finetunings"] if "random" in name]
+    assert [first["finetunings"][name] for name in random] == [second["finetunings"][name] for name in random]
+    assert plan_of(CONFIG).runs["first"]["fingerprint"] == first["fingerprint"]
+
+
+def test_changed_content_of_a_book_makes_a_new_corpus() -> None:
+    before = plan_of(CONFIG)
+    Path("books/one.txt").write_text("Another book.")
+    after = plan_of(CONFIG)
+    assert len(before.corpora.keys() & after.corpora.keys()) == 1
+    assert not before.datasets.keys() & after.datasets.keys()
+
+
+def test_the_description_and_the_experiment_alter_no_result() -> None:
+    after = plan_of(changed(runs__first__description="why", experiment="other"))
+    assert after.phases.keys() == plan_of(CONFIG).phases.keys()
+
+
+def test_weights_from_another_run_are_resolved_in_any_order() -> None:
+    config = changed()
+    follower = {"phase1": {**PHASE, "steps": 3, "initial_weights": {"run": "first", "phase": "phase1"}}}
+    config["runs"] = {
+        "follower": {"dataset": "both", "model": "bert-tiny", "phases": follower},
+        "first": config["runs"]["first"],
+    }
+    plan = plan_of(config)
+    phase = plan.phases[plan.runs["follower"]["phases"]["phase1"]]
+    assert phase["initial_weights"] == {"phase": plan.runs["first"]["phases"]["phase1"]}
+
+
+def test_runs_that_start_from_each_other_are_refused() -> None:
+    config = changed()
+    for name, other in (("a", "b"), ("b", "a")):
+        start = {"phase1": {**PHASE, "initial_weights": {"run": other, "phase": "phase1"}}}
+        config["runs"][name] = {"dataset": "both", "model": "bert-tiny", "phases": start}
+    with pytest.raises(BertlineError, match="start from each other"):
+        plan_of(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"runs__first__dataset": "none"}, "runs.first.dataset: given 'none', allowed are"),
+        ({"runs__first__model": "bert-huge"}, "runs.first.model: given 'bert-huge', allowed are bert-base"),
+        ({"datasets__both__corpora": ["news"]}, "datasets.both.corpora: given 'news', allowed are"),
+        ({"runs__first__phases": {"p": {**PHASE, "sequence_length": 64}}}, "sequence_length: given 64, allowed are"),
+        ({"evaluation": {}}, "evaluation.squad_v1: missing"),
+        ({"mirrors": ["https://dumps.wikimedia.org"]}, "the key 'contact' is missing"),
+        ({"datasets__both": {"path": "elsewhere"}}, "elsewhere/dataset.json does not exist"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_one_line(settings: dict, message: str) -> None:
+    with pytest.raises(BertlineError) as caught:
+        plan_of(changed(**settings))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
+    Path("books/one.txt").unlink()
+    assert plan_of(CONFIG).problems == [
+        "configuration: corpora.books.paths: no file matches 'books/*.txt'; put it there or change the key"
+    ]
+
+
+def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None:
+    plan = plan_of(CONFIG)
+    plan.write_links(existing_only=False)
+    run = plan.runs["first"]
+    assert Path("results/runs/first/phase1").resolve() == Path("results/phases", run["phases"]["phase1"]).resolve()
+    assert Path("results/runs/first/squad_v1/seed2").is_symlink()
+    other = plan_of(changed(runs__first__seed=7))
+    other.write_links(existing_only=True)
+    assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
+    other.write_links(existing_only=False)
+    assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def test_the_record_names_every_part_of_a_run() -> None:
+    described = record(plan_of(CONFIG), "first")
+    assert [phase["name"] for phase in described["phases"]] == ["phase1", "phase2"]
+    assert [finetuning["name"] for finetuning in described["finetunings"]] == [
+        "squad_v1/seed1",
+        "squad_v1/seed2",
+        "squad_v1/random-weights-0.001/seed1",
+        "squad_v1/random-weights-0.001/seed2",
+    ]

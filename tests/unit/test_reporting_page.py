@@ -1,0 +1,135 @@
+"""The report page, its tables and figures, and the text at the end of a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fabricated_runs import write, write_run
+
+from bertline.console import BertlineError
+from bertline.reporting.page import write_report
+from bertline.reporting.terminal import summary
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_run(tmp_path)
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "xlink:href", "data")]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_page_needs_nothing_from_elsewhere(record: Path) -> None:
+    page = write_report([record], Path("report"))
+    elements = _Elements()
+    elements.feed(page.read_text())
+    assert not {"script", "link", "img", "iframe"} & set(elements.tags)
+    assert all(address.startswith("#") for address in elements.addresses)
+    assert not re.search(r"url\((?!#)|@import", page.read_text())
+
+
+def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
+    text = re.sub(r"<[^>]+>", " ", write_report([record], Path("report")).read_text())
+    text = re.sub(r"\s+", " ", text)
+    squad = "SQuAD 1.1 F1 79.4 (78.7..80.1) 57.2 (56.1..58.3) at 5e-4 47.2 (46.3..48.1) at 0.002 3.2 11.5 +22.2 2.2 yes"
+    assert squad in text
+    assert "phase1 200 " in text
+    assert "2.900" in text  # the trigram model's loss
+    assert "wikipedia 2,245 1,900 345 redirect 210, too short 90, other namespace 45" in text
+    assert "LAMB, learning rate 0.006, warm-up over 28.43% of the steps" in text
+    assert "2.13.0" in text
+
+
+def test_the_same_inputs_give_the_same_bytes_whatever_the_hash_seed(record: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "report.py"), "--record", str(record), "--output-directory"]
+    for seed in ("1", "2"):
+        subprocess.run([*command, f"report-{seed}"], check=True, env=os.environ | {"PYTHONHASHSEED": seed})
+    assert contents(Path("report-1")) == contents(Path("report-2"))
+
+
+def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> None:
+    write_report([record], Path("report"))
+    figures = sorted(path.name for path in Path("report/figures").iterdir())
+    assert figures == [
+        "demo-lengths-128.svg",
+        "demo-lengths-512.svg",
+        "demo-loss-phase1.svg",
+        "demo-loss-phase2.svg",
+        "demo-scores.svg",
+        "demo-throughput.svg",
+    ]
+    for name in figures:
+        ElementTree.parse(f"report/figures/{name}")  # noqa: S314 - our own file
+    with open("report/tables/demo-scores.csv", newline="") as file:
+        scores = list(csv.DictReader(file))
+    assert len(scores) == 9 * 7  # nine fine-tunings of each of the seven scores
+    journal = [json.loads(line) for line in Path("results/phases/phase1/metrics.jsonl").read_text().splitlines()]
+    with open("report/tables/demo-phase1.csv", newline="") as file:
+        curve = list(csv.DictReader(file))
+    assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
+
+
+def test_names_and_descriptions_are_escaped(record: Path) -> None:
+    content = json.loads(record.read_text())
+    write(record, {**content, "description": "<script>alert(1)</script>"})
+    assert "<script" not in write_report([record], Path("report")).read_text()
+
+
+def test_a_run_that_has_hardly_begun_still_gives_a_page(record: Path) -> None:
+    for path in Path("results").rglob("*"):
+        if path.is_file() and path != record:
+            path.unlink()
+    page = write_report([record], Path("report")).read_text()
+    assert "A tiny BERT on the generated sample." in page
+    assert "<h3>Scores</h3>" not in page
+
+
+def test_a_phase_without_a_trigram_baseline_is_drawn_without_it(record: Path) -> None:
+    write_report([record], Path("with"))
+    for path in Path("results/phases").glob("*/trigram.json"):
+        path.unlink()
+    write_report([record], Path("without"))
+    assert "trigram" in Path("with/figures/demo-loss-phase1.svg").read_text()
+    assert "trigram" not in Path("without/figures/demo-loss-phase1.svg").read_text()
+
+
+def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Path) -> None:
+    other = record.with_name("other.json")
+    write(other, {**json.loads(record.read_text()), "run": "other"})
+    page = write_report([record, other], Path("report")).read_text()
+    assert 'id="demo"' in page
+    assert 'href="#other"' in page
+    with pytest.raises(BertlineError, match="two records of the same run"):
+        write_report([record, record], Path("report"))
+
+
+def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
+    text = summary([record], Path("results/report/index.html"))
+    row = next(line for line in text.splitlines() if line.startswith("SQuAD 1.1 F1"))
+    assert row.split()[3:] == ["79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
+    assert text.endswith("report:  results/report/index.html\nMLflow:  make ui\n")
+    assert max(map(len, text.splitlines())) <= 110

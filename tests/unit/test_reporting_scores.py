@@ -1,0 +1,74 @@
+"""Pretrained against random weights, and when a difference counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fabricated_runs import write_run
+
+from bertline.reporting.scores import ScoreRow, Spread, score_rows
+from bertline.tracking.records import read_record
+
+
+def row(pretrained: list[float], random_weights: dict[float, list[float]], baselines: dict[str, float]) -> ScoreRow:
+    spreads = {rate: Spread(tuple(values)) for rate, values in random_weights.items()}
+    return ScoreRow("squad_v1", "f1", True, Spread(tuple(pretrained)), spreads, baselines)
+
+
+def test_the_better_learning_rate_has_the_higher_median_not_the_highest_seed() -> None:
+    assert row([50.0], {1e-4: [30.0, 31.0, 32.0], 1e-3: [10.0, 20.0, 40.0]}, {}).better_rate == 1e-4
+
+
+def test_margin_is_between_the_medians_and_spread_is_the_wider_range() -> None:
+    compared = row([60.0, 64.0, 62.0], {1e-4: [40.0, 47.0, 41.0]}, {})
+    assert compared.margin == pytest.approx(21.0)
+    assert compared.spread == pytest.approx(7.0)
+    assert compared.helps is True
+
+
+def test_a_margin_within_the_spread_is_no_help() -> None:
+    assert row([60.0, 64.0, 62.0], {1e-4: [54.0, 61.0, 57.0]}, {}).helps is False
+
+
+def test_a_score_at_a_baseline_is_no_help() -> None:
+    assert row([60.0, 61.0, 62.0], {1e-4: [40.0, 41.0, 42.0]}, {"majority": 61.0}).helps is False
+
+
+def test_without_random_weights_nothing_is_claimed() -> None:
+    alone = row([60.0], {}, {"majority": 10.0})
+    assert (alone.better_rate, alone.margin, alone.spread, alone.helps) == (None, None, None, None)
+
+
+def test_rows_hold_every_seed_and_baselines_stand_at_the_main_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = score_rows(read_record(write_run(tmp_path, tasks=("squad_v1", "rte"))))
+    assert [(one.group, one.score, one.primary) for one in rows] == [
+        ("squad_v1", "f1", True),
+        ("squad_v1", "exact_match", False),
+        ("glue/rte", "accuracy", True),
+    ]
+    assert rows[0].pretrained is not None
+    assert sorted(rows[0].pretrained.values) == pytest.approx([78.7, 79.4, 80.1])
+    assert {rate: len(spread.values) for rate, spread in rows[0].random_weights.items()} == {5e-4: 3, 2e-3: 3}
+    assert rows[0].baselines == {"majority": 3.2, "copy_position": 11.5}
+    assert rows[1].baselines == {}
+
+
+def test_a_fine_tuning_that_is_not_finished_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("rte",))
+    Path("results/finetunings/rte-pretrained-0.0005-2/metrics.json").unlink()
+    [only] = score_rows(read_record(record))
+    assert only.pretrained is not None
+    assert len(only.pretrained.values) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [((70.04,), "70.0"), ((70.0, 72.0, 69.0), "70.0 (69.0..72.0)"), ((-1.25, 3.0), "0.9 (-1.2..3.0)")],
+)
+def test_spread_is_written_as_median_and_range(values: tuple[float, ...], written: str) -> None:
+    assert str(Spread(values)) == written

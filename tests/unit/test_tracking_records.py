@@ -1,0 +1,111 @@
+"""Reading a run record and its stages."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from fabricated_runs import journal_line, write, write_journal, write_run
+
+from bertline.console import BertlineError
+from bertline.tracking.layout import flatten, lay_out
+from bertline.tracking.records import read_journal, read_record
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_run(tmp_path, tasks=("squad_v1", "cola"), seeds=2)
+
+
+def test_journal_is_read_up_to_the_durable_step(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal.jsonl", [journal_line(step) for step in (10, 20, 30, 40)])
+    assert [point.step for point in read_journal(tmp_path / "journal.jsonl", last_step=30)] == [10, 20, 30]
+
+
+def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(json.dumps(journal_line(10)) + "\n" + json.dumps(journal_line(20)))
+    assert [point.step for point in read_journal(journal)] == [10]
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(json.dumps(journal_line(10)) + '\n{"step": 20}\n')
+    with pytest.raises(BertlineError, match=r"journal\.jsonl line 2"):
+        read_journal(journal)
+
+
+def test_a_value_that_is_no_number_is_kept_as_nan(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"step": 1, "timestamp": 5, "metrics": {"a": NaN, "b": null}}\n')
+    assert all(math.isnan(value) for value in read_journal(tmp_path / "journal.jsonl")[0].metrics.values())
+
+
+def test_record_without_a_key_is_one_line_naming_it(record: Path) -> None:
+    content = json.loads(record.read_text())
+    del content["experiment"]
+    write(record, content)
+    with pytest.raises(BertlineError, match="lacks the key 'experiment'"):
+        read_record(record)
+
+
+def test_a_phase_without_its_recipe_is_unfinished(record: Path) -> None:
+    Path("results/phases/phase2/recipe.json").unlink()
+    run = read_record(record)
+    assert [phase.finished for phase in run.phases] == [True, False]
+    assert not run.finished
+
+
+def test_stages_that_have_not_begun_are_absent_from_the_layout(record: Path) -> None:
+    for path in Path("results/finetunings").glob("cola-*"):
+        for file in path.iterdir():
+            file.unlink()
+    Path("results/phases/phase2/metrics.jsonl").unlink()
+    names = [child.name for child in lay_out(read_record(record)).children]
+    assert names == ["data", "phase1", "squad_v1"]
+
+
+def test_layout_has_a_child_for_each_stage_and_a_grandchild_for_each_seed(record: Path) -> None:
+    entry = lay_out(read_record(record))
+    assert [child.name for child in entry.children] == ["data", "phase1", "phase2", "squad_v1", "glue/cola"]
+    assert sorted(seed.name for seed in entry.children[-1].children) == [
+        "glue/cola/random/lr2e-3/seed1",
+        "glue/cola/random/lr2e-3/seed2",
+        "glue/cola/random/lr5e-4/seed1",
+        "glue/cola/random/lr5e-4/seed2",
+        "glue/cola/seed1",
+        "glue/cola/seed2",
+    ]
+
+
+def test_parameters_hold_the_settings_and_nothing_about_the_place(record: Path) -> None:
+    phase = lay_out(read_record(record)).children[1]
+    assert phase.parameters["learning_rate"] == "0.006"
+    assert phase.parameters["masking.probability"] == "0.15"
+    assert phase.parameters["model.hidden_size"] == "128"
+    assert not {"world_size", "hardware", "git_commit", "versions.torch", "started"} & set(phase.parameters)
+    assert phase.tags["bertline.world_size"] == "1"
+    assert phase.tags["bertline.version.torch"] == "2.13.0"
+
+
+def test_every_entry_has_its_own_identity(record: Path) -> None:
+    identities = []
+
+    def collect(entry: object) -> None:
+        identities.append(tuple(sorted(entry.identity.items())))  # type: ignore[attr-defined]
+        for child in entry.children:  # type: ignore[attr-defined]
+            collect(child)
+
+    collect(lay_out(read_record(record)))
+    assert len(identities) == len(set(identities)) == 18
+
+
+def test_flatten_keeps_empty_settings_and_writes_lists_as_json() -> None:
+    assert flatten({"a": {"b": [1, 2], "c": {}}, "d": "text", "e": None}) == {
+        "a.b": "[1, 2]",
+        "a.c": "{}",
+        "d": "text",
+        "e": "null",
+    }

@@ -1,0 +1,252 @@
+"""MLflow on a real SQLite file holds, read back through its client, exactly what the journals hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fabricated_runs import START, journal_line, write, write_journal, write_run
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
+from bertline.console import BertlineError
+from bertline.tracking import store
+from bertline.tracking.records import read_journal
+from bertline.tracking.store import initialise, track
+
+URI = "sqlite:///mlflow.db"
+SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "track.py"
+
+
+@pytest.fixture(scope="session")
+def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new database, made once: making it takes seconds."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    initialise(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_database: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(fresh_database, "mlflow.db")
+    return write_run(tmp_path, tasks=("squad_v1",), seeds=1)
+
+
+def uri() -> str:
+    # MLflow remembers a store by its URI within a process, so every test gives its own, absolute one.
+    return f"sqlite:///{Path('mlflow.db').absolute()}"
+
+
+def runs(view: int = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
+    client = MlflowClient(uri())
+    experiment = client.get_experiment_by_name("bertline")
+    found = client.search_runs([experiment.experiment_id], run_view_type=view)
+    assert len({run.info.run_name for run in found}) == len(found)
+    return {run.info.run_name: run for run in found}
+
+
+def stored_points(run: Run) -> list[tuple[str, int, int, float]]:
+    client = MlflowClient(uri())
+    points = []
+    for key in run.data.metrics:
+        history = client.get_metric_history(run.info.run_id, key)
+        points += [(metric.key, metric.step, metric.timestamp, metric.value) for metric in history]
+    return sorted(points)
+
+
+def everything() -> dict[str, list[tuple[str, int, int, float]]]:
+    return {f"{name} {run.info.run_id}": stored_points(run) for name, run in runs().items()}
+
+
+def journal(path: str, last_step: int | None = None) -> list[tuple[str, int, int, float]]:
+    points = read_journal(Path(path), last_step)
+    return sorted((key, p.step, p.timestamp, value) for p in points for key, value in p.metrics.items())
+
+
+def unfinish(name: str, *, durable: int, lines: list[dict] | None = None) -> Path:
+    """Turn a finished phase into one that was interrupted after its last durable step."""
+    folder = Path("results/phases") / name
+    (folder / "checkpoints").mkdir()
+    (folder / "metrics.jsonl").rename(folder / "checkpoints" / "journal.jsonl")
+    (folder / "recipe.json").rename(folder / "recipe.kept")
+    write(folder / "checkpoints" / "durable.json", {"step": durable})
+    if lines is not None:
+        write_journal(folder / "checkpoints" / "journal.jsonl", lines)
+    return folder
+
+
+def finish(folder: Path) -> None:
+    shutil.copy(folder / "checkpoints" / "journal.jsonl", folder / "metrics.jsonl")
+    (folder / "recipe.kept").rename(folder / "recipe.json")
+
+
+def curves(run: Run) -> list[tuple[str, int, int, float]]:
+    return [point for point in stored_points(run) if not point[0].startswith(("baseline/", "score/"))]
+
+
+def test_mlflow_holds_the_journals_point_for_point(record: Path) -> None:
+    marker = track([record], uri())
+    held = runs()
+    assert curves(held["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+    assert curves(held["phase2"]) == journal("results/phases/phase2/metrics.jsonl")
+    for name in ("squad_v1/seed1", "squad_v1/random/lr5e-4/seed1", "squad_v1/random/lr2e-3/seed1"):
+        folder = held[name].data.tags["bertline.path"]
+        assert curves(held[name]) == journal(f"{folder}/metrics.jsonl")
+    assert marker["runs"]["demo"]["points"] == {name: len(stored_points(run)) for name, run in held.items()}
+    assert marker["sent"] == sum(marker["runs"]["demo"]["points"].values())
+
+
+def test_the_tree_has_its_parents_parameters_tags_and_artifacts(record: Path) -> None:
+    track([record], uri())
+    held = runs()
+    parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in held.items()}
+    root, task = held["demo"].info.run_id, held["squad_v1"].info.run_id
+    assert parents.pop("demo") is None
+    assert {parents.pop(name) for name in ("data", "phase1", "phase2", "squad_v1")} == {root}
+    assert set(parents.values()) == {task}
+    phase = held["phase1"]
+    assert phase.data.params["learning_rate"] == "0.006"
+    assert phase.data.tags["mlflow.source.git.commit"].startswith("0123456789")
+    assert "LAMB, learning rate 0.006" in phase.data.tags["mlflow.note.content"]
+    assert phase.inputs.dataset_inputs[0].dataset.digest == "d" * 16
+    assert json.loads(phase.inputs.dataset_inputs[0].dataset.profile)["tokens_128"] == 1_400_000
+    client = MlflowClient(uri())
+    assert [file.path for file in client.list_artifacts(phase.info.run_id)] == ["recipe.json"]
+    assert [file.path for file in client.list_artifacts(held["data"].info.run_id)] == ["dataset.json"]
+    assert held["squad_v1/seed1"].data.metrics["score/f1"] == pytest.approx(78.7)
+    assert held["demo"].data.metrics["squad_v1/f1"] == pytest.approx(78.7)
+    assert {run.info.status for run in held.values()} == {"FINISHED"}
+
+
+def test_tracking_twice_adds_nothing(record: Path) -> None:
+    first = track([record], uri())
+    before = everything()
+    second = track([record], uri())
+    assert everything() == before
+    assert second == {**first, "sent": 0}
+    assert len(MlflowClient(uri()).search_experiments(view_type=ViewType.ALL)) == 2  # MLflow's own Default, and ours
+
+
+def test_sending_every_point_again_changes_nothing(record: Path) -> None:
+    track([record], uri())
+    before = everything()
+    for run in runs().values():
+        MlflowClient(uri()).delete_tag(run.info.run_id, store.SENT_TAG)
+    assert track([record], uri())["sent"] > 0
+    assert everything() == before
+
+
+def test_a_deleted_run_is_made_again_and_its_children_follow_it(record: Path) -> None:
+    track([record], uri())
+    before = runs()
+    for name in ("phase1", "squad_v1"):
+        MlflowClient(uri()).delete_run(before[name].info.run_id)
+    track([record], uri())
+    after = runs()
+    assert set(after) == set(before)
+    assert stored_points(after["phase1"]) == stored_points(before["phase1"])
+    assert after["phase1"].info.run_id != before["phase1"].info.run_id
+    assert after["squad_v1/seed1"].info.run_id == before["squad_v1/seed1"].info.run_id
+    assert after["squad_v1/seed1"].data.tags["mlflow.parentRunId"] == after["squad_v1"].info.run_id
+
+
+def test_a_deleted_experiment_comes_back(record: Path) -> None:
+    track([record], uri())
+    client = MlflowClient(uri())
+    client.delete_experiment(client.get_experiment_by_name("bertline").experiment_id)
+    track([record], uri())
+    assert curves(runs()["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+
+
+def test_a_deleted_database_is_filled_again(record: Path) -> None:
+    track([record], uri())
+    before = {name: stored_points(run) for name, run in runs().items()}
+    Path("mlflow.db").unlink()
+    track([record], uri())
+    assert {name: stored_points(run) for name, run in runs().items()} == before
+
+
+def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path) -> None:
+    folder = unfinish("phase1", durable=120)
+    track([record], uri())
+    phase = runs()["phase1"]
+    assert stored_points(phase) == journal("results/phases/phase1/checkpoints/journal.jsonl", last_step=120)
+    assert phase.info.status == "RUNNING"
+    assert runs()["demo"].info.status == "RUNNING"
+    # The resumed trainer takes back what came after its checkpoint and writes it with new timestamps.
+    lines = [journal_line(step) for step in range(10, 121, 10)]
+    lines += [journal_line(step, timestamp=START + 900_000 + step) for step in range(130, 201, 10)]
+    write_journal(folder / "checkpoints" / "journal.jsonl", lines)
+    finish(folder)
+    sent = track([record], uri())["sent"]
+    finished = runs()["phase1"]
+    assert finished.info.run_id == phase.info.run_id
+    assert finished.info.status == "FINISHED"
+    assert curves(finished) == journal("results/phases/phase1/metrics.jsonl")
+    assert sent < len(stored_points(finished))
+
+
+def test_a_phase_trained_anew_replaces_its_run_so_that_each_step_stands_once(record: Path) -> None:
+    track([record], uri())
+    old = runs()["phase1"].info.run_id
+    lines = [journal_line(step, timestamp=START + 5_000_000 + step) for step in range(10, 201, 10)]
+    write_journal(Path("results/phases/phase1/metrics.jsonl"), lines)
+    track([record], uri())
+    new = runs()["phase1"]
+    assert new.info.run_id != old
+    assert curves(new) == journal("results/phases/phase1/metrics.jsonl")
+
+
+def test_values_that_are_no_numbers_are_kept(record: Path) -> None:
+    line = journal_line(210)
+    line["metrics"] = {"train/loss": float("nan")}
+    path = Path("results/phases/phase1/metrics.jsonl")
+    path.write_text(path.read_text() + json.dumps(line) + "\n")
+    track([record], uri())
+    assert math.isnan(MlflowClient(uri()).get_metric_history(runs()["phase1"].info.run_id, "train/loss")[-1].value)
+    assert track([record], uri())["sent"] == 0
+
+
+def test_long_parameters_are_cut_and_many_are_sent_in_batches(record: Path) -> None:
+    path = Path("results/phases/phase1/recipe.json")
+    recipe = json.loads(path.read_text())
+    recipe["settings"] |= {f"extra_{number}": number for number in range(150)} | {"long": "x" * 9000}
+    write(path, recipe)
+    track([record], uri())
+    parameters = runs()["phase1"].data.params
+    assert parameters["extra_149"] == "149"
+    assert len(parameters["long"]) == 6000
+    assert track([record], uri())["sent"] == 0
+
+
+def test_one_broken_record_does_not_keep_the_others_back(record: Path) -> None:
+    write(Path("broken.json"), {"run": "broken"})
+    with pytest.raises(BertlineError, match=r"broken\.json lacks the key"):
+        track([Path("broken.json"), record], uri())
+    assert "phase1" in runs()
+
+
+def test_an_unusable_store_is_one_line(record: Path) -> None:
+    Path("mlflow.db").write_bytes(b"this is not a database, but a text" * 100)
+    with pytest.raises(BertlineError, match=r"^MLflow at sqlite:///.*mlflow\.db[^\n]*$"):
+        track([record], uri())
+
+
+def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:
+    Path("mlflow.db").unlink()
+    command = [sys.executable, str(SCRIPT), str(record), "--uri", URI, "--output"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    trackers = [subprocess.Popen([*command, f"tracked-{number}.json"], env=environment) for number in range(2)]
+    assert [tracker.wait(timeout=120) for tracker in trackers] == [0, 0]
+    held = runs(ViewType.ALL)
+    assert curves(held["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+    markers = [json.loads(Path(f"tracked-{number}.json").read_text()) for number in range(2)]
+    assert markers[0]["runs"] == markers[1]["runs"]
+    assert sorted(marker["sent"] for marker in markers)[0] == 0

@@ -1,0 +1,153 @@
+"""What runs again after a change, on a graph that ran once: a small dump and a book, a very small model."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import copy_workflow, run_snakemake
+
+from bertline.sample.generate import generate
+
+pytestmark = pytest.mark.slow
+
+PHASE = {
+    "global_batch_size": 8,
+    "steps": 4,
+    "learning_rate": 1.0e-3,
+    "optimizer": "adamw",
+    "precision": "fp32",
+    "masking": {"probability": 0.15},
+}
+TASK = {"epochs": 0.05, "precision": "fp32", "max_sequence_length": 64}
+CONFIG = {
+    "mirrors": ["resources/sample/mirror"],
+    "corpora": {
+        "wikipedia": {"source": "wikimedia", "language": "sample", "dump": "20260101"},
+        "book": {"source": "files", "paths": ["resources/sample/books/book-001.txt"]},
+    },
+    "datasets": {
+        "small": {
+            "corpora": ["wikipedia", "book"],
+            "shards": 2,
+            "held_out": 0.05,
+            "tokenizer": {"train": "wordpiece", "vocab_size": 400},
+        }
+    },
+    "evaluation": {"glue": "resources/sample/glue"},
+    "runs": {
+        "first": {
+            "dataset": "small",
+            "model": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+            "phases": {
+                "phase1": {**PHASE, "sequence_length": 128},
+                "phase2": {**PHASE, "sequence_length": 512, "steps": 2},
+            },
+            "finetune": {"glue": {"cola": TASK}},
+        }
+    },
+}
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    return run_snakemake(folder, "--profile", "profiles/local", "--configfile", "small.yaml", *arguments).stdout
+
+
+def write_config(folder: Path, config: dict) -> None:
+    (folder / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def rules_of(dry_run: str) -> set[str]:
+    """The rules that a dry run would run."""
+    return set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", dry_run, flags=re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copy_workflow(tmp_path_factory.mktemp("graph"))
+    generate(folder / "resources/sample", 1)
+    write_config(folder, CONFIG)
+    snakemake(folder)
+    return folder
+
+
+@pytest.fixture
+def graph(finished: Path) -> Path:
+    """The finished graph with its own configuration."""
+    write_config(finished, CONFIG)
+    return finished
+
+
+def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:
+    assert "Nothing to be done" in snakemake(graph)
+
+
+def test_placement_runs_nothing_again(graph: Path) -> None:
+    output = snakemake(graph, "--dry-run", "--set-resources", "pretrain_phase:micro_batch_tokens=512")
+    assert "Nothing to be done" in output
+
+
+def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(graph: Path) -> None:
+    shard = next(graph.glob("results/datasets/*/seq128/00000.h5"))
+    before = shard.read_bytes()
+    weights = {path: path.stat().st_mtime_ns for path in graph.glob("results/phases/*/model.safetensors")}
+    shard.unlink()
+    assert rules_of(snakemake(graph, "--dry-run", "encode")) == {"encode_shard", "write_dataset_card", "encode"}
+    snakemake(graph, "encode")
+    assert shard.read_bytes() == before
+    assert "Nothing to be done" in snakemake(graph)
+    assert weights == {path: path.stat().st_mtime_ns for path in graph.glob("results/phases/*/model.safetensors")}
+
+
+def test_a_changed_tokenizer_encodes_again_but_extracts_nothing_and_changing_back_runs_nothing(graph: Path) -> None:
+    changed = copy.deepcopy(CONFIG)
+    changed["datasets"]["small"]["tokenizer"]["vocab_size"] = 300
+    write_config(graph, changed)
+    rules = rules_of(snakemake(graph, "--dry-run"))
+    assert {"train_tokenizer", "encode_shard", "pretrain_phase", "finetune_task"} <= rules
+    assert not {"download_part", "extract_part", "clean_part", "split_sentences", "read_files"} & rules
+    snakemake(graph, "encode")
+    write_config(graph, CONFIG)
+    assert "Nothing to be done" in snakemake(graph)
+
+
+def test_a_second_run_trains_only_the_new_model(graph: Path) -> None:
+    changed = copy.deepcopy(CONFIG)
+    changed["runs"]["second"] = copy.deepcopy(changed["runs"]["first"])
+    changed["runs"]["second"]["phases"]["phase2"]["learning_rate"] = 2.0e-3
+    write_config(graph, changed)
+    output = snakemake(graph, "--dry-run")
+    assert output.count("rule pretrain_phase:") == 1
+    assert output.count("rule finetune_task:") == 1
+    assert not {"encode_shard", "split_sentences"} & rules_of(output)
+
+
+def test_a_killed_snakemake_leaves_nothing_that_the_same_command_does_not_mend(graph: Path) -> None:
+    """A half-written file under its final name, as an old program would leave it, is marked incomplete and made again."""
+    scores = next(graph.glob("results/finetunings/*/metrics.json"))
+    expected = json.loads(scores.read_text())["scores"]
+    shutil.rmtree(scores.parent)
+    snakemake(graph)
+    assert json.loads(scores.read_text())["scores"] == expected
+
+
+def test_the_names_of_a_run_lead_to_its_results(graph: Path) -> None:
+    run = graph / "results/runs/first"
+    assert (run / "dataset/dataset.json").is_file()
+    assert (run / "phase1/model.safetensors").is_file()
+    assert (run / "export/config.json").is_file()
+    assert (run / "glue/cola/seed1/metrics.json").is_file()
+    assert json.loads((run / "record.json").read_text())["run"] == "first"
+
+
+def test_every_job_left_a_log_and_a_benchmark(graph: Path) -> None:
+    logged = {path.name for path in (graph / "logs").iterdir() if path.is_dir()}
+    assert {"pretrain_phase", "encode_shard", "finetune_task", "track_run", "write_report"} <= logged
+    assert {path.name for path in (graph / "benchmarks").iterdir() if path.is_dir()} >= {"pretrain_phase"}
+    assert os.listdir(graph / "logs/pretrain_phase")

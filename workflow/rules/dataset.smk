@@ -1,0 +1,1 @@
+"""From sentences to shards, a tokenizer and HDF5 samples."""

@@ -1,0 +1,40 @@
+"""Open MLflow on this machine only, and keep sending what running trainings write."""
+
+import argparse
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+from bertline.console import BertlineError, run_command
+from bertline.tracking.store import default_tracking_uri
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: ui.py --port 5000")
+    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--every", type=float, default=15, help="seconds between two looks at the journals")
+    arguments = parser.parse_args()
+    uri = default_tracking_uri()
+    if not uri.startswith("sqlite:"):
+        raise BertlineError(f"MLFLOW_TRACKING_URI is {uri}: open that server in a browser")
+    records = sorted(map(str, Path("results/runs").glob("*/record.json")))
+    if not records:
+        raise BertlineError("results/runs holds no run yet; run snakemake first")
+    follower = subprocess.Popen(  # noqa: S603
+        [sys.executable, str(Path(__file__).with_name("track.py")), *records, "--follow", str(arguments.every)]
+    )
+    print(f"MLflow: http://127.0.0.1:{arguments.port}   (Ctrl-C ends it)", flush=True)
+    webbrowser.open(f"http://127.0.0.1:{arguments.port}")
+    try:
+        server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+        subprocess.run([*server, "--host", "127.0.0.1", "--port", str(arguments.port)], check=False)  # noqa: S603
+    except KeyboardInterrupt:
+        pass
+    finally:
+        follower.terminate()
+        follower.wait()
+
+
+if __name__ == "__main__":
+    run_command(main)
