@@ -111,6 +111,7 @@ def phase_recipe(name: str, steps: int, length: int, initial: dict[str, str] | N
         "git_dirty": False,
         "hardware": "2 CPU cores",
         "world_size": 1,
+        "threads": 2,
         "dataset_digest": "e" * 64,
     }
 

@@ -85,7 +85,7 @@ def test_parameters_hold_the_settings_and_nothing_about_the_place(record: Path) 
     assert phase.parameters["learning_rate"] == "0.006"
     assert phase.parameters["masking.probability"] == "0.15"
     assert phase.parameters["model.hidden_size"] == "128"
-    assert not {"world_size", "hardware", "git_commit", "versions.torch", "started"} & set(phase.parameters)
+    assert not {"world_size", "threads", "hardware", "git_commit", "versions.torch", "started"} & set(phase.parameters)
     assert phase.tags["bertline.world_size"] == "1"
     assert phase.tags["bertline.version.torch"] == "2.13.0"
 

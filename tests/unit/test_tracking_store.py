@@ -6,8 +6,10 @@ import json
 import math
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,8 +54,8 @@ def runs(view: int = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
     return {run.info.run_name: run for run in found}
 
 
-def stored_points(run: Run) -> list[tuple[str, int, int, float]]:
-    client = MlflowClient(uri())
+def stored_points(run: Run, client: MlflowClient | None = None) -> list[tuple[str, int, int, float]]:
+    client = client or MlflowClient(uri())
     points = []
     for key in run.data.metrics:
         history = client.get_metric_history(run.info.run_id, key)
@@ -134,6 +136,18 @@ def test_tracking_twice_adds_nothing(record: Path) -> None:
     assert len(MlflowClient(uri()).search_experiments(view_type=ViewType.ALL)) == 2  # MLflow's own Default, and ours
 
 
+def test_tracking_through_a_link_and_without_the_report_changes_nothing(record: Path) -> None:
+    Path("index.html").write_text("<p>report")
+    track([record], uri(), Path("index.html"))
+    before = {name: run.data.tags for name, run in runs().items()}
+    artifacts = MlflowClient(uri()).list_artifacts(runs()["demo"].info.run_id)
+    assert [file.path for file in artifacts] == ["index.html", record.name]
+    Path("record.json").symlink_to(record)
+    assert track([Path("record.json")], uri())["sent"] == 0
+    assert {name: run.data.tags for name, run in runs().items()} == before
+    assert MlflowClient(uri()).list_artifacts(runs()["demo"].info.run_id) == artifacts
+
+
 def test_sending_every_point_again_changes_nothing(record: Path) -> None:
     track([record], uri())
     before = everything()
@@ -170,10 +184,15 @@ def test_a_deleted_database_is_filled_again(record: Path) -> None:
     before = {name: stored_points(run) for name, run in runs().items()}
     Path("mlflow.db").unlink()
     track([record], uri())
-    assert {name: stored_points(run) for name, run in runs().items()} == before
+    # Read under another name: what this process still has open may be the deleted file.
+    Path("mlflow.db").rename("refilled.db")
+    client = MlflowClient(f"sqlite:///{Path('refilled.db').absolute()}")
+    experiment = client.get_experiment_by_name("bertline")
+    held = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {name: stored_points(run, client) for name, run in held.items()} == before
 
 
-def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path) -> None:
+def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = unfinish("phase1", durable=120)
     track([record], uri())
     phase = runs()["phase1"]
@@ -185,12 +204,20 @@ def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path) -> No
     lines += [journal_line(step, timestamp=START + 900_000 + step) for step in range(130, 201, 10)]
     write_journal(folder / "checkpoints" / "journal.jsonl", lines)
     finish(folder)
+    requests = []
+    log_batch = MlflowClient.log_batch
+
+    def count(self: MlflowClient, run_id: str, metrics: list, *rest: object, **options: object) -> None:
+        requests.extend(metrics)
+        log_batch(self, run_id, metrics, *rest, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", count)
     sent = track([record], uri())["sent"]
     finished = runs()["phase1"]
     assert finished.info.run_id == phase.info.run_id
     assert finished.info.status == "FINISHED"
     assert curves(finished) == journal("results/phases/phase1/metrics.jsonl")
-    assert sent < len(stored_points(finished))
+    assert len(requests) == sent < len(stored_points(finished))
 
 
 def test_a_phase_trained_anew_replaces_its_run_so_that_each_step_stands_once(record: Path) -> None:
@@ -237,6 +264,52 @@ def test_an_unusable_store_is_one_line(record: Path) -> None:
     Path("mlflow.db").write_bytes(b"this is not a database, but a text" * 100)
     with pytest.raises(BertlineError, match=r"^MLflow at sqlite:///.*mlflow\.db[^\n]*$"):
         track([record], uri())
+
+
+def test_a_database_of_another_schema_is_one_line_that_says_what_to_do(record: Path) -> None:
+    with closing(sqlite3.connect("mlflow.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+        database.commit()
+    with pytest.raises(BertlineError, match=r"^MLflow cannot upgrade [^\n]* install the MLflow that wrote it$"):
+        initialise(uri())
+
+
+def test_a_database_made_ready_is_left_alone(record: Path) -> None:
+    initialise(uri())  # MLflow adds its Default experiment when it first opens a database.
+    before = Path("mlflow.db").read_bytes()
+    initialise(uri())
+    assert Path("mlflow.db").read_bytes() == before
+
+
+def test_a_password_in_the_address_is_not_shown() -> None:
+    assert "secret" not in store._explain(ValueError("no"), "postgresql://someone:secret@host/mlflow")
+
+
+def test_a_server_that_is_down_is_one_line(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(BertlineError, match=r"^MLflow at http://127\.0\.0\.1:9 does not answer; [^\n]*$"):
+        track([record], "http://127.0.0.1:9")
+
+
+def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = unfinish("phase1", durable=50)
+    sent = []
+
+    def sleep(seconds: float) -> None:
+        sent.append(len(stored_points(runs()["phase1"])))
+        if len(sent) == 1:
+            write(folder / "checkpoints" / "durable.json", {"step": 100})
+        elif len(sent) == 2:
+            (folder / "checkpoints" / "durable.json").write_text("{")
+        elif len(sent) == 3:
+            write(folder / "checkpoints" / "durable.json", {"step": 150})
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.time, "sleep", sleep)
+    store.follow([record], uri(), 5)
+    journals = "results/phases/phase1/checkpoints/journal.jsonl"
+    assert sent == [len(journal(journals, last_step=step)) for step in (50, 100, 100, 150)]
 
 
 def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:

@@ -1,6 +1,7 @@
 """The plan behind the rules: what the configuration asks for, and functions from wildcards to files."""
 
 import json
+import re
 import shlex
 import sys
 
@@ -9,7 +10,9 @@ from bertline.console import BertlineError
 
 try:
     plan = planning.make_plan(
-        config, workflow.source_path("../../config/config.schema.yaml"), Path(workflow.basedir) / "config/models"
+        config,
+        workflow.source_path("../../config/config.schema.yaml"),
+        Path(workflow.basedir) / "config/models",
     )
 except BertlineError as error:
     sys.exit(f"error: {error}")
@@ -37,6 +40,30 @@ wildcard_constraints:
     fingerprint="[0-9a-f]{16}",
 
 
+def only(entries, holds):
+    """A wildcard's constraint to the keys of those entries for which `holds`."""
+    return (
+        "|".join(re.escape(key) for key, entry in entries.items() if holds(entry))
+        or "(?!)"
+    )
+
+
+def from_dump(corpus):
+    return "wiki" in corpus
+
+
+def from_files(corpus):
+    return "parts" in corpus
+
+
+def trains_tokenizer(dataset):
+    return "train" in dataset.get("settings", {}).get("tokenizer", {})
+
+
+def takes_tokenizer(dataset):
+    return "file" in dataset.get("settings", {}).get("tokenizer", {})
+
+
 def refuse_missing_inputs():
     """Stop a real run, not a dry one, while files that the configuration names are absent."""
     if plan.problems:
@@ -45,7 +72,9 @@ def refuse_missing_inputs():
 
 def built_datasets():
     """The datasets that this graph makes itself."""
-    return {key: dataset for key, dataset in plan.datasets.items() if "path" not in dataset}
+    return {
+        key: dataset for key, dataset in plan.datasets.items() if "path" not in dataset
+    }
 
 
 def dump_listings():
@@ -53,16 +82,18 @@ def dump_listings():
     return sorted(
         f"resources/wikimedia/{corpus['wiki']}/{corpus['settings']['dump']}/parts.json"
         for corpus in plan.corpora.values()
-        if "wiki" in corpus
+        if from_dump(corpus)
     )
 
 
 def parts_of(corpus):
     """The names of a corpus's parts; for a dump they are known once it was listed."""
     entry = plan.corpora[corpus]
-    if "parts" in entry:
+    if from_files(entry):
         return list(entry["parts"])
-    listing = checkpoints.list_dump_parts.get(wiki=entry["wiki"], dump=entry["settings"]["dump"]).output[0]
+    listing = checkpoints.list_dump_parts.get(
+        wiki=entry["wiki"], dump=entry["settings"]["dump"]
+    ).output[0]
     return list(json.loads(Path(listing).read_text())["parts"])
 
 
@@ -71,7 +102,7 @@ def downloaded_files(wildcards):
     parts = [
         f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{part}.xml.bz2"
         for corpus, entry in plan.corpora.items()
-        if "wiki" in entry
+        if from_dump(entry)
         for part in parts_of(corpus)
     ]
     return parts + list(plan.downloads)
@@ -79,9 +110,13 @@ def downloaded_files(wildcards):
 
 def sentence_files(wildcards):
     """The sentences of every part of every corpus that a dataset of this configuration is made from."""
-    used = {corpus for dataset in built_datasets().values() for corpus in dataset["corpora"]}
+    used = {
+        corpus for dataset in built_datasets().values() for corpus in dataset["corpora"]
+    }
     return [
-        f"results/corpora/{corpus}/sentences/{part}.txt.zst" for corpus in sorted(used) for part in parts_of(corpus)
+        f"results/corpora/{corpus}/sentences/{part}.txt.zst"
+        for corpus in sorted(used)
+        for part in parts_of(corpus)
     ]
 
 
@@ -95,16 +130,25 @@ def exports():
 
 
 def scores():
-    return [f"results/finetunings/{finetuning}/metrics.json" for finetuning in plan.finetunings]
+    return [
+        f"results/finetunings/{finetuning}/metrics.json"
+        for finetuning in plan.finetunings
+    ]
 
 
 def records():
-    return [f"results/runs/{name}/record-{run['fingerprint']}.json" for name, run in plan.runs.items()]
+    return [
+        f"results/runs/{name}/record-{run['fingerprint']}.json"
+        for name, run in plan.runs.items()
+    ]
 
 
 def markers(stage):
     """The tracker's marks that a stage of every run is in MLflow."""
-    return [f"results/runs/{name}/tracked-{stage}-{run['fingerprint']}.json" for name, run in plan.runs.items()]
+    return [
+        f"results/runs/{name}/tracked-{stage}-{run['fingerprint']}.json"
+        for name, run in plan.runs.items()
+    ]
 
 
 def report_page():

@@ -1,1 +1,166 @@
 """From downloaded dumps and text files to cleaned documents and their sentences, part by part."""
+
+
+def corpus_setting(key):
+    """A rule's input or parameter that is a setting of its corpus."""
+    return lambda wildcards: plan.corpora[wildcards.corpus]["settings"][key]
+
+
+def corpus_name(wildcards):
+    return plan.corpora[wildcards.corpus]["name"]
+
+
+def dump_part(wildcards):
+    """The downloaded part of a Wikimedia corpus; a part that the listing does not name is refused."""
+    entry = plan.corpora[wildcards.corpus]
+    if wildcards.part not in parts_of(wildcards.corpus):
+        raise ValueError(
+            f"{wildcards.corpus} has no part '{wildcards.part}'; its parts.json lists those it has"
+        )
+    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{wildcards.part}.xml.bz2"
+
+
+def dump_name(wildcards):
+    entry = plan.corpora[wildcards.corpus]
+    return f"{entry['wiki']}-{entry['settings']['dump']}"
+
+
+def text_files(wildcards):
+    return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
+
+
+def separator_option(wildcards):
+    separator = plan.corpora[wildcards.corpus]["settings"].get("separator")
+    return f"--separator {shlex.quote(separator)}" if separator else ""
+
+
+def of_all_parts(pattern):
+    """A rule's input: the files of all parts of its corpus."""
+    return lambda wildcards: [
+        pattern.format(corpus=wildcards.corpus, part=part)
+        for part in parts_of(wildcards.corpus)
+    ]
+
+
+def punkt_model(wildcards):
+    """The folder of the Punkt model that splits a corpus's sentences."""
+    given = plan.corpora[wildcards.corpus]["settings"]["punkt"]
+    return f"results/corpora/{wildcards.corpus}/punkt" if given == "trained" else given
+
+
+rule extract_part:
+    input:
+        ancient(dump_part),
+    output:
+        temp(directory("results/corpora/{corpus}/extracted/{part}")),
+    log:
+        "logs/extract_part/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/extract_part/{corpus}/{part}.tsv"
+    wildcard_constraints:
+        corpus=only(plan.corpora, from_dump),
+    conda:
+        "../../envs/bertline.yaml"
+    threads: 2
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=240,
+    shell:
+        "python workflow/scripts/extract_part.py --part {input} --processes {threads} --output {output} > {log} 2>&1"
+
+
+rule clean_part:
+    input:
+        "results/corpora/{corpus}/extracted/{part}",
+    output:
+        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+    log:
+        "logs/clean_part/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/clean_part/{corpus}/{part}.tsv"
+    wildcard_constraints:
+        corpus=only(plan.corpora, from_dump),
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=120,
+    params:
+        source=dump_name,
+        minimum_characters=corpus_setting("minimum_characters"),
+    shell:
+        "python workflow/scripts/clean_part.py --extracted {input} --source {params.source}"
+        " --minimum-characters {params.minimum_characters}"
+        " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
+
+
+rule read_files:
+    input:
+        ancient(text_files),
+    output:
+        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+    log:
+        "logs/read_files/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/read_files/{corpus}/{part}.tsv"
+    wildcard_constraints:
+        corpus=only(plan.corpora, from_files),
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=120,
+    params:
+        source=corpus_name,
+        encoding=corpus_setting("encoding"),
+        separator=separator_option,
+        minimum_characters=corpus_setting("minimum_characters"),
+    shell:
+        "python workflow/scripts/read_files.py --files {input:q} --source {params.source} --encoding {params.encoding}"
+        " {params.separator} --minimum-characters {params.minimum_characters}"
+        " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
+
+
+rule train_punkt:
+    input:
+        documents=of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
+        counts=of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json"),
+    output:
+        directory("results/corpora/{corpus}/punkt"),
+    log:
+        "logs/train_punkt/{corpus}.log",
+    benchmark:
+        "benchmarks/train_punkt/{corpus}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=120,
+    shell:
+        "python workflow/scripts/train_punkt.py --documents {input.documents} --counts {input.counts} --output {output}"
+        " > {log} 2>&1"
+
+
+rule split_sentences:
+    input:
+        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        punkt=punkt_model,
+    output:
+        sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",
+        index="results/corpora/{corpus}/sentences/{part}.index.npy",
+    log:
+        "logs/split_sentences/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/split_sentences/{corpus}/{part}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=240,
+    params:
+        corpus=corpus_name,
+    shell:
+        "python workflow/scripts/split_sentences.py --documents {input.documents} --corpus {params.corpus}"
+        " --punkt {input.punkt} --sentences {output.sentences} --index {output.index} > {log} 2>&1"

@@ -1,1 +1,226 @@
 """From sentences to shards, a tokenizer and HDF5 samples."""
+
+
+def dataset_setting(*keys):
+    """A rule's parameter that is a setting of its dataset."""
+
+    def value(wildcards):
+        setting = plan.datasets[wildcards.dataset]["settings"]
+        for key in keys:
+            setting = setting[key]
+        return setting
+
+    return value
+
+
+def of_all_corpora(pattern):
+    """A rule's input: the files of all parts of all corpora of its dataset."""
+    return lambda wildcards: [
+        pattern.format(corpus=corpus, part=part)
+        for corpus in plan.datasets[wildcards.dataset]["corpora"]
+        for part in parts_of(corpus)
+    ]
+
+
+def by_corpus(option, pattern):
+    """A rule's parameter: `option name file...` once for each corpus of its dataset."""
+
+    def options(wildcards):
+        words = []
+        for corpus in plan.datasets[wildcards.dataset]["corpora"]:
+            files = [
+                pattern.format(corpus=corpus, part=part) for part in parts_of(corpus)
+            ]
+            words += [option, plan.corpora[corpus]["name"], *files]
+        return shlex.join(words)
+
+    return options
+
+
+def training_shards(wildcards):
+    shards = plan.datasets[wildcards.dataset]["shards"]
+    return [
+        f"results/datasets/{wildcards.dataset}/shards/{shard}.txt.zst"
+        for shard in shards
+        if shard != "held_out"
+    ]
+
+
+def encoded_shards(wildcards):
+    return [
+        f"results/datasets/{wildcards.dataset}/seq{length}/{shard}.h5"
+        for length in SEQUENCE_LENGTHS
+        for shard in plan.datasets[wildcards.dataset]["shards"]
+    ]
+
+
+def lowercase_option(wildcards):
+    tokenizer = plan.datasets[wildcards.dataset]["settings"]["tokenizer"]
+    return "--lowercase" if tokenizer["lowercase"] else "--no-lowercase"
+
+
+def dataset_settings_json(wildcards):
+    return planning.canonical_json(plan.datasets[wildcards.dataset]["settings"])
+
+
+rule plan_shards:
+    input:
+        sentences=ancient(
+            of_all_corpora("results/corpora/{corpus}/sentences/{part}.txt.zst")
+        ),
+        index=ancient(
+            of_all_corpora("results/corpora/{corpus}/sentences/{part}.index.npy")
+        ),
+    output:
+        "results/datasets/{dataset}/plan.json",
+    log:
+        "logs/plan_shards/{dataset}.log",
+    benchmark:
+        "benchmarks/plan_shards/{dataset}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=60,
+    params:
+        corpora=by_corpus(
+            "--corpus", "results/corpora/{corpus}/sentences/{part}.txt.zst"
+        ),
+        shards=dataset_setting("shards"),
+        held_out=dataset_setting("held_out"),
+    shell:
+        "python workflow/scripts/plan_shards.py {params.corpora} --shards {params.shards}"
+        " --held-out {params.held_out} --output {output} > {log} 2>&1"
+
+
+rule write_shard:
+    input:
+        plan="results/datasets/{dataset}/plan.json",
+        sentences=ancient(
+            of_all_corpora("results/corpora/{corpus}/sentences/{part}.txt.zst")
+        ),
+    output:
+        "results/datasets/{dataset}/shards/{shard}.txt.zst",
+    log:
+        "logs/write_shard/{dataset}/{shard}.log",
+    benchmark:
+        "benchmarks/write_shard/{dataset}/{shard}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=60,
+    shell:
+        "python workflow/scripts/write_shard.py --plan {input.plan} --shard {wildcards.shard} --output {output}"
+        " > {log} 2>&1"
+
+
+rule train_tokenizer:
+    input:
+        training_shards,
+    output:
+        "results/datasets/{dataset}/tokenizer.json",
+    log:
+        "logs/train_tokenizer/{dataset}.log",
+    benchmark:
+        "benchmarks/train_tokenizer/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.datasets, trains_tokenizer),
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=120,
+    params:
+        vocab_size=dataset_setting("tokenizer", "vocab_size"),
+        lowercase=lowercase_option,
+        seed=dataset_setting("seed"),
+    shell:
+        "python workflow/scripts/train_tokenizer.py {input} --vocab-size {params.vocab_size} {params.lowercase}"
+        " --seed {params.seed} --output {output} > {log} 2>&1"
+
+
+rule take_tokenizer:
+    input:
+        ancient(dataset_setting("tokenizer", "file")),
+    output:
+        "results/datasets/{dataset}/tokenizer.json",
+    log:
+        "logs/take_tokenizer/{dataset}.log",
+    benchmark:
+        "benchmarks/take_tokenizer/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.datasets, takes_tokenizer),
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        lowercase=lowercase_option,
+    shell:
+        "python workflow/scripts/take_tokenizer.py {input:q} {params.lowercase} --output {output} > {log} 2>&1"
+
+
+# All lengths in one job: the text is tokenized once.
+rule encode_shard:
+    input:
+        shard="results/datasets/{dataset}/shards/{shard}.txt.zst",
+        plan="results/datasets/{dataset}/plan.json",
+        tokenizer="results/datasets/{dataset}/tokenizer.json",
+    output:
+        expand(
+            "results/datasets/{{dataset}}/seq{length}/{{shard}}.h5",
+            length=SEQUENCE_LENGTHS,
+        ),
+    log:
+        "logs/encode_shard/{dataset}/{shard}.log",
+    benchmark:
+        "benchmarks/encode_shard/{dataset}/{shard}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=120,
+    params:
+        seed=dataset_setting("seed"),
+        pair_objective=dataset_setting("pair_objective"),
+        short_sequence_probability=dataset_setting("short_sequence_probability"),
+        lengths=SEQUENCE_LENGTHS,
+    shell:
+        "python workflow/scripts/encode_shard.py {input.shard} --plan {input.plan} --tokenizer {input.tokenizer}"
+        " --fingerprint {wildcards.dataset} --seed {params.seed} --pair-objective {params.pair_objective}"
+        " --short-sequence-probability {params.short_sequence_probability}"
+        " --sequence-lengths {params.lengths} --outputs {output} > {log} 2>&1"
+
+
+rule write_dataset_card:
+    input:
+        plan="results/datasets/{dataset}/plan.json",
+        tokenizer="results/datasets/{dataset}/tokenizer.json",
+        samples=encoded_shards,
+        counts=ancient(
+            of_all_corpora("results/corpora/{corpus}/documents/{part}.counts.json")
+        ),
+    output:
+        "results/datasets/{dataset}/dataset.json",
+    log:
+        "logs/write_dataset_card/{dataset}.log",
+    benchmark:
+        "benchmarks/write_dataset_card/{dataset}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=120,
+    params:
+        counts=by_corpus(
+            "--counts", "results/corpora/{corpus}/documents/{part}.counts.json"
+        ),
+        settings=dataset_settings_json,
+        lengths=SEQUENCE_LENGTHS,
+    shell:
+        "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
+        " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"
+        " {params.counts} > {log} 2>&1"

@@ -7,11 +7,11 @@ checkpoint list_dump_parts:
         "resources/wikimedia/{wiki}/{dump}/parts.json",
     log:
         "logs/list_dump_parts/{wiki}-{dump}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/list_dump_parts/{wiki}-{dump}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         wikimedia_connections=1,
         mem_mb=500,
@@ -28,11 +28,11 @@ rule download_part:
         "resources/wikimedia/{wiki}/{dump}/{part}.xml.bz2",
     log:
         "logs/download_part/{wiki}-{dump}/{part}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/download_part/{wiki}-{dump}/{part}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         wikimedia_connections=1,
         mem_mb=500,
@@ -52,18 +52,18 @@ def download_settings(wildcards):
 rule download_evaluation:
     output:
         "resources/evaluation/{file}",
-    params:
-        source=download_settings,
     log:
         "logs/download_evaluation/{file}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/download_evaluation/{file}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=500,
         runtime=60,
+    params:
+        source=download_settings,
     shell:
         "python workflow/scripts/download_evaluation.py --source {params.source:q} --contact {CONTACT}"
         " --output {output} > {log} 2>&1"

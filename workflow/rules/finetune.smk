@@ -29,18 +29,18 @@ rule finetune_task:
         scores="results/finetunings/{finetuning}/metrics.json",
         metrics="results/finetunings/{finetuning}/metrics.jsonl",
         recipe="results/finetunings/{finetuning}/recipe.json",
-    params:
-        recipe=finetuning_recipe,
     log:
         "logs/finetune_task/{finetuning}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/finetune_task/{finetuning}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
     threads: 1
     resources:
         mem_mb=8000,
         runtime=240,
+    params:
+        recipe=finetuning_recipe,
     shell:
         "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer}"
         " --initial-weights {input.initial_weights} --output results/finetunings/{wildcards.finetuning}"

@@ -6,11 +6,15 @@ def phase_recipe(wildcards):
 
 
 def phase_dataset(wildcards):
-    return f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/dataset.json"
+    return (
+        f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/dataset.json"
+    )
 
 
 def phase_tokenizer(wildcards):
-    return f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/tokenizer.json"
+    return (
+        f"{plan.dataset_folder(plan.phases[wildcards.phase]['dataset'])}/tokenizer.json"
+    )
 
 
 def phase_before(wildcards):
@@ -19,6 +23,11 @@ def phase_before(wildcards):
     if "phase" in initial:
         return [f"results/phases/{initial['phase']}/model.safetensors"]
     return [f"{initial['directory']}/model.safetensors"] if initial else []
+
+
+def folder_before(wildcards):
+    files = phase_before(wildcards)
+    return Path(files[0]).parent if files else ""
 
 
 rule pretrain_phase:
@@ -30,14 +39,12 @@ rule pretrain_phase:
         weights="results/phases/{phase}/model.safetensors",
         metrics="results/phases/{phase}/metrics.jsonl",
         recipe="results/phases/{phase}/recipe.json",
-    params:
-        recipe=phase_recipe,
     log:
         "logs/pretrain_phase/{phase}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/pretrain_phase/{phase}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
     threads: 16
     # Placement, to be set in a profile. None of it alters what is trained or trains anything again.
     resources:
@@ -49,10 +56,13 @@ rule pretrain_phase:
         evaluate_every=200,
         mem_mb=8000,
         runtime=1440,
+    params:
+        recipe=phase_recipe,
+        initial_weights=folder_before,
     shell:
         "python workflow/scripts/launch.py --nodes {resources.nodes} --processes-per-node {resources.processes_per_node}"
         " workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset}"
-        " --initial-weights {input.initial_weights} --output results/phases/{wildcards.phase}"
+        " --initial-weights {params.initial_weights} --output results/phases/{wildcards.phase}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
@@ -67,10 +77,10 @@ rule export_phase:
         directory("results/phases/{phase}/huggingface"),
     log:
         "logs/export_phase/{phase}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/export_phase/{phase}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=4000,
         runtime=30,
@@ -84,17 +94,17 @@ rule trigram_baseline:
         ancient(phase_dataset),
     output:
         "results/phases/{phase}/trigram.json",
-    params:
-        recipe=phase_recipe,
     log:
         "logs/trigram_baseline/{phase}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/trigram_baseline/{phase}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        recipe=phase_recipe,
     shell:
         "python workflow/scripts/trigram_baseline.py --dataset {input} --recipe {params.recipe:q} --output {output}"
         " > {log} 2>&1"

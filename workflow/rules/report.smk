@@ -10,7 +10,10 @@ def dataset_card_of_run(wildcards):
 
 
 def phase_metrics_of_run(wildcards):
-    return [f"results/phases/{phase}/metrics.jsonl" for phase in plan.runs[wildcards.run]["phases"].values()]
+    return [
+        f"results/phases/{phase}/metrics.jsonl"
+        for phase in plan.runs[wildcards.run]["phases"].values()
+    ]
 
 
 def scores_of_run(wildcards):
@@ -23,18 +26,18 @@ def scores_of_run(wildcards):
 rule describe_run:
     output:
         "results/runs/{run}/record-{fingerprint}.json",
-    params:
-        record=record_json,
     log:
         "logs/describe_run/{run}-{fingerprint}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/describe_run/{run}-{fingerprint}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=500,
         runtime=10,
+    params:
+        record=record_json,
     shell:
         "python workflow/scripts/describe_run.py --record {params.record:q} --output {output} > {log} 2>&1"
 
@@ -45,11 +48,11 @@ rule initialise_mlflow:
         touch("results/mlflow-is-initialised"),
     log:
         "logs/initialise_mlflow.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/initialise_mlflow.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
@@ -67,11 +70,11 @@ rule track_pretraining:
         "results/runs/{run}/tracked-pretrain-{fingerprint}.json",
     log:
         "logs/track_pretraining/{run}-{fingerprint}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/track_pretraining/{run}-{fingerprint}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=1000,
         runtime=60,
@@ -89,11 +92,11 @@ rule track_run:
         "results/runs/{run}/tracked-complete-{fingerprint}.json",
     log:
         "logs/track_run/{run}-{fingerprint}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/track_run/{run}-{fingerprint}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=1000,
         runtime=60,
@@ -105,8 +108,12 @@ rule write_report:
     input:
         records=records(),
         datasets=ancient(dataset_cards()),
-        metrics=ancient([f"results/phases/{phase}/metrics.jsonl" for phase in plan.phases]),
-        trigrams=ancient([f"results/phases/{phase}/trigram.json" for phase in plan.phases]),
+        metrics=ancient(
+            [f"results/phases/{phase}/metrics.jsonl" for phase in plan.phases]
+        ),
+        trigrams=ancient(
+            [f"results/phases/{phase}/trigram.json" for phase in plan.phases]
+        ),
         scores=ancient(scores()),
     output:
         report(
@@ -116,11 +123,11 @@ rule write_report:
         ),
     log:
         "logs/write_report/{fingerprint}.log",
-    conda:
-        "../../envs/bertline.yaml"
     benchmark:
         "benchmarks/write_report/{fingerprint}.tsv"
     localrule: True
+    conda:
+        "../../envs/bertline.yaml"
     resources:
         mem_mb=1000,
         runtime=20,

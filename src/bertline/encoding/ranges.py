@@ -23,8 +23,8 @@ def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
 
 
-def offsets_of(lengths: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+def offsets_of(lengths: np.ndarray, dtype: type[np.integer] = np.int64) -> np.ndarray:
     """Where each of N consecutive pieces begins, and after them the end: [N + 1], the first is 0."""
-    offsets = np.zeros(len(lengths) + 1, dtype=dtype)
+    offsets: np.ndarray = np.zeros(len(lengths) + 1, dtype=dtype)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

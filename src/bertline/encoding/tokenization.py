@@ -16,7 +16,7 @@ from bertline.encoding.shards import read_text_blocks
 # Kept words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
 # Words of one call to the library; several calls' worth are encoded by its threads at once.
-WORDS_PER_CALL = 2000
+WORDS_PER_CALL = 500
 # Marks that BERT's pre-tokenizer always cuts out and that no other character is normalised to.
 SEPARATORS = "|^~_*+="
 NOTHING, END_OF_LINE = 0, 1  # numbers of "" and "\n", which have no tokens

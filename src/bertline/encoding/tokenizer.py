@@ -1,4 +1,4 @@
-"""BERT's tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary, taken from elsewhere, checked, loaded."""
+"""BERT's tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary or taken from elsewhere, checked."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
             raise BertlineError(f"{source}: the token '{token}' stands in lines {ids[token] + 1} and {len(ids) + 1}")
         ids[token] = len(ids)
     _check_special_tokens(ids, source)
-    tokenizer = Tokenizer(
-        models.WordPiece(
-            ids, unk_token="[UNK]", continuing_subword_prefix=CONTINUATION_PREFIX, max_input_chars_per_word=100
-        )
+    model = models.WordPiece(
+        ids,
+        unk_token="[UNK]",  # noqa: S106 - not a password
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+        max_input_chars_per_word=100,
     )
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = bert_normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
@@ -91,7 +93,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
     """The ids of [PAD] [UNK] [CLS] [SEP] [MASK]."""
-    return {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+    return {token: index for token in SPECIAL_TOKENS if (index := tokenizer.token_to_id(token)) is not None}
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:

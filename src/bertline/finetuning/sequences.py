@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.encoding.tokenizer import special_token_ids
 
 
 class SpecialTokens(NamedTuple):
@@ -75,24 +74,12 @@ def truncate_pair(first: Sequence[int], second: Sequence[int], limit: int) -> tu
     return first[: len(first) - from_first], second[: len(second) - (excess - from_first)]
 
 
-def load_tokenizer(path: Path | str) -> tuple[Any, SpecialTokens]:
-    """A `tokenizers.Tokenizer` without padding or truncation, and its special tokens. Raises BertlineError."""
-    from tokenizers import Tokenizer
-
-    read_json(path)  # says in one line that the file is missing or no JSON
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises a bare Exception
-        raise BertlineError(f"{path} is not a Hugging Face tokenizer.json ({error}); name another file") from None
-    ids = {token: tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]")}
-    for token, identity in ids.items():
-        if identity is None:
-            raise BertlineError(f"{path} has no token {token}; fine-tuning needs [PAD], [CLS] and [SEP]")
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer, SpecialTokens(*ids.values())
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """The ids of [PAD], [CLS] and [SEP]."""
+    ids = special_token_ids(tokenizer)
+    return SpecialTokens(ids["[PAD]"], ids["[CLS]"], ids["[SEP]"])
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """The ids of each text, without special tokens."""
     return [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.files import read_json
@@ -121,7 +122,7 @@ class Windows:
 
 def make_windows(
     squad: SquadFile,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     special: SpecialTokens,
     *,
     max_sequence_length: int,

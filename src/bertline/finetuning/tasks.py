@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import write_json, write_text
 from bertline.finetuning.glue import GLUE_TASKS, GlueFile, GlueTask, read_glue
 from bertline.finetuning.glue_metrics import compute_metrics
 from bertline.finetuning.sequences import (
     Sequences,
     SpecialTokens,
-    load_tokenizer,
     make_sequences,
+    special_tokens,
     tokenize,
     truncate_pair,
 )
@@ -63,13 +65,13 @@ def prepare_task(task: str, data: dict[str, str], settings: dict[str, Any], toke
     """Read and tokenize a task's train and dev files. Raises BertlineError for an unknown task or a bad file."""
     if task not in (*SQUAD_TASKS, *GLUE_TASKS):
         raise BertlineError(f"unknown task '{task}', allowed are {', '.join([*SQUAD_TASKS, *GLUE_TASKS])}")
-    tokenizer, special = load_tokenizer(tokenizer_path)
+    tokenizer = load_tokenizer(tokenizer_path)
     prepare = _prepare_squad if task in SQUAD_TASKS else _prepare_glue
-    return prepare(task, data, settings, tokenizer, special)
+    return prepare(task, data, settings, tokenizer, special_tokens(tokenizer))
 
 
 def _prepare_squad(
-    task: str, data: dict[str, str], settings: dict[str, Any], tokenizer: Any, special: SpecialTokens
+    task: str, data: dict[str, str], settings: dict[str, Any], tokenizer: Tokenizer, special: SpecialTokens
 ) -> PreparedTask:
     version_2 = task == "squad_v2"
     files = {split: read_squad(data[split], version_2=version_2) for split in ("train", "dev")}
@@ -141,7 +143,7 @@ def _evaluate_squad(
 
 
 def _prepare_glue(
-    task: str, data: dict[str, str], settings: dict[str, Any], tokenizer: Any, special: SpecialTokens
+    task: str, data: dict[str, str], settings: dict[str, Any], tokenizer: Tokenizer, special: SpecialTokens
 ) -> PreparedTask:
     description = GLUE_TASKS[task]
     train, dev = (read_glue(data[split], description) for split in ("train", "dev"))
@@ -169,7 +171,7 @@ def _prepare_glue(
     )
 
 
-def _glue_sequences(file: GlueFile, tokenizer: Any, special: SpecialTokens, limit: int) -> Sequences:
+def _glue_sequences(file: GlueFile, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> Sequences:
     first = tokenize(tokenizer, file.first)
     if file.second is None:
         return make_sequences(((ids[: limit - 2], None) for ids in first), special)

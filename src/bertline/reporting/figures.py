@@ -42,7 +42,8 @@ _STYLE: dict[str, Any] = {
 
 def _draw(name: str, draw: Callable[[Figure], None], height: float = HEIGHT) -> str:
     """Render a figure. `name` salts the identifiers, so that several figures can stand in one page."""
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
+    style: Any = _STYLE | {"svg.hashsalt": name}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure)
         content = io.StringIO()

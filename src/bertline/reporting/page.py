@@ -118,7 +118,7 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
 
 
 def corpus_rows(dataset: EncodedDataset) -> list[dict[str, Any]]:
-    """For each corpus how many documents were read and kept, and how many dropped for each reason, the commonest first."""
+    """For each corpus the documents read, kept, and dropped by reason, the commonest reason first."""
     rows = []
     for corpus in dataset.card.get("corpora", []):
         dropped = sorted(corpus.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
@@ -133,12 +133,16 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
     models = [phase.recipe["model"] for phase in run.phases if phase.recipe]
     if models:
         recipes.append(("Network", words.describe_network(models[-1])))
-    recipes += [(phase.name, words.describe_phase(phase.recipe)) for phase in run.phases if phase.recipe]
+    recipes += [
+        (phase.name, words.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
+    ]
     for group, finetunings in run.groups.items():
         chosen = [one for one in finetunings if one.recipe and one.start == "pretrained"]
         if chosen:
             seeds = [one.seed for one in chosen]
-            recipes.append((words.task_title(group), words.describe_finetuning(chosen[0].recipe, seeds)))
+            recipes.append(
+                (words.task_title(group), words.describe_finetuning(chosen[0].recipe, run.phase_names, seeds))
+            )
     return recipes
 
 

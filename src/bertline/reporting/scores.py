@@ -65,14 +65,14 @@ class ScoreRow:
 
     @property
     def helps(self) -> bool | None:
-        """True when the margin exceeds the spread and the pretrained median every baseline; None when not comparable."""
+        """True when the margin exceeds the spread and the pretrained median every baseline; None without a margin."""
         if self.pretrained is None or self.margin is None or self.spread is None:
             return None
         return self.margin > self.spread and all(self.pretrained.median > value for value in self.baselines.values())
 
 
 def score_rows(record: Record) -> list[ScoreRow]:
-    """A row for each score of each task, the task's main score first; fine-tunings that are not finished are left out."""
+    """A row for each score of each task, the main score first. Unfinished fine-tunings are left out."""
     rows = []
     for group, finetunings in record.groups.items():
         finished = [finetuning for finetuning in finetunings if finetuning.finished]

@@ -168,31 +168,21 @@ def ask(fact: Fact, question: str, subject: str) -> str:
 # what it is scored on.
 NOUNS = (
     *(("apple", "apples"), ("barn", "barns"), ("basket", "baskets"), ("bird", "birds"), ("boat", "boats")),
-    *(("bridge", "bridges"), ("cart", "carts"), ("chair", "chairs"), ("child", "children"), ("church", "churches")),
-    *(("cow", "cows"), ("door", "doors"), ("farmer", "farmers"), ("field", "fields"), ("flower", "flowers")),
-    *(("fox", "foxes"), ("friend", "friends"), ("garden", "gardens"), ("gate", "gates"), ("girl", "girls")),
-    *(("horse", "horses"), ("lamp", "lamps"), ("letter", "letters"), ("man", "men"), ("mill", "mills")),
-    *(("mouse", "mice"), ("neighbour", "neighbours"), ("orchard", "orchards"), ("path", "paths"), ("pig", "pigs")),
-    *(("rabbit", "rabbits"), ("road", "roads"), ("roof", "roofs"), ("shepherd", "shepherds"), ("ship", "ships")),
-    *(
-        ("soldier", "soldiers"),
-        ("stone", "stones"),
-        ("stranger", "strangers"),
-        ("table", "tables"),
-        ("tower", "towers"),
-    ),
-    *(("tree", "trees"), ("wagon", "wagons"), ("wall", "walls"), ("window", "windows"), ("wolf", "wolves")),
-    *(("woman", "women"),),
+    *(("bridge", "bridges"), ("cart", "carts"), ("child", "children"), ("church", "churches"), ("door", "doors")),
+    *(("farmer", "farmers"), ("flower", "flowers"), ("fox", "foxes"), ("friend", "friends"), ("gate", "gates")),
+    *(("girl", "girls"), ("horse", "horses"), ("letter", "letters"), ("man", "men"), ("mouse", "mice")),
+    *(("path", "paths"), ("road", "roads"), ("ship", "ships"), ("soldier", "soldiers"), ("stone", "stones")),
+    *(("tower", "towers"), ("tree", "trees"), ("wall", "walls"), ("window", "windows"), ("woman", "women")),
 )
 VERBS = (
-    *(("carries", "carry"), ("crosses", "cross"), ("draws", "draw"), ("fears", "fear"), ("finds", "find")),
-    *(("follows", "follow"), ("guards", "guard"), ("hears", "hear"), ("hides", "hide"), ("leaves", "leave")),
-    *(("loses", "lose"), ("loves", "love"), ("passes", "pass"), ("pulls", "pull"), ("reaches", "reach")),
-    *(("remembers", "remember"), ("sees", "see"), ("touches", "touch"), ("wants", "want"), ("watches", "watch")),
+    *(("crosses", "cross"), ("draws", "draw"), ("fears", "fear"), ("finds", "find"), ("follows", "follow")),
+    *(("guards", "guard"), ("hears", "hear"), ("hides", "hide"), ("leaves", "leave"), ("loves", "love")),
+    *(("passes", "pass"), ("reaches", "reach"), ("remembers", "remember"), ("sees", "see"), ("touches", "touch")),
+    *(("watches", "watch"),),
 )
 ADJECTIVES = (
-    *("ancient", "big", "black", "blue", "brown", "clean", "dark", "fine", "golden", "green", "grey", "heavy"),
-    *("little", "new", "old", "pretty", "quiet", "red", "round", "small", "strange", "tall", "white", "young"),
+    *("ancient", "big", "blue", "dark", "fine", "golden", "green", "heavy"),
+    *("little", "new", "old", "red", "round", "strange", "white", "young"),
 )
 SINGULAR_DETERMINERS = ("this", "that", "one", "every", "each", "a")
 PLURAL_DETERMINERS = ("these", "those", "two", "three", "many", "some")

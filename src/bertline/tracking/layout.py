@@ -18,11 +18,14 @@ from bertline.files import sha256_of_file
 from bertline.tracking import words
 from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training
 
-# Settings in a recipe that are not parameters: identity goes into tags, places alter nothing.
-_NOT_PARAMETERS = {
-    *("fingerprint", "data", "versions", "git_commit", "git_dirty", "hardware", "world_size"),
-    *("started", "finished", "dataset_digest"),
-}
+# What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
+# a resume on other hardware must not conflict.
+_PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
+# What may differ between two makings of the same result.
+_CIRCUMSTANCES = (
+    *("git_commit", "git_dirty", "hardware", "world_size", "threads"),
+    *("dataset_digest", "started", "finished"),
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested settings as one level of dotted keys; values other than text are JSON."""
-    flat = {}
+    flat: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
@@ -144,7 +147,7 @@ def _phase_entry(record: Record, phase: Phase) -> Entry:
     return Entry(
         name=phase.name,
         identity=_identity(record, phase.name, phase.fingerprint),
-        description=words.describe_phase(phase.recipe) if phase.recipe else "Still training.",
+        description=words.describe_phase(phase.recipe, record.phase_names) if phase.recipe else "Still training.",
         finished=phase.finished,
         started=_started(phase),
         ended=_ended(phase),
@@ -194,7 +197,9 @@ def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
             seed=finetuning.seed,
             start=finetuning.start,
         ),
-        description=words.describe_finetuning(finetuning.recipe) if finetuning.recipe else "Still training.",
+        description=(
+            words.describe_finetuning(finetuning.recipe, record.phase_names) if finetuning.recipe else "Still training."
+        ),
         finished=finetuning.finished,
         started=_started(finetuning),
         ended=_ended(finetuning),
@@ -246,23 +251,27 @@ def _run_description(record: Record) -> str:
         lines.append(words.describe_network(models[-1]))
     if record.dataset.card:
         lines.append(f"Data: {words.describe_dataset(record.dataset.card)}")
-    lines += [f"{phase.name}: {words.describe_phase(phase.recipe)}" for phase in record.phases if phase.recipe]
+    lines += [
+        f"{phase.name}: {words.describe_phase(phase.recipe, record.phase_names)}"
+        for phase in record.phases
+        if phase.recipe
+    ]
     return "\n\n".join(lines)
 
 
 def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
     """The settings that alter the result, those under `settings` without that prefix."""
-    kept = {key: value for key, value in recipe.items() if key not in _NOT_PARAMETERS and key != "settings"}
+    kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
     return flatten({**kept, **recipe.get("settings", {})})
 
 
 def _recipe_tags(training: Training) -> dict[str, str]:
-    """How and with what it was made: facts that may differ between two makings of the same result."""
+    """How and with what it was made."""
     recipe = training.recipe
     tags = {"bertline.path": str(training.path)}
     if recipe.get("git_commit"):
         tags["mlflow.source.git.commit"] = str(recipe["git_commit"])
-    for key in ("git_commit", "git_dirty", "hardware", "world_size", "dataset_digest", "started", "finished"):
+    for key in _CIRCUMSTANCES:
         if recipe.get(key) is not None:
             tags |= flatten({key: recipe[key]}, "bertline.")
     return tags | flatten(recipe.get("versions", {}), "bertline.version.")

@@ -96,6 +96,11 @@ class Record:
         return bool(self.dataset.card) and all(stage.finished for stage in [*self.phases, *self.finetunings])
 
     @property
+    def phase_names(self) -> dict[str, str]:
+        """The run's phases by fingerprint."""
+        return {phase.fingerprint: phase.name for phase in self.phases}
+
+    @property
     def groups(self) -> dict[str, list[Finetuning]]:
         """The fine-tunings by task, in the record's order."""
         groups: dict[str, list[Finetuning]] = {}
@@ -106,7 +111,7 @@ class Record:
 
 def read_record(path: Path | str) -> Record:
     """Read a record-{fingerprint}.json and everything it points to. Raises BertlineError for a malformed file."""
-    path = Path(path)
+    path = Path(path).resolve()  # record.json beside the run's links is a link to it
     content = read_json(path)
     try:
         dataset = content["dataset"]

@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 # MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
 METRICS_PER_BATCH = 800
 PARAMETERS_PER_BATCH = 100
+TAGS_PER_BATCH = 99  # One more is the note of what was sent.
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
 
@@ -65,10 +66,11 @@ def initialise(tracking_uri: str) -> None:
 
     Safe against concurrent starts and kills: a new database appears complete or not at all. Does nothing for a server.
     """
-    if _sqlite_file(tracking_uri) is None:
+    database = _sqlite_file(tracking_uri)
+    if database is None:
         return
     with tracking_lock(tracking_uri):
-        _initialise(tracking_uri)
+        _initialise(database, tracking_uri)
 
 
 def track(records: Sequence[Path | str], tracking_uri: str, report: Path | None = None) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def track(records: Sequence[Path | str], tracking_uri: str, report: Path | None 
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
-    """Track every `seconds` seconds until interrupted; an unreachable server or a broken file is reported and retried."""
+    """Track every `seconds` seconds until interrupted; a failed pass is reported and tried again."""
     try:
         while True:
             try:
@@ -120,13 +122,12 @@ def tracking_lock(tracking_uri: str) -> FileLock:
     return FileLock(path)
 
 
-def _initialise(tracking_uri: str) -> None:
-    database = _sqlite_file(tracking_uri)
-    assert database is not None
+def _initialise(database: Path, tracking_uri: str) -> None:
     if not database.exists() or database.stat().st_size == 0:
         logger.info("creating the MLflow database %s", database)
         with write_atomically(database) as temporary:
-            _upgrade_schema(f"sqlite:///{temporary.absolute()}")
+            # A client that opens an empty database makes its tables; NullPool leaves no handle on it.
+            _new_client(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)
         return
     from mlflow.exceptions import MlflowException
 
@@ -145,15 +146,15 @@ def _upgrade_schema(tracking_uri: str) -> None:
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise BertlineError(
-            f"MLflow cannot create or upgrade {tracking_uri} ({reason}); move that file away, or install the MLflow "
-            f"that wrote it"
+            f"MLflow cannot upgrade {tracking_uri} ({reason}); move that file away, or install the MLflow that wrote it"
         )
 
 
 def _connect(tracking_uri: str) -> MlflowClient:
     """A client of a store that is ready for use. The caller holds the lock."""
-    if _sqlite_file(tracking_uri) is not None:
-        _initialise(tracking_uri)
+    database = _sqlite_file(tracking_uri)
+    if database is not None:
+        _initialise(database, tracking_uri)
     return _new_client(tracking_uri)
 
 
@@ -162,8 +163,8 @@ def _new_client(tracking_uri: str) -> MlflowClient:
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in (("mlflow", logging.WARNING), ("alembic", logging.WARNING), ("urllib3", logging.ERROR)):
+        logging.getLogger(name).setLevel(level)
     return MlflowClient(tracking_uri)
 
 
@@ -255,17 +256,18 @@ def _synchronise(
 
     sent = before.get("points", 0)
     after = {"points": len(entry.points), "digest": _digest(entry.points)}
-    after |= {"artifacts": artifacts, "dataset": entry.dataset.digest if entry.dataset else None}
+    after |= {
+        "artifacts": before.get("artifacts", {}) | artifacts,
+        "dataset": entry.dataset.digest if entry.dataset else None,
+    }
     _log_batches(
         client,
         run,
         entry.points[sent:],
         {key: value for key, value in parameters.items() if key not in run.data.params},
         {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
+        None if after == before else json.dumps(after, sort_keys=True),
     )
-    if after != before:
-        # Last, so that a pass that is killed half-way is repeated in full; MLflow stores equal points once.
-        client.set_tag(run_id, SENT_TAG, json.dumps(after, sort_keys=True))
     if entry.finished and run.info.status != "FINISHED":
         client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
     elif not entry.finished and run.info.status != "RUNNING":
@@ -274,8 +276,14 @@ def _synchronise(
 
 
 def _log_batches(
-    client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
+    client: MlflowClient,
+    run: Run,
+    points: Sequence[Point],
+    parameters: dict[str, str],
+    tags: dict[str, str],
+    note: str | None,
 ) -> None:
+    """Send everything in as few requests as MLflow allows; `note` becomes the run's note of what was sent."""
     from mlflow.entities import Metric, Param, RunTag
 
     start = run.info.start_time
@@ -283,12 +291,18 @@ def _log_batches(
         Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
         for point in points
     ]
-    batches = itertools.zip_longest(
+    zipped: Iterable[tuple[list[Any], ...]] = itertools.zip_longest(
         _chunks(metrics, METRICS_PER_BATCH),
         _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
-        _chunks([RunTag(key, value) for key, value in tags.items()], PARAMETERS_PER_BATCH),
+        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
         fillvalue=[],
     )
+    batches = list(zipped)
+    if note is not None:
+        # With the last request, whose tags MLflow writes last: a pass killed half-way is repeated in full, and MLflow
+        # stores equal points once.
+        *batches, (last_metrics, last_parameters, last_tags) = batches or [([], [], [])]
+        batches.append((last_metrics, last_parameters, [*last_tags, RunTag(SENT_TAG, note)]))
     for metric_batch, parameter_batch, tag_batch in batches:
         client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
 
@@ -353,6 +367,8 @@ def _one_line_errors(tracking_uri: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, tracking_uri: str) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     place = re.sub(r"//[^/@]*@", "//", tracking_uri)
+    if "Max retries exceeded" in reason:
+        return f"MLflow at {place} does not answer; nothing is lost, `make track` sends it again once it does"
     return f"MLflow at {place} refused ({reason}); nothing is lost, `make track` sends it again"

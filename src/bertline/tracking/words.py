@@ -60,8 +60,8 @@ def describe_network(model: Mapping[str, Any]) -> str:
     )
 
 
-def describe_phase(recipe: Mapping[str, Any]) -> str:
-    """A pretraining phase's recipe in words."""
+def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
+    """A pretraining phase's recipe in words; `phases` gives the names of phases by fingerprint."""
     settings = recipe["settings"]
     masking = settings["masking"]
     limit = masking.get("max_predictions")
@@ -73,13 +73,13 @@ def describe_phase(recipe: Mapping[str, Any]) -> str:
         f"weight decay {number(settings['weight_decay'])}.",
         f"{masking['probability']:.0%} of the tokens masked" + (f", at most {number(limit)}." if limit else "."),
         f"{_precision(settings)}, seed {recipe['seed']}.",
-        _start(recipe.get("initial_weights")),
+        _start(recipe.get("initial_weights"), phases),
     ]
     return " ".join(sentences)
 
 
-def describe_finetuning(recipe: Mapping[str, Any], seeds: Sequence[int] = ()) -> str:
-    """A fine-tuning's recipe in words; `seeds` where the same was done with several."""
+def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], seeds: Sequence[int] = ()) -> str:
+    """A fine-tuning's recipe in words; `phases` as above, `seeds` where the same was done with several."""
     settings = recipe["settings"]
     drawn = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {recipe['seed']}"
     return " ".join(
@@ -88,7 +88,7 @@ def describe_finetuning(recipe: Mapping[str, Any], seeds: Sequence[int] = ()) ->
             f"learning rate {number(settings['learning_rate'])}, warm-up over {settings['warmup']:.0%}, "
             f"at most {number(settings['max_sequence_length'])} tokens.",
             f"{_precision(settings)}, {drawn}.",
-            _start(recipe.get("initial_weights")),
+            _start(recipe.get("initial_weights"), phases),
         ]
     )
 
@@ -122,9 +122,10 @@ def _precision(settings: Mapping[str, Any]) -> str:
     return _PRECISIONS.get(settings["precision"], settings["precision"])
 
 
-def _start(initial_weights: Mapping[str, Any] | None) -> str:
+def _start(initial_weights: Mapping[str, Any] | None, phases: Mapping[str, str]) -> str:
     if not initial_weights:
         return "Starts from random weights."
     if "directory" in initial_weights:
         return f"Starts from the weights in {initial_weights['directory']}."
-    return f"Starts from the weights of phase {initial_weights['phase']}."
+    fingerprint = initial_weights["phase"]
+    return f"Starts from the weights of {phases.get(fingerprint, f'another run (phase {fingerprint})')}."

@@ -1,0 +1,1 @@
+"""Get text: download, extract, clean, split into sentences, cut into shards."""

@@ -1,0 +1,135 @@
+"""Documents, the first contract: `*.jsonl.zst`, one JSON object a line, and the counts of how they came about.
+
+A document has exactly the keys of `Document`. All texts are in Unicode's NFC. `text` is paragraphs separated by single
+newlines; neither a paragraph nor the title has white space at its ends, other white space than single spaces inside, or
+control characters. Version 1.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+from bertline.console import BertlineError
+from bertline.corpus.compressed import read_compressed, write_compressed
+from bertline.files import read_json, write_json
+
+
+class Document(TypedDict):
+    """One article, book or text."""
+
+    id: str  # unique within its corpus
+    title: str
+    text: str
+    source: str  # the dump or the shelf that it comes from
+    url: str  # may be empty
+
+
+class Dropped(NamedTuple):
+    """A document that was read and is not kept, and why."""
+
+    reason: str
+
+
+def _replacements() -> dict[int, str | None]:
+    """Control characters end words; marks that are only there for layout vanish."""
+    table: dict[int, str | None] = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+    # Soft hyphen, zero-width space, directions, word joiner, byte order mark, interlinear marks. The zero-width joiner
+    # and non-joiner stay: they are spelling in Persian and in the languages of India.
+    invisible = (0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+    table.update(dict.fromkeys((*invisible, *range(0xFFF9, 0xFFFC)), None))
+    table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))  # half a surrogate pair cannot be written as UTF-8
+    return table
+
+
+_REPLACEMENTS = _replacements()
+
+
+def tidy(line: str) -> str:
+    """One paragraph or title in the form that documents have: NFC, no control characters, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", line.translate(_REPLACEMENTS)).split())
+
+
+def problem_of(document: Any) -> str | None:
+    """What is wrong with a document, or None."""
+    if not isinstance(document, dict) or set(document) != set(Document.__annotations__):
+        return f"its keys are not {', '.join(Document.__annotations__)}"
+    for key, value in document.items():
+        if not isinstance(value, str):
+            return f"{key} is not text"
+    if not document["id"]:
+        return "its id is empty"
+    if not document["text"]:
+        return "its text is empty"
+    if document["title"] != tidy(document["title"]):
+        return "its title is not NFC, or has control characters or superfluous white space"
+    for number, paragraph in enumerate(document["text"].split("\n"), 1):
+        if not paragraph:
+            return f"its paragraph {number} is empty"
+        if paragraph != tidy(paragraph):
+            return f"its paragraph {number} is not NFC, or has control characters or superfluous white space"
+    return None
+
+
+def encode_document(document: Document) -> bytes:
+    """The line of a document, with its newline: equal documents give equal bytes."""
+    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def write_documents(
+    records: Iterable[Document | Dropped], documents: Path | str, counts: Path | str, more: dict[str, Any] | None = None
+) -> None:
+    """Write one part of a corpus and its counts, both complete or absent.
+
+    Parameters
+    ----------
+    records: what was read, in order; what is not kept comes as its reason.
+    documents: the `.jsonl.zst` to write.
+    counts: the `.counts.json` to write: `read`, `kept`, `dropped` by reason (`read` is the sum of the other two),
+        `characters` and `bytes` (UTF-8) of the kept texts, and the content of `more`.
+    more: further counts; looked at when `records` has ended.
+    """
+    kept = characters = size = 0
+    dropped: Counter[str] = Counter()
+    with write_compressed(documents) as file:
+        for record in records:
+            if isinstance(record, Dropped):
+                dropped[record.reason] += 1
+                continue
+            file.write(encode_document(record))
+            kept += 1
+            characters += len(record["text"])
+            size += len(record["text"].encode())
+    summary = {"read": kept + dropped.total(), "kept": kept, "dropped": dict(dropped)}
+    write_json(counts, summary | {"characters": characters, "bytes": size} | (more or {}))
+
+
+def read_documents(path: Path | str) -> Iterator[Document]:
+    """Every document of a part, in order. Raises BertlineError naming the line that is not JSON."""
+    with read_compressed(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise BertlineError(f"{path}, line {number} is not JSON ({error}); make the file again") from None
+
+
+def validate_documents(path: Path | str, counts: Path | str | None = None) -> int:
+    """Check a part against the contract, and against its counts if given; return its number of documents.
+
+    Raises BertlineError naming the first record that is wrong.
+    """
+    number = 0
+    for number, document in enumerate(read_documents(path), 1):
+        problem = problem_of(document)
+        if problem:
+            raise BertlineError(f"{path}, line {number}: {problem}; make the file again")
+    if counts is not None:
+        stated = read_json(counts)
+        if stated["kept"] != number or stated["read"] != number + sum(stated["dropped"].values()):
+            raise BertlineError(f"{counts} does not add up with the {number} documents of {path}; make both again")
+    return number

@@ -1,0 +1,320 @@
+"""Downloads that resume, check what they got, and say who asks.
+
+Beside the destination stands `{destination}.part` until its size and checksum are right; then it is renamed. What an
+earlier attempt left there is continued by HTTP Range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+import tenacity
+
+from bertline import __version__
+from bertline.console import BertlineError, progress
+from bertline.files import fsync_directory, write_atomically
+
+logger = logging.getLogger(__name__)
+
+MEBIBYTE = 1 << 20
+PIECE_BYTES = 1 << 16
+TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the answer
+LONGEST_WAIT_SECONDS = 600.0
+# A busy or restarting server; anything else but success is its final word.
+_PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class SourceRefused(Exception):
+    """A source does not give what was asked for; its text is what the source answered."""
+
+
+class _Interrupted(Exception):
+    """An attempt failed in a way that may pass."""
+
+    def __init__(self, answer: str, retry_after: float = 0.0) -> None:
+        super().__init__(answer)
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known about a file beforehand. Size in bytes, checksums in hexadecimal."""
+
+    size: int | None = None
+    sha1: str | None = None
+    sha256: str | None = None
+
+    @property
+    def has_checksum(self) -> bool:
+        return self.sha1 is not None or self.sha256 is not None
+
+    def problem_of(self, path: Path) -> str | None:
+        """How the file at `path` differs from what is expected, or None."""
+        size = path.stat().st_size
+        if self.size is not None and size != self.size:
+            return f"{size} bytes instead of {self.size}"
+        for algorithm, wanted in (("sha1", self.sha1), ("sha256", self.sha256)):
+            if wanted is not None:
+                with path.open("rb") as file:
+                    found = hashlib.file_digest(file, algorithm).hexdigest()
+                if found != wanted.lower():
+                    return f"wrong checksum, {algorithm} {found[:12]}... instead of {wanted[:12]}..."
+        return None
+
+
+def download(
+    sources: list[str],
+    destination: Path | str,
+    expected: Expected,
+    *,
+    contact: str | None = None,
+    attempts: int = 6,
+    first_wait_seconds: float = 2.0,
+) -> None:
+    """Get one file from the first source that has it.
+
+    Parameters
+    ----------
+    sources: URLs (http, https) or paths of local files, tried in this order.
+    destination: complete and checked, or absent.
+    expected: the size and checksums to hold the file to. Without a checksum what an earlier run left is not continued,
+        because nothing would tell whether it is the beginning of the same file.
+    contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
+    attempts: failures in a row, without a byte of progress, after which a source is given up.
+    first_wait_seconds: doubled after each failure, up to 10 minutes; a longer Retry-After is honoured.
+
+    Raises BertlineError with what each source answered.
+    """
+    destination = Path(destination)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    part = destination.with_name(f"{destination.name}.part")
+    if not expected.has_checksum:
+        part.unlink(missing_ok=True)
+    answers = []
+    with http_session(contact) as session:
+        for source in sources:
+            try:
+                obtain(session, source, part, expected, attempts=attempts, first_wait_seconds=first_wait_seconds)
+            except SourceRefused as refusal:
+                answers.append(f"{name_of_mirror(source)}: {refusal}")
+                continue
+            part.replace(destination)
+            fsync_directory(destination.parent)
+            return
+    raise BertlineError(
+        f"{destination.name} could not be downloaded ({'; '.join(answers)}); "
+        "run the same command again later or name another source"
+    )
+
+
+def download_member(
+    sources: list[str], member: str, destination: Path | str, expected: Expected, *, contact: str | None = None
+) -> None:
+    """Get one file out of a zip archive; `expected` describes the archive. Raises BertlineError."""
+    archive = Path(f"{destination}.zip")
+    download(sources, archive, expected, contact=contact)
+    try:
+        with (
+            zipfile.ZipFile(archive) as content,
+            content.open(member) as packed,
+            write_atomically(destination) as temporary,
+            temporary.open("wb") as unpacked,
+        ):
+            shutil.copyfileobj(packed, unpacked, MEBIBYTE)
+    except KeyError:
+        raise BertlineError(f"{sources[0]} holds no file '{member}'; name another archive") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BertlineError(f"{sources[0]} is not a sound zip archive ({error}); name another archive") from None
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def http_session(contact: str | None) -> requests.Session:
+    """A session that says who asks, as https://foundation.wikimedia.org/wiki/Policy:User-Agent_policy demands."""
+    session = requests.Session()
+    described = f" ({contact})" if contact else ""
+    session.headers["User-Agent"] = f"bertline/{__version__}{described}".encode("ascii", "replace").decode()
+    session.headers["Accept-Encoding"] = "identity"  # the checksums are those of the file as it lies there
+    return session
+
+
+def name_of_mirror(source: str) -> str:
+    """The host of a URL, or the path."""
+    return urlsplit(source).netloc if _is_url(source) else source
+
+
+def _is_url(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def obtain(
+    session: requests.Session,
+    source: str,
+    part: Path,
+    expected: Expected,
+    *,
+    attempts: int = 6,
+    first_wait_seconds: float = 2.0,
+) -> None:
+    """Fill `part` from one source and check it; a file that is wrong is deleted. Raises SourceRefused."""
+    was_there = part.exists()
+    while True:
+        if _is_url(source):
+            _fetch_patiently(session, source, part, expected, attempts, first_wait_seconds)
+        else:
+            _copy(Path(source), part)
+        problem = expected.problem_of(part)
+        if problem is None:
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            return
+        part.unlink()
+        if not was_there:
+            raise SourceRefused(f"{problem}; it was deleted")
+        # What lay there may have been the beginning of something else: once more from the start.
+        logger.info("%s, continued from an earlier attempt: %s; starting again", part.name, problem)
+        was_there = False
+
+
+def _copy(source: Path, part: Path) -> None:
+    try:
+        size = source.stat().st_size
+        with source.open("rb") as original, part.open("wb") as copy:
+            chunks = iter(lambda: original.read(MEBIBYTE), b"")
+            for chunk in progress(chunks, description=source.name, unit="MiB", total=_mebibytes(size)):
+                copy.write(chunk)
+    except FileNotFoundError:
+        raise SourceRefused("does not exist") from None
+    except (PermissionError, IsADirectoryError) as error:
+        raise SourceRefused(str(error.strerror).lower()) from None
+
+
+def _fetch_patiently(
+    session: requests.Session, source: str, part: Path, expected: Expected, attempts: int, first_wait_seconds: float
+) -> None:
+    failures, furthest = 0, _size(part)
+
+    def attempt() -> None:
+        nonlocal failures, furthest
+        try:
+            _fetch_once(session, source, part, expected)
+        except _Interrupted:
+            # A server that ignores Range makes us start again, so only bytes never reached before are progress.
+            failures = 1 if _size(part) > furthest else failures + 1
+            furthest = max(furthest, _size(part))
+            raise
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        interruption = state.outcome.exception() if state.outcome else None
+        asked_for = interruption.retry_after if isinstance(interruption, _Interrupted) else 0.0
+        return min(max(first_wait_seconds * 2 ** (failures - 1), asked_for), LONGEST_WAIT_SECONDS)
+
+    def announce(state: tenacity.RetryCallState) -> None:
+        answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
+        logger.info("%s: %s; trying again in %.0f s", name_of_mirror(source), answer, seconds)
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(_Interrupted),
+        stop=lambda _: failures >= attempts,
+        wait=wait,
+        before_sleep=announce,
+        reraise=True,
+    )
+    try:
+        retrying(attempt)
+    except _Interrupted as interruption:
+        raise SourceRefused(f"{interruption}, after {attempts} attempts in vain") from None
+
+
+def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
+    """One request for what is missing of `part`."""
+    offset = _size(part)
+    if expected.size is not None and offset >= expected.size:
+        if offset == expected.size:
+            return
+        part.unlink()
+        offset = 0
+    try:
+        headers = {"Range": f"bytes={offset}-"} if offset else {}
+        with session.get(source, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+            if _is_continuation(response, part, offset):
+                _receive(response, part, "ab")
+            elif response.status_code == requests.codes.ok:
+                _receive(response, part, "wb")  # the server ignores Range and sends everything
+    except requests.RequestException as error:
+        if isinstance(error, ValueError):  # not a URL, not a header
+            raise SourceRefused(str(error)) from None
+        name = type(error).__name__
+        raise _Interrupted(f"connection cut after {_size(part)} bytes ({name})") from None
+    if expected.size is not None and _size(part) < expected.size:
+        raise _Interrupted(f"connection cut after {_size(part)} of {expected.size} bytes")
+
+
+def _is_continuation(response: requests.Response, part: Path, offset: int) -> bool:
+    """Whether the answer's body belongs after `offset`. Raises for every answer that has no body of ours."""
+    status = response.status_code
+    stated = response.headers.get("Content-Range", "")
+    if status == requests.codes.ok:
+        return False
+    if status == requests.codes.partial_content and stated.startswith(f"bytes {offset}-"):
+        return True
+    if status in (requests.codes.partial_content, requests.codes.requested_range_not_satisfiable):
+        if re.fullmatch(rf"bytes \*/{offset}", stated):
+            return False  # nothing is missing
+        part.unlink(missing_ok=True)
+        raise _Interrupted(f"HTTP {status} with range '{stated}'")
+    if status in _PASSING_STATUS:
+        raise _Interrupted(f"HTTP {status}", _retry_after(response.headers.get("Retry-After", "")))
+    raise SourceRefused(f"HTTP {status}")
+
+
+def _receive(response: requests.Response, part: Path, mode: str) -> None:
+    length = response.headers.get("Content-Length", "")
+    total = _mebibytes(int(length)) if length.isdigit() else None
+
+    def write() -> Iterator[None]:
+        """Write what comes in small pieces, as the one that is cut is lost; yield once a mebibyte."""
+        unannounced = 0
+        for piece in response.iter_content(PIECE_BYTES):
+            file.write(piece)
+            unannounced += len(piece)
+            if unannounced >= MEBIBYTE:
+                unannounced -= MEBIBYTE
+                yield
+        if unannounced:
+            yield
+
+    with part.open(mode) as file:
+        for _ in progress(write(), description=part.name.removesuffix(".part"), unit="MiB", total=total):
+            pass
+
+
+def _retry_after(header: str) -> float:
+    """Seconds that a Retry-After header asks for, as a number or a date; 0 if it says nothing."""
+    if header.isdigit():
+        return float(header)
+    try:
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size // MEBIBYTE)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

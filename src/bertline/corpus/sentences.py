@@ -1,0 +1,156 @@
+"""Sentences, by NLTK's Punkt: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
+
+A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: someone else's, or one trained here on
+the corpus itself. Nothing is downloaded, and nothing depends on what is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
+
+from bertline.console import BertlineError, progress
+from bertline.corpus.documents import read_documents
+from bertline.files import fsync_directory, read_json, write_text
+
+logger = logging.getLogger(__name__)
+
+Splitter = Callable[[str], list[str]]
+
+MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
+TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer holds every token as an object: about 100 MB for this many
+LONGEST_PIECE_CHARACTERS = 20_000
+
+# Marks that end a sentence and nothing else, which Punkt does not know: full stops and the like of Chinese, Japanese,
+# Hindi, Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
+_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])([」』）】》〉”’\"')\]»]*)\s*")
+
+
+def load_splitter(model: Path | str) -> Splitter:
+    """A function from a paragraph to its sentences, which are never empty and hold all its characters but spaces.
+
+    Raises BertlineError if the folder `model` is not a Punkt model.
+    """
+    tokenizer = PunktSentenceTokenizer()
+    tokenizer._params = load_parameters(model)  # its constructor would take no parameters, only text to train on
+
+    def split(paragraph: str) -> list[str]:
+        pieces = _UNMISTAKABLE_END.sub(r"\1\n", paragraph).split("\n")
+        return [sentence for piece in pieces for sentence in map(str.strip, tokenizer.tokenize(piece)) if sentence]
+
+    return split
+
+
+def load_parameters(model: Path | str) -> PunktParameters:
+    """Read a Punkt model. Raises BertlineError naming the file that is missing or malformed."""
+    folder, parameters = Path(model), PunktParameters()
+    lines: dict[str, list[str]] = {}
+    for name in MODEL_FILES:
+        try:
+            text = (folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise BertlineError(
+                f"{folder / name} does not exist; a Punkt model consists of {', '.join(MODEL_FILES)}"
+            ) from None
+        except UnicodeDecodeError:
+            raise BertlineError(f"{folder / name} is not UTF-8; replace the Punkt model") from None
+        lines[name] = text.removesuffix("\n").split("\n") if text else []
+    try:
+        parameters.abbrev_types = set(lines["abbrev_types.txt"])
+        parameters.sent_starters = set(lines["sent_starters.txt"])
+        parameters.collocations = {(first, second) for first, second in _columns(lines["collocations.tab"])}
+        contexts = {word: int(flags) for word, flags in _columns(lines["ortho_context.tab"])}
+    except ValueError as error:
+        raise BertlineError(f"{folder} is not a Punkt model in punkt_tab's layout ({error})") from None
+    parameters.ortho_context = defaultdict(int, contexts)
+    return parameters
+
+
+def _columns(lines: list[str]) -> Iterator[list[str]]:
+    return (line.split("\t") for line in lines)
+
+
+def train_punkt(
+    documents: list[str], counts: list[str], model: Path | str, *, seed: int = 12345, sample_bytes: int = 4_000_000
+) -> None:
+    """Train Punkt on a sample of a corpus and write the model, complete or absent.
+
+    Parameters
+    ----------
+    documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
+    model: the folder to make.
+    seed, sample_bytes: a paragraph is in the sample by a hash of the seed, its document's id and its place, so that
+        about `sample_bytes` of UTF-8 text are seen; a smaller corpus is seen whole. The default is what the models of
+        the paper were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
+
+    Raises BertlineError if the corpus has no documents.
+    """
+    summaries = [read_json(path) for path in counts]
+    total = sum(summary["bytes"] for summary in summaries)
+    if total == 0:
+        read = sum(summary["read"] for summary in summaries)
+        folder = Path(documents[0]).parent
+        raise BertlineError(f"the corpus in {folder} is empty: none of {read} documents was kept; see its counts.json")
+    trainer = PunktTrainer()
+    for text in _chunks(_sample(documents, min(1.0, sample_bytes / total), seed)):
+        trainer.train(text, finalize=False)
+    _write_parameters(trainer.get_params(), Path(model))
+
+
+def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:
+    """Paragraphs of all documents by their hashes; what is longer than any paragraph is cut first."""
+    threshold = int(fraction * 2**64)
+    for path in progress(documents, description="sampling for Punkt", unit="parts", total=len(documents)):
+        for document in read_documents(path):
+            text = document["text"]
+            pieces = (
+                paragraph[start : start + LONGEST_PIECE_CHARACTERS]
+                for paragraph in text.split("\n")
+                for start in range(0, len(paragraph), LONGEST_PIECE_CHARACTERS)
+            )
+            for number, piece in enumerate(pieces):
+                digest = hashlib.sha256(f"{seed}/{number}/{document['id']}".encode()).digest()
+                if int.from_bytes(digest[:8], "little") < threshold:
+                    yield piece
+
+
+def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
+    """Put paragraphs together to pieces of bounded size, an empty line between them: Punkt takes note of it."""
+    chunk: list[str] = []
+    size = 0
+    for paragraph in paragraphs:
+        chunk.append(paragraph)
+        size += len(paragraph)
+        if size >= TRAINING_CHUNK_CHARACTERS:
+            yield "\n\n".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield "\n\n".join(chunk)
+
+
+def _write_parameters(parameters: PunktParameters, model: Path) -> None:
+    """Write the four files, sorted: NLTK's own writer follows the order of sets, which differs from run to run."""
+    unfinished = model.with_name(f".{model.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    content = {
+        "abbrev_types.txt": sorted(parameters.abbrev_types),
+        "sent_starters.txt": sorted(parameters.sent_starters),
+        "collocations.tab": sorted("\t".join(pair) for pair in parameters.collocations),
+        "ortho_context.tab": sorted(f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags),
+    }
+    try:
+        for name, lines in content.items():
+            write_text(unfinished / name, "\n".join(lines))
+        shutil.rmtree(model, ignore_errors=True)
+        unfinished.replace(model)
+        fsync_directory(model.parent)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    logger.info("Punkt knows %d abbreviations", len(parameters.abbrev_types))

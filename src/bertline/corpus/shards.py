@@ -1,0 +1,200 @@
+"""Shards, the second contract: `*.txt.zst` with one sentence a line and an empty line after each document.
+
+This is the input format of Google's BERT. A part of a corpus is split into sentences in this format with an index of
+its documents; one plan, made from the indexes, says which ranges of which parts make each shard; every shard is then
+copied together by a job of its own. Nothing here holds more than one part's index. Version 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertline.console import BertlineError, progress
+from bertline.corpus.compressed import read_compressed, write_compressed
+from bertline.corpus.documents import Document, read_documents
+from bertline.corpus.sentences import Splitter
+from bertline.files import read_json, write_atomically, write_json
+
+Json = dict[str, Any]
+Index = npt.NDArray[np.void]
+
+# One row a document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
+INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
+HELD_OUT = "held_out"
+COPY_BYTES = 1 << 20
+
+
+def hash_of_id(corpus: str, document_id: str) -> int:
+    """The first 8 bytes, little endian, of the SHA-256 of `{corpus}/{id}`: what chooses the held-out documents."""
+    return int.from_bytes(hashlib.sha256(f"{corpus}/{document_id}".encode()).digest()[:8], "little")
+
+
+def split_part(documents: Path | str, corpus: str, split: Splitter, sentences: Path | str, index: Path | str) -> None:
+    """Split the documents of one part into sentences.
+
+    Parameters
+    ----------
+    documents: a `.jsonl.zst`.
+    corpus: the corpus's name, part of what the documents' ids are hashed from.
+    split: from a paragraph to its sentences, see `sentences.load_splitter`.
+    sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, complete or absent.
+    """
+    rows = []
+    offset = 0
+    with write_compressed(sentences) as file:
+        for document in progress(read_documents(documents), description=Path(documents).name, unit="documents"):
+            lines = [line for paragraph in document["text"].split("\n") for line in split(paragraph)]
+            content = ("\n".join(lines) + "\n\n").encode()
+            file.write(content)
+            rows.append((offset, len(content), _hash(corpus, document), len(lines)))
+            offset += len(content)
+    with write_atomically(index) as temporary, temporary.open("wb") as array_file:
+        np.save(array_file, np.array(rows, dtype=INDEX_TYPE), allow_pickle=False)
+
+
+def _hash(corpus: str, document: Document) -> int:
+    return hash_of_id(corpus, document["id"])
+
+
+def read_index(path: Path | str) -> Index:
+    """Read and check an index, [documents] of INDEX_TYPE. Raises BertlineError."""
+    try:
+        index: Index = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist") from None
+    except (ValueError, EOFError) as error:
+        raise BertlineError(f"{path} is not an index ({error}); delete it and make it again") from None
+    if index.dtype != INDEX_TYPE or index.ndim != 1:
+        raise BertlineError(f"{path} has the layout {index.dtype}, not {INDEX_TYPE}; delete it and make it again")
+    ends = np.cumsum(index["length"])
+    if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():
+        raise BertlineError(f"{path}: its documents are empty or do not follow each other; delete it and make it again")
+    return index
+
+
+def make_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float) -> Json:
+    """Assign every document to one shard, or to the held-out set.
+
+    Training documents fill the shards in order; a document goes to the shard in which the middle of its bytes falls, so
+    no shard is further from the average than the longest document.
+
+    Parameters
+    ----------
+    corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
+        `x.index.npy` beside it.
+    shards: how many to make; they are called 00000, 00001, ... Where documents are few, some may be empty.
+    held_out: a document is held out if its hash / 2**64 is below this.
+
+    Returns
+    -------
+    `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
+    order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for each
+    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes`; and the sums of these.
+
+    Raises BertlineError for a corpus without documents, and if nothing is left to train on.
+    """
+    threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
+    summaries = [_summary(name, parts, threshold) for name, parts in corpora]
+    training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
+    if training_bytes == 0:
+        raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
+    pieces: dict[str, list[Json]] = {key: [] for key in (*(f"{shard:05d}" for shard in range(shards)), HELD_OUT)}
+    position = 0
+    for corpus_index, (name, parts) in enumerate(corpora):
+        for part in parts:
+            index = read_index(index_of(part))
+            shard_of_document, position = _assign(index, threshold, shards, position, training_bytes)
+            for shard, ranges in _ranges(index, shard_of_document).items():
+                key = HELD_OUT if shard < 0 else f"{shard:05d}"
+                pieces[key].append({"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges})
+    sums = {
+        key: sum(summary[key] for summary in summaries)
+        for key in ("documents", "held_out_documents", "sentences", "bytes")
+    }
+    return {"shards": pieces, "corpora": summaries} | sums
+
+
+def index_of(part: str) -> str:
+    """The path of a part's index."""
+    return part.removesuffix(".txt.zst") + ".index.npy"
+
+
+def _summary(name: str, parts: list[str], threshold: np.uint64) -> Json:
+    summary: Json = {
+        "name": name,
+        "documents": 0,
+        "held_out_documents": 0,
+        "sentences": 0,
+        "bytes": 0,
+        "training_bytes": 0,
+    }
+    for part in parts:
+        index = read_index(index_of(part))
+        is_held_out = index["id_hash"] < threshold
+        summary["documents"] += len(index)
+        summary["held_out_documents"] += int(is_held_out.sum())
+        summary["sentences"] += int(index["sentences"].sum(dtype=np.int64))
+        summary["bytes"] += int(index["length"].sum())
+        summary["training_bytes"] += int(index["length"][~is_held_out].sum())
+    if summary["documents"] == 0:
+        raise BertlineError(f"the corpus {name} is empty: its {len(parts)} parts hold no document; see its counts.json")
+    return summary
+
+
+def _assign(
+    index: Index, threshold: np.uint64, shards: int, position: int, training_bytes: int
+) -> tuple[npt.NDArray[np.int64], int]:
+    """The shard of every document of a part, -1 for held-out ones, and the training bytes up to the part's end."""
+    is_held_out = index["id_hash"] < threshold
+    lengths = np.where(is_held_out, 0, index["length"]).astype(np.int64)
+    ends = position + np.cumsum(lengths)
+    # In half bytes, and divided before it is multiplied: products of bytes and shards could exceed 64 bits.
+    middles = (2 * ends - lengths).astype(np.float64) / (2.0 * training_bytes)
+    shard_of_document = np.minimum((middles * shards).astype(np.int64), shards - 1)
+    return np.where(is_held_out, -1, shard_of_document), int(ends[-1]) if len(index) else position
+
+
+def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int, list[list[int]]]:
+    """For each shard the runs of neighbouring documents that belong to it, in order."""
+    ranges: dict[int, list[list[int]]] = defaultdict(list)
+    if len(index) == 0:
+        return ranges
+    borders = np.flatnonzero(np.diff(shard_of_document)) + 1
+    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(index)], strict=True):
+        start = int(index["offset"][first])
+        end = int(index["offset"][last - 1] + index["length"][last - 1])
+        ranges[int(shard_of_document[first])].append([first, last, start, end - start])
+    return ranges
+
+
+def write_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float, output: Path | str) -> None:
+    """Make a plan, see `make_plan`, and write it as JSON, complete or absent."""
+    write_json(output, make_plan(corpora, shards, held_out))
+
+
+def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
+    """Copy the ranges that make one shard (or `held_out`) together, streaming.
+
+    Raises BertlineError if the plan does not know the shard or does not fit a part.
+    """
+    pieces = read_json(plan)["shards"]
+    if shard not in pieces:
+        raise BertlineError(f"{plan} has no shard '{shard}', only {', '.join(list(pieces)[:3])}, ..., {HELD_OUT}")
+    with write_compressed(output) as file:
+        for piece in progress(pieces[shard], description=f"shard {shard}", unit="parts", total=len(pieces[shard])):
+            with read_compressed(piece["part"]) as part:
+                for _, _, start, length in piece["ranges"]:
+                    part.seek(start)
+                    remaining, content = length, b""
+                    while remaining and (content := part.read(min(COPY_BYTES, remaining))):
+                        file.write(content)
+                        remaining -= len(content)
+                    if remaining or content[-1:] != b"\n":
+                        where = f"bytes {start} to {start + length} of {piece['part']}"
+                        raise BertlineError(f"{plan} does not fit {where}; delete the plan and make it again")

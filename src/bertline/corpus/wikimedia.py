@@ -1,0 +1,115 @@
+"""Which files a dump of Wikimedia consists of."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.corpus.download import Expected, SourceRefused, http_session, name_of_mirror, obtain
+from bertline.files import read_json
+
+Json = dict[str, Any]
+
+# The multistream files hold the same pages; small or old dumps may have only the other kind.
+JOBS = ("articlesmultistreamdump", "articlesdump")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
+ATTEMPTS = 4
+FIRST_WAIT_SECONDS = 2.0
+
+
+def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) -> Json:
+    """Ask the mirrors, in order, for the parts of a dump.
+
+    Parameters
+    ----------
+    wiki: the wiki's database name, as `enwiki`.
+    dump: the dump's date, as `20261101`.
+    mirrors: URLs, or folders that hold a copy (as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
+        is read. The format is described at https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
+    contact: an e-mail address or URL for the User-Agent; may be None for folders.
+
+    Returns
+    -------
+    `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of the pages;
+    `path` is relative to a mirror.
+
+    Raises BertlineError saying what each mirror answered.
+    """
+    answers = []
+    for mirror in mirrors:
+        try:
+            status = _dump_status(mirror, wiki, dump, contact)
+            return {"wiki": wiki, "dump": dump, "parts": _parts(status, wiki, dump)}
+        except _Unusable as problem:
+            answers.append(f"{name_of_mirror(mirror)}: {problem}")
+    raise BertlineError(f"no mirror lists the dump {dump} of {wiki}: {'; '.join(answers)}; name another date or mirror")
+
+
+def part_to_download(listing: Path | str, part: str, mirrors: list[str]) -> tuple[list[str], Expected]:
+    """Where a part lies at every mirror, in the mirrors' order, and what the listing says about it.
+
+    Raises BertlineError if the file `listing` does not know the part.
+    """
+    content = read_json(listing)
+    known = content["parts"]
+    if part not in known:
+        raise BertlineError(f"{listing} has no '{part}'; it has {', '.join(list(known)[:3])} ({len(known)} in all)")
+    described = known[part]
+    sources = [f"{mirror.rstrip('/')}/{described['path']}" for mirror in mirrors]
+    return sources, Expected(size=described["size"], sha1=described["sha1"])
+
+
+class _Unusable(Exception):
+    """Why a mirror's answer is of no use."""
+
+
+def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json:
+    location = f"{mirror.rstrip('/')}/{wiki}/{dump}/dumpstatus.json"
+    with http_session(contact) as session, tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "dumpstatus.json")
+        try:
+            obtain(session, location, answer, Expected(), attempts=ATTEMPTS, first_wait_seconds=FIRST_WAIT_SECONDS)
+            return json.loads(answer.read_bytes())
+        except SourceRefused as refusal:
+            raise _Unusable(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
+        except ValueError:
+            raise _Unusable(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
+
+
+def _parts(status: Json, wiki: str, dump: str) -> Json:
+    """Name the page-content files of the first job that is done, in the order of their pages."""
+    try:
+        jobs = {job: status["jobs"][job] for job in JOBS if job in status["jobs"]}
+        states = {job: description["status"] for job, description in jobs.items()}
+        done = next((job for job in jobs if states[job] == "done"), None)
+        if done is None:
+            described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
+            raise _Unusable(f"the dump is not done: {described}")
+        files = {name: file for name, file in jobs[done]["files"].items() if _PAGE_CONTENT.search(name)}
+        ordered = sorted(files, key=_natural_order)
+        if not ordered:
+            raise _Unusable(f"{done} lists no page content (*.xml*.bz2)")
+        for name in ordered:
+            if not _PLAIN_NAME.fullmatch(name):  # it becomes a path here, so it may not lead anywhere else
+                raise _Unusable(f"{done} lists {name!r}, which is not the name of a file")
+        return {
+            f"part-{index:05d}": {
+                "file": name,
+                "size": int(files[name]["size"]),
+                "sha1": str(files[name]["sha1"]),
+                "path": f"{wiki}/{dump}/{name}",
+            }
+            for index, name in enumerate(ordered)
+        }
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _Unusable(f"its dumpstatus.json has an unknown form ({error!r})") from None
+
+
+def _natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort `...multistream2.xml-p9p10.bz2` before `...multistream10.xml-p11p12.bz2`."""
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]

@@ -1,0 +1,198 @@
+"""The card of a dataset, `dataset.json`: written from its files and the counts of its corpora, and validated."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError, progress
+from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
+from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
+from bertline.files import read_json, sha256_of_file, write_json
+
+HISTOGRAM_BINS = 16
+# What the card sums up of the training files of a sequence length, and of all files whatever their length.
+COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
+COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
+
+Json = dict[str, Any]
+
+
+def write_card(
+    directory: Path | str,
+    plan_json: Path | str,
+    *,
+    fingerprint: str,
+    settings: Json,
+    sequence_lengths: Sequence[int],
+    counts: Mapping[str, Sequence[Path]],
+) -> Json:
+    """Describe the encoded files in a dataset's folder in its dataset.json.
+
+    Parameters
+    ----------
+    directory: holds tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
+    plan_json: the plan its shards were made by.
+    settings: of the dataset, as configured.
+    counts: corpus -> the counts.json of all its parts.
+
+    Raises BertlineError when documents got lost between the corpora and the encoded files, or a file is not of this
+    dataset.
+    """
+    directory = Path(directory)
+    plan = read_json(plan_json)
+    shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
+    sections = {str(length): _describe_length(directory, shards, length) for length in sequence_lengths}
+    files = {
+        length: [open_samples(directory / f"seq{length}/{shard}.h5") for shard in shards] for length in sequence_lengths
+    }
+    # The files of every length come from the same text: the first length tells its counts.
+    of_text = [file.attributes for file in files[sequence_lengths[0]]]
+    documents = {attributes["shard"]: attributes["documents"] for attributes in of_text}
+    card: Json = {
+        "layout_version": LAYOUT_VERSION,
+        "fingerprint": fingerprint,
+        "settings": settings,
+        "tokenizer": _describe_tokenizer(directory / "tokenizer.json"),
+        "corpora": _describe_corpora(plan, counts, [attributes["documents_of_corpora"] for attributes in of_text]),
+        "sequence_lengths": sections,
+        "documents": sum(documents.values()) - documents[HELD_OUT],
+        "held_out_documents": documents[HELD_OUT],
+        **{name: sum(attributes[name] for attributes in of_text) for name in COUNTS_OF_TEXT},
+    }
+    for length in sequence_lengths:
+        _check_files(card, length, files[length])
+    write_json(directory / "dataset.json", card)
+    return card
+
+
+def _check_files(card: Json, length: int, files: Sequence[SampleFile]) -> None:
+    section = card["sequence_lengths"][str(length)]
+    for file, entry in zip(files, (entry for split in SPLITS for entry in section[split]), strict=True):
+        check_belongs(file, entry, card, length)
+
+
+def _describe_tokenizer(path: Path) -> Json:
+    tokenizer = load_tokenizer(path)
+    bitmap = np.packbits(continuations(tokenizer), bitorder="little").tobytes()
+    return {
+        "file": path.name,
+        "sha256": sha256_of_file(path),
+        "vocab_size": tokenizer.get_vocab_size(),
+        "special_tokens": special_token_ids(tokenizer),
+        "continuation_bitmap": base64.b64encode(bitmap).decode(),
+    }
+
+
+def _describe_length(directory: Path, shards: Sequence[str], length: int) -> Json:
+    """The files of a sequence length, with their digests, and what the training files hold together."""
+    entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
+    totals: Counter[str] = Counter()
+    edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
+    histogram = np.zeros(len(edges) - 1, dtype=np.int64)
+    for shard in shards:
+        name = f"seq{length}/{shard}.h5"
+        file = open_samples(directory / name)
+        entry = {key: file.attributes[key] for key in ("samples", "tokens")}
+        split = HELD_OUT if shard == HELD_OUT else "train"
+        entries[split].append({"file": name, "sha256": sha256_of_file(directory / name), **entry})
+        if split == "train":
+            totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
+            histogram += np.histogram(np.diff(file.sample_offsets), edges)[0]
+    return {
+        **entries,
+        **{key: totals[key] for key in COUNTS_OF_LENGTH},
+        "length_histogram": {"edges": edges.tolist(), "counts": histogram.tolist()},
+    }
+
+
+def _describe_corpora(
+    plan: Json, counts: Mapping[str, Sequence[Path]], documents_of_corpora: Sequence[np.ndarray]
+) -> list[Json]:
+    """The counts of each corpus summed over its parts, with the documents that stand in the encoded files."""
+    encoded: Counter[int] = Counter()
+    for of_shard in documents_of_corpora:
+        encoded.update(dict(enumerate(of_shard.tolist())))
+    indices = {entry["corpus"]: entry["corpus_index"] for entries in plan["shards"].values() for entry in entries}
+    if missing := sorted(set(indices) - set(counts)):
+        raise BertlineError(f"no counts are given for {', '.join(missing)}; the plan has documents of it")
+    described = []
+    for name, paths in counts.items():
+        total = _sum_of_counts(paths)
+        documents = encoded[indices[name]] if name in indices else 0
+        if total["kept"] != documents:
+            raise BertlineError(
+                f"corpus {name}: {total['kept']} documents were kept, {documents} are in the encoded files; "
+                "delete the dataset's plan.json and run `snakemake encode`"
+            )
+        described.append({**total, "name": name, "documents": documents})
+    return described
+
+
+def _sum_of_counts(paths: Sequence[Path]) -> Json:
+    """Add up the numbers of several counts.json, and those in their dictionaries."""
+    total: Json = {"kept": 0, "dropped": {}}
+    for path in paths:
+        for key, value in read_json(path).items():
+            if isinstance(value, dict):
+                of_key = total.setdefault(key, {})
+                for reason, number in value.items():
+                    of_key[reason] = of_key.get(reason, 0) + number
+            elif isinstance(value, int):
+                total[key] = total.get(key, 0) + value
+    return total
+
+
+def validate_dataset(card_json: Path | str) -> str:
+    """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a line that sums it up.
+
+    Raises BertlineError at the first fault.
+    """
+    card, directory = read_card(card_json), Path(card_json).parent
+    if card["tokenizer"] != _describe_tokenizer(directory / card["tokenizer"]["file"]):
+        raise BertlineError(f"{card_json} does not describe the {card['tokenizer']['file']} beside it; encode again")
+    files: dict[str, list[SampleFile]] = {}
+    for length, section in card["sequence_lengths"].items():
+        entries = [entry for split in SPLITS for entry in section[split]]
+        files[length] = [
+            validate_samples(directory / entry["file"])
+            for entry in progress(entries, description=f"sequence length {length}", unit="files")
+        ]
+        _check_files(card, int(length), files[length])
+        found = _describe_length(directory, [Path(entry["file"]).stem for entry in entries], int(length))
+        for split in SPLITS:
+            for given, actual in zip(section[split], found[split], strict=True):
+                if given != actual:
+                    raise BertlineError(f"{directory / given['file']} is {actual}, {card_json} says {given}")
+        if section != found:
+            raise BertlineError(f"{card_json}: the counts of sequence length {length} are not those of the files")
+    shared = ("shard", "documents", *COUNTS_OF_TEXT)
+    for twins in zip(*files.values(), strict=True):
+        if len({tuple(file.attributes[name] for name in shared) for file in twins}) > 1:
+            raise BertlineError(f"{twins[0].path} and its twins of other lengths are not made from the same text")
+    _check_documents(card, card_json, next(iter(files.values())))
+    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
+    return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
+
+
+def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
+    """No document may have disappeared without being counted."""
+    documents = card["documents"] + card["held_out_documents"]
+    if not documents == sum(corpus["documents"] for corpus in card["corpora"]) == _sum(files, "documents"):
+        raise BertlineError(f"{card_json}: documents, those of the corpora and those of the files do not agree")
+    for corpus in card["corpora"]:
+        if corpus["read"] != corpus["kept"] + sum(corpus["dropped"].values()):
+            raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped")
+    for name in COUNTS_OF_TEXT:
+        if card[name] != _sum(files, name):
+            raise BertlineError(f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}")
+
+
+def _sum(files: Sequence[SampleFile], attribute: str) -> int:
+    return sum(file.attributes[attribute] for file in files)

@@ -1,0 +1,152 @@
+"""Reading a finished dataset: its card `dataset.json`, which lists the files, and all their samples as one sequence."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
+from bertline.encoding.tokenization import id_type
+from bertline.files import read_json
+
+HELD_OUT = "held_out"
+SPLITS = ("train", HELD_OUT)
+
+Json = dict[str, Any]
+
+
+class Batch(NamedTuple):
+    """Samples one after the other.
+
+    Attributes
+    ----------
+    tokens: uint16 or uint32 [sum of lengths].
+    offsets: int64 [samples + 1], where each begins in `tokens`.
+    second_segment_start: uint16 [samples].
+    next_sentence_labels: uint8 [samples].
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+    second_segment_start: np.ndarray
+    next_sentence_labels: np.ndarray
+
+
+class SampleReader:
+    """All samples of a split as one sequence, in the order of the card's files; tokens stay on disk until asked for.
+
+    Attributes
+    ----------
+    lengths: uint16 [N], tokens of each sample.
+    second_segment_start: uint16 [N].
+    next_sentence_labels: uint8 [N].
+    corpus_index: uint8 [N].
+    sequence_length, card
+    """
+
+    def __init__(self, files: Sequence[SampleFile], sequence_length: int, card: Json) -> None:
+        self.sequence_length = sequence_length
+        self.card = card
+        self._files = files
+        self._firsts = np.cumsum([0, *(len(file) for file in files)])
+        self.lengths = _joined((np.diff(file.sample_offsets) for file in files), np.uint16)
+        self.second_segment_start = _joined((file.second_segment_start for file in files), np.uint16)
+        self.next_sentence_labels = _joined((file.next_sentence_labels for file in files), np.uint8)
+        self.corpus_index = _joined((file.corpus_index for file in files), np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def tokens(self, index: int) -> np.ndarray:
+        """The ids of sample `index`, a read-only view: uint16 or uint32 [length]."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        file, row = self._files[number], index - int(self._firsts[number])
+        return file.input_ids[int(file.sample_offsets[row]) : int(file.sample_offsets[row + 1])]
+
+    def gather(self, indices: np.ndarray) -> Batch:
+        """The samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array."""
+        indices = np.asarray(indices, dtype=np.int64)
+        if indices.size and not (indices.min() >= 0 and indices.max() < len(self)):
+            raise IndexError(f"samples {indices.min()} to {indices.max()} of {len(self)}")
+        offsets = np.zeros(len(indices) + 1, dtype=np.int64)
+        np.cumsum(self.lengths[indices], out=offsets[1:])
+        tokens = np.empty(offsets[-1], dtype=id_type(self.card["tokenizer"]["vocab_size"]))
+        numbers = np.searchsorted(self._firsts, indices, side="right") - 1
+        rows = (indices - self._firsts[numbers]).tolist()
+        # A copy for each sample: a shuffled batch seldom takes two samples from one file.
+        begin = 0
+        for number, row, end in zip(numbers.tolist(), rows, offsets[1:].tolist(), strict=True):
+            file = self._files[number]
+            source = int(file.sample_offsets[row])
+            tokens[begin:end] = file.input_ids[source : source + end - begin]
+            begin = end
+        return Batch(tokens, offsets, self.second_segment_start[indices], self.next_sentence_labels[indices])
+
+
+def _joined(arrays: Iterable[np.ndarray], dtype: type[np.unsignedinteger]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype), *(array.astype(dtype) for array in arrays)])
+
+
+def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleReader:
+    """Open a split (`train` or `held_out`) of the dataset whose dataset.json is `card`.
+
+    Raises BertlineError when the card has another layout version, is not encoded for the sequence length, or when one
+    of its files is missing or belongs to another tokenizer, dataset or length.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split {split!r} is none of {SPLITS}")
+    content = read_card(card)
+    entries = _of_length(content, card, sequence_length)[split]
+    files = [open_samples(Path(card).parent / entry["file"]) for entry in entries]
+    for file, entry in zip(files, entries, strict=True):
+        check_belongs(file, entry, content, sequence_length)
+    return SampleReader(files, sequence_length, content)
+
+
+def read_card(path: Path | str) -> Json:
+    """Read dataset.json. Raises BertlineError when it is missing or of another layout version."""
+    card = read_json(path)
+    version = card.get("layout_version") if isinstance(card, dict) else None
+    if version != LAYOUT_VERSION:
+        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+    return card
+
+
+def _of_length(card: Json, path: Path | str, sequence_length: int) -> Json:
+    lengths = card["sequence_lengths"]
+    if str(sequence_length) not in lengths:
+        raise BertlineError(
+            f"{path} is encoded for sequence lengths {', '.join(lengths)}, not {sequence_length}; "
+            "put it into sequence_lengths and run `snakemake encode`"
+        )
+    return lengths[str(sequence_length)]
+
+
+def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:
+    """Check a file's attributes against the card and its entry there. Raises BertlineError where they differ."""
+    expected = {
+        "tokenizer_sha256": (card["tokenizer"]["sha256"], "was encoded with another tokenizer"),
+        "fingerprint": (card["fingerprint"], "belongs to another dataset"),
+        "sequence_length": (sequence_length, "is encoded for another sequence length"),
+        "samples": (entry["samples"], "has another number of samples"),
+        "tokens": (entry["tokens"], "has another number of tokens"),
+    }
+    for name, (value, fault) in expected.items():
+        if file.attributes[name] != value:
+            raise BertlineError(
+                f"{file.path} {fault} than its dataset.json says ({file.attributes[name]} instead of {value}); "
+                "delete it and run `snakemake encode`"
+            )
+
+
+def continuation_bitmap(card: Json) -> np.ndarray:
+    """Which ids continue a word: bool [vocabulary]. In the card bit i is bit i % 8 of byte i // 8, as base64."""
+    packed = np.frombuffer(base64.b64decode(card["tokenizer"]["continuation_bitmap"]), dtype=np.uint8)
+    return np.unpackbits(packed, count=card["tokenizer"]["vocab_size"], bitorder="little").astype(bool)

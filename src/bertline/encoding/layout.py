@@ -1,0 +1,293 @@
+"""The native file of samples, version 1: writer, memory-mapped reader and validator.
+
+An HDF5 file for each shard and sequence length. Samples are unpadded, unmasked and stand one after the other.
+
+    input_ids             uint16, or uint32 for vocabularies over 65,536   [tokens]
+    sample_offsets        uint64  [samples + 1]  where each sample begins in input_ids
+    second_segment_start  uint16  [samples]      index of the first token of segment B in its sample, 0: no B
+    next_sentence_labels  uint8   [samples]      1: B is random text, 0: B follows A, or there is no B
+    document_index        uint32  [samples]      the document of A, counted in its shard
+    corpus_index          uint8   [samples]      the corpus of A, in the order of the dataset's settings
+
+Little-endian and contiguous; each begins at a multiple of 4,096 bytes, so that it can be memory-mapped at its offset.
+Empty ones are legal and have no offset. Each carries a `sha256` of its bytes, because contiguous HDF5 has no checksums
+and a flipped bit reads back silently. Attributes of the file: see `ATTRIBUTES`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.ranges import offsets_of
+from bertline.encoding.tokenization import id_type
+from bertline.files import write_atomically
+
+LAYOUT_VERSION = 1
+ALIGNMENT = 4096
+# Name -> type. Counts that begin with `samples_` count samples; `documents_of_corpora` has one number for each corpus.
+ATTRIBUTES: dict[str, type] = {
+    "layout_version": int,
+    "fingerprint": str,
+    "shard": str,
+    "sequence_length": int,
+    "pair_objective": str,
+    "seed": int,
+    "tokenizer_sha256": str,
+    "vocab_size": int,
+    "cls_id": int,
+    "sep_id": int,
+    "samples": int,
+    "tokens": int,
+    "documents": int,
+    "documents_of_corpora": np.ndarray,
+    "sentences": int,
+    "text_tokens": int,
+    "unknown_tokens": int,
+    "unplaced_tokens": int,
+    "samples_with_random_next": int,
+    "samples_without_partner": int,
+}
+COLUMNS: dict[str, np.dtype[Any]] = {
+    "sample_offsets": np.dtype("<u8"),
+    "second_segment_start": np.dtype("<u2"),
+    "next_sentence_labels": np.dtype("u1"),
+    "document_index": np.dtype("<u4"),
+    "corpus_index": np.dtype("u1"),
+}
+SAMPLES_PER_CHECK = 50_000
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A memory-mapped file of samples; the arrays are read-only views of the map. See the module for their meaning."""
+
+    path: Path
+    attributes: Mapping[str, Any]
+    input_ids: np.ndarray
+    sample_offsets: np.ndarray
+    second_segment_start: np.ndarray
+    next_sentence_labels: np.ndarray
+    document_index: np.ndarray
+    corpus_index: np.ndarray
+    digests: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.second_segment_start)
+
+
+def write_samples(
+    path: Path | str,
+    ids: Iterable[np.ndarray],
+    lengths: np.ndarray,
+    *,
+    second_segment_start: np.ndarray,
+    next_sentence_labels: np.ndarray,
+    document_index: np.ndarray,
+    corpus_index: np.ndarray,
+    attributes: Mapping[str, Any],
+) -> None:
+    """Write a file of samples, complete or not at all; the same samples give the same bytes.
+
+    Parameters
+    ----------
+    ids: the tokens of all samples, in blocks of any size.
+    lengths: integer [N], tokens of each sample.
+    second_segment_start, next_sentence_labels, document_index, corpus_index: integer [N].
+    attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`.
+    """
+    offsets = offsets_of(lengths, np.uint64)
+    total = int(offsets[-1])
+    columns = {
+        "sample_offsets": offsets,
+        "second_segment_start": second_segment_start,
+        "next_sentence_labels": next_sentence_labels,
+        "document_index": document_index,
+        "corpus_index": corpus_index,
+    }
+    filled = {"layout_version": LAYOUT_VERSION, "samples": len(lengths), "tokens": total, **attributes}
+    types = {"input_ids": _type_of_ids(filled["vocab_size"]), **COLUMNS}
+    with write_atomically(path) as temporary, _disk_errors(path), _create(temporary) as file:
+        for name, kind in ATTRIBUTES.items():
+            _write_attribute(file, name, kind, filled[name])
+        for name, dtype in types.items():
+            blocks = ids if name == "input_ids" else [columns[name]]
+            _write_dataset(file, name, dtype, total if name == "input_ids" else len(columns[name]), blocks)
+
+
+def _create(path: Path) -> h5py.File:
+    # A fixed version of the format: the bytes depend on nothing but the samples.
+    return h5py.File(path, "w", libver=("v110", "v110"), alignment_threshold=1, alignment_interval=ALIGNMENT)
+
+
+def _type_of_ids(vocab_size: int) -> np.dtype[Any]:
+    return np.dtype(id_type(vocab_size)).newbyteorder("<")
+
+
+def _write_attribute(file: h5py.File, name: str, kind: type, value: Any) -> None:
+    # Strings of fixed length: those of variable length lie in a heap that simple readers do not follow.
+    if kind is str:
+        encoded = value.encode("utf-8")
+        file.attrs.create(name, np.bytes_(encoded), dtype=h5py.string_dtype("utf-8", max(1, len(encoded))))
+    else:
+        file.attrs.create(name, np.asarray(value, dtype="<u8"))
+
+
+def _write_dataset(file: h5py.File, name: str, dtype: np.dtype, size: int, blocks: Iterable[np.ndarray]) -> None:
+    dataset = file.create_dataset(name, shape=(size,), dtype=dtype, track_times=False)
+    digest = hashlib.sha256()
+    written = 0
+    for block in blocks:
+        content = np.ascontiguousarray(block, dtype=dtype)
+        dataset[written : written + len(content)] = content
+        digest.update(content.data)
+        written += len(content)
+    if written != size:
+        raise ValueError(f"{name}: {written} values were given, {size} were announced")
+    dataset.attrs.create("sha256", np.bytes_(digest.hexdigest()), dtype=h5py.string_dtype("utf-8", 64))
+
+
+@contextmanager
+def _disk_errors(path: Path | str) -> Iterator[None]:
+    """HDF5 tells a full disk only in the text of its error: give the error its number back."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        number = re.search(r"errno = (\d+)", str(error))
+        if number and int(number[1]) in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(int(number[1]), "no space left", str(path)) from None
+        raise
+
+
+def open_samples(path: Path | str) -> SampleFile:
+    """Memory-map a file of samples. Reads its attributes and nothing else.
+
+    Raises BertlineError when it is missing, cut short, of another layout version, or not laid out as this module says.
+    """
+    path = Path(path)
+    try:
+        with h5py.File(path, "r") as file:
+            attributes = _read_attributes(file, path)
+            places = {name: _place(file, name, path) for name in ("input_ids", *COLUMNS)}
+            digests = {name: _text(file[name].attrs["sha256"]) for name in places}
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; run `snakemake encode`") from None
+    except (OSError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise BertlineError(f"{path} is not a complete file of samples ({reason}); run `snakemake encode`") from None
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    arrays = {}
+    for name, (offset, size, dtype) in places.items():
+        if offset + size * dtype.itemsize > len(whole):
+            raise BertlineError(f"{path} is cut short inside {name}; delete it and run `snakemake encode`")
+        arrays[name] = whole[offset : offset + size * dtype.itemsize].view(np.ndarray).view(dtype)
+    _check_shapes(path, attributes, arrays)
+    return SampleFile(path=path, attributes=attributes, digests=digests, **arrays)
+
+
+def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
+    if "layout_version" not in file.attrs:
+        raise BertlineError(f"{path} has no layout_version: it is no file of samples of ours; run `snakemake encode`")
+    version = int(file.attrs["layout_version"])
+    if version != LAYOUT_VERSION:
+        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+    values: dict[str, Any] = {}
+    for name, kind in ATTRIBUTES.items():
+        value = file.attrs[name]
+        values[name] = _text(value) if kind is str else np.asarray(value) if kind is np.ndarray else int(value)
+    return values
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
+    """Offset in bytes, number of values and type of a dataset."""
+    dataset = file[name]
+    expected = COLUMNS[name] if name in COLUMNS else _type_of_ids(int(file.attrs["vocab_size"]))
+    if dataset.dtype != expected or dataset.ndim != 1:
+        raise BertlineError(f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,)")
+    if dataset.size == 0:
+        return 0, 0, expected
+    offset = dataset.id.get_offset()
+    if dataset.chunks is not None or offset is None or offset % ALIGNMENT:
+        raise BertlineError(f"{path}: {name} is not contiguous at a multiple of {ALIGNMENT}; run `snakemake encode`")
+    return offset, dataset.size, expected
+
+
+def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    samples, tokens = attributes["samples"], attributes["tokens"]
+    for name, array in arrays.items():
+        expected = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
+        if len(array) != expected:
+            raise BertlineError(f"{path}: {name} holds {len(array)} values, the attributes announce {expected}")
+
+
+def validate_samples(path: Path | str) -> SampleFile:
+    """Check every digest and every rule of the layout. Returns the file; raises BertlineError at the first fault."""
+    file = open_samples(path)
+    for name, expected in file.digests.items():
+        if hashlib.sha256(np.ascontiguousarray(getattr(file, name)).data).hexdigest() != expected:
+            _fault(file, f"{name} does not have the digest it was written with")
+    offsets = file.sample_offsets.astype(np.int64)
+    if offsets[0] != 0 or offsets[-1] != len(file.input_ids) or (np.diff(offsets) <= 0).any():
+        _fault(file, "sample_offsets do not rise from 0 to the number of tokens")
+    for start in range(0, len(file), SAMPLES_PER_CHECK):
+        _check_samples(file, offsets, start, min(start + SAMPLES_PER_CHECK, len(file)))
+    documents = file.attributes["documents_of_corpora"]
+    if documents.sum() != file.attributes["documents"]:
+        _fault(file, "documents_of_corpora do not add up to documents")
+    if len(file) and (np.diff(file.document_index.astype(np.int64), append=int(documents.sum()) - 1) < 0).any():
+        _fault(file, "document_index does not rise below the number of documents")
+    if len(file) and file.corpus_index.max() >= len(documents):
+        _fault(file, "corpus_index names a corpus that is not there")
+    if file.next_sentence_labels.sum() != file.attributes["samples_with_random_next"]:
+        _fault(file, "next_sentence_labels do not add up to samples_with_random_next")
+    return file
+
+
+def _check_samples(file: SampleFile, offsets: np.ndarray, start: int, end: int) -> None:
+    """Check samples [start, end): lengths, where [CLS] and [SEP] stand, that segments are not empty, labels."""
+    attributes = file.attributes
+    begins = offsets[start:end] - offsets[start]
+    lengths = np.diff(offsets[start : end + 1])
+    ids = file.input_ids[offsets[start] : offsets[end]]
+    second = file.second_segment_start[start:end].astype(np.int64)
+    labels = file.next_sentence_labels[start:end]
+    has_second = second > 0
+    is_special = np.isin(ids, [attributes["cls_id"], attributes["sep_id"]])
+    expected = np.zeros(len(ids), dtype=bool)
+    expected[begins] = True
+    expected[begins + lengths - 1] = True
+    expected[(begins + second - 1)[has_second]] = True
+    faults = {
+        "is longer than the sequence length": lengths > attributes["sequence_length"],
+        "does not begin with [CLS]": ids[begins] != attributes["cls_id"],
+        "does not end with [SEP]": ids[begins + lengths - 1] != attributes["sep_id"],
+        "has an empty segment": np.where(has_second, (second < 3) | (second > lengths - 2), lengths < 3),
+        "has no [SEP] before its second segment": has_second
+        & (ids[np.minimum(begins + np.maximum(second, 1) - 1, len(ids) - 1)] != attributes["sep_id"]),
+        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special != expected, begins) > 0,
+        "has an id beyond the vocabulary": np.maximum.reduceat(ids, begins) >= attributes["vocab_size"],
+        "has a label without a second segment": (labels > has_second) | (labels > 1),
+        f"does not fit pair objective {attributes['pair_objective']}": has_second
+        != (attributes["pair_objective"] == "next_sentence"),
+    }
+    for what, is_fault in faults.items():
+        if is_fault.any():
+            _fault(file, f"sample {start + int(np.argmax(is_fault))} {what}")
+
+
+def _fault(file: SampleFile, what: str) -> None:
+    raise BertlineError(f"{file.path}: {what}; delete it and run `snakemake encode`")

@@ -1,0 +1,157 @@
+"""The baseline that a masked language model has to beat: a trigram model of the same tokens.
+
+Interpolated Kneser-Ney smoothing with three discounts an order (Chen and Goodman 1999, "An empirical study of smoothing
+techniques for language modeling"), the strongest of the simple n-gram models. It reads the two tokens to the left,
+where a masked language model reads both sides but not the other masked tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import SampleReader
+
+MAX_TOKENS = 20_000_000
+BITS = 21  # of an id in a packed trigram: vocabularies to two million
+MASK = np.uint64((1 << BITS) - 1)
+SHIFT = np.uint64(BITS)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order of the model: n-grams packed into uint64, the word in the lowest bits, its context above.
+
+    Attributes
+    ----------
+    ngrams: uint64 [n], ascending; scores: float64 [n], (count - discount) / count of the context.
+    contexts: uint64 [m], ascending; spare: float64 [m], the mass that the context leaves to the order below.
+    discounts: float64 [3], of n-grams seen once, twice, more often.
+    """
+
+    ngrams: np.ndarray
+    scores: np.ndarray
+    contexts: np.ndarray
+    spare: np.ndarray
+    discounts: np.ndarray
+
+
+def trigram_cross_entropy(
+    train: SampleReader,
+    held_out: SampleReader,
+    positions: Iterable[tuple[int, np.ndarray]],
+    *,
+    max_tokens: int = MAX_TOKENS,
+) -> dict[str, Any]:
+    """Train on training samples, then predict the given tokens of held-out samples.
+
+    Parameters
+    ----------
+    train: samples evenly spread over the split are read, as many as make about `max_tokens` tokens.
+    held_out: where the positions lie.
+    positions: (sample, positions inside it); none may be a special token.
+
+    Returns
+    -------
+    `cross_entropy` in nats a token, `tokens` asked for, `training_tokens`, and the three `discounts` of each order.
+
+    Raises BertlineError when one of the splits is empty.
+    """
+    special = np.array(sorted(train.card["tokenizer"]["special_tokens"].values()), dtype=np.uint64)
+    vocab_size = train.card["tokenizer"]["vocab_size"]
+    asked = list(positions)
+    trigrams = _trigrams(train, _spread(train, max_tokens), vocab_size)
+    trigrams = trigrams[~np.isin(trigrams & MASK, special)]
+    wanted = _asked_trigrams(held_out, asked, vocab_size)
+    if not len(trigrams) or not len(wanted):
+        raise BertlineError("there are no training or no held-out tokens to compare; give the dataset more text")
+    orders = fit(trigrams)
+    probabilities = predict(orders, wanted, vocab_size - len(special))
+    return {
+        "cross_entropy": float(-np.log(probabilities).mean()),
+        "tokens": len(probabilities),
+        "training_tokens": len(trigrams),
+        "discounts": [order.discounts.tolist() for order in orders],
+    }
+
+
+def fit(trigrams: np.ndarray) -> list[Order]:
+    """Orders 1, 2 and 3 from packed trigrams, uint64 [tokens]."""
+    ngrams, counts = np.unique(trigrams, return_counts=True)
+    orders = [_smooth(ngrams, counts)]
+    for order in (2, 1):
+        # Below the highest order an n-gram counts once for each word it was seen after.
+        kept = np.uint64((1 << BITS * order) - 1)
+        ngrams, counts = np.unique(ngrams & kept, return_counts=True)
+        orders.insert(0, _smooth(ngrams, counts))
+    return orders
+
+
+def _smooth(ngrams: np.ndarray, counts: np.ndarray) -> Order:
+    discounts = _discounts(counts)
+    taken = discounts[np.minimum(counts, 3) - 1]
+    begins = np.flatnonzero(np.diff(ngrams >> SHIFT, prepend=np.uint64(1 << 63)))
+    totals = np.add.reduceat(counts, begins)
+    scores = (counts - taken) / np.repeat(totals, np.diff(begins, append=len(ngrams)))
+    return Order(ngrams, scores, (ngrams >> SHIFT)[begins], np.add.reduceat(taken, begins) / totals, discounts)
+
+
+def _discounts(counts: np.ndarray) -> np.ndarray:
+    """Chen and Goodman's estimates from how many n-grams were seen one to four times, kept inside sensible bounds.
+
+    Small or artificial texts lack n-grams of some count; there a half stands in for the missing estimate.
+    """
+    once, twice, thrice, four = (float((counts == count).sum()) for count in (1, 2, 3, 4))
+    base = once / (once + 2 * twice) if once else 0.5
+    pairs = ((1, twice, once), (2, thrice, twice), (3, four, thrice))
+    estimates = [count - (count + 1) * base * more / fewer if fewer and more else 0.5 for count, more, fewer in pairs]
+    return np.clip(estimates, 0.05, [0.95, 1.9, 2.85])
+
+
+def predict(orders: list[Order], trigrams: np.ndarray, words: int) -> np.ndarray:
+    """Probability of each packed trigram's last word, which is one of `words` many: float64 [n]."""
+    probabilities = np.full(len(trigrams), 1.0 / words)
+    for number, order in enumerate(orders, start=1):
+        ngrams = trigrams & np.uint64((1 << BITS * number) - 1)
+        seen, at = _find(order.contexts, ngrams >> SHIFT)
+        spare = np.where(seen, order.spare[at], 1.0)
+        known, at = _find(order.ngrams, ngrams)
+        probabilities = spare * probabilities + np.where(known, order.scores[at], 0.0)
+    return probabilities
+
+
+def _find(ascending: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each value is in `ascending`, and where (anywhere, where it is not)."""
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return ascending[at] == values, at
+
+
+def _spread(reader: SampleReader, max_tokens: int) -> np.ndarray:
+    """Samples evenly spread over the reader that hold about `max_tokens` tokens: int64, ascending."""
+    total = int(reader.lengths.sum(dtype=np.int64))
+    count = len(reader) if total <= max_tokens else max(1, len(reader) * max_tokens // total)
+    return np.arange(count, dtype=np.int64) * len(reader) // max(count, 1)
+
+
+def _trigrams(reader: SampleReader, samples: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Every token of the samples packed with the two before it; outside the sample stands the id `vocab_size`."""
+    batch = reader.gather(samples)
+    tokens, begins = batch.tokens.astype(np.uint64), batch.offsets[:-1]
+    outside = np.uint64(vocab_size)
+    before = np.roll(tokens, 1)
+    before[begins] = outside
+    second_before = np.roll(before, 1)
+    second_before[begins] = outside
+    return second_before << (SHIFT + SHIFT) | before << SHIFT | tokens
+
+
+def _asked_trigrams(reader: SampleReader, asked: list[tuple[int, np.ndarray]], vocab_size: int) -> np.ndarray:
+    samples = np.array([sample for sample, _ in asked], dtype=np.int64)
+    trigrams = _trigrams(reader, samples, vocab_size)
+    offsets = np.cumsum([0, *reader.lengths[samples].tolist()])
+    inside = [positions.astype(np.int64) + offset for (_, positions), offset in zip(asked, offsets, strict=False)]
+    return trigrams[np.concatenate([np.zeros(0, dtype=np.int64), *inside])]

@@ -1,0 +1,134 @@
+"""Training a WordPiece vocabulary on a sample of the shards, to the same bytes every time.
+
+The library's trainer numbers the characters that continue a word in the order of a randomly seeded hash map, and these
+numbers decide between merges of equal count; so do the map's ties when it drops rare characters. Both are taken out of
+its hands: the characters are counted here and handed to it as tokens with fixed ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from pyzstd import SeekableZstdFile
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from bertline.console import BertlineError
+from bertline.encoding.shards import decode_block, open_shard, read_block, size_of_shard
+from bertline.encoding.tokenizer import CONTINUATION_PREFIX, SPECIAL_TOKENS, bert_normalizer, make_tokenizer
+
+log = logging.getLogger(__name__)
+
+# 300 MB of English hold some 50 million words: more moves no token that a model would notice.
+SAMPLE_BYTES = 300_000_000
+SAMPLE_BLOCK_BYTES = 1_000_000
+# As Google's vocabularies, at least 1,000 characters where the text has them; more where a script needs them to cover
+# all but one character in 10,000. Together with their continuing twins they never fill the vocabulary.
+ALPHABET_SIZE = 1000
+ALPHABET_COVERAGE = 0.9999
+MINIMUM_COUNT = 2
+SPACE, MARK, LETTER = 0, 1, 2
+
+
+def train_wordpiece(
+    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
+) -> Tokenizer:
+    """Train a WordPiece tokenizer on about `sample_bytes` of the shards, chosen by `seed`.
+
+    The ids are: special tokens, characters, continuing characters, then the merges, most frequent first. The vocabulary
+    is smaller than `vocab_size` where the text has not enough words. Raises BertlineError when there is no text.
+    """
+    normalizer = bert_normalizer(lowercase)
+    initial, continuing = _count_characters(
+        normalizer.normalize_str(text) for text in sample_text(shards, seed, sample_bytes)
+    )
+    if not initial.any():
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+    alphabet = _choose_alphabet(initial + continuing, (vocab_size - len(SPECIAL_TOKENS)) // 2)
+    fixed = [chr(code) for code in alphabet]
+    fixed += [f"{CONTINUATION_PREFIX}{chr(code)}" for code in alphabet if continuing[code]]
+    tokenizer = Tokenizer(models.WordPiece({}, unk_token="[UNK]"))  # noqa: S106 - not a password
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MINIMUM_COUNT,
+        special_tokens=[*SPECIAL_TOKENS, *fixed],
+        initial_alphabet=[chr(code) for code in alphabet],
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+        show_progress=False,
+    )
+    lines = (text.split("\n") for text in sample_text(shards, seed, sample_bytes))
+    tokenizer.train_from_iterator(lines, trainer=trainer)
+    ids = tokenizer.get_vocab(with_added_tokens=False)
+    if len(ids) < vocab_size:
+        log.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
+    return make_tokenizer(sorted(ids, key=ids.__getitem__), lowercase=lowercase, source="the trained vocabulary")
+
+
+def sample_text(shards: Sequence[Path], seed: int, sample_bytes: int) -> Iterator[str]:
+    """Whole lines from blocks spread at random over the shards, `sample_bytes` in all; everything where that suffices.
+
+    Blocks are read at their place, so the time does not grow with the corpus.
+    """
+    sizes = [size_of_shard(path) for path in shards]
+    blocks = [(index, start) for index, size in enumerate(sizes) for start in range(0, size, SAMPLE_BLOCK_BYTES)]
+    count = min(len(blocks), max(1, sample_bytes // SAMPLE_BLOCK_BYTES))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(blocks), size=count, replace=False)).tolist()
+    for index, path in enumerate(shards):
+        with open_shard(path) as file:
+            for start in (blocks[number][1] for number in chosen if blocks[number][0] == index):
+                yield decode_block(_lines_of_block(file, path, start), path)
+
+
+def _lines_of_block(file: SeekableZstdFile, path: Path, start: int) -> bytes:
+    """The lines that begin in the block at `start`."""
+    before = min(start, 1)
+    file.seek(start - before)
+    block = read_block(file, path, SAMPLE_BLOCK_BYTES + before)
+    # A line belongs to the block that holds its first byte: skip the end of the line before, read on to the line's end.
+    begin = block.find(b"\n") + 1 if before else 0
+    if before and not begin:
+        return b""
+    while not block.endswith(b"\n") and (more := read_block(file, path, 4096)):
+        end = more.find(b"\n") + 1
+        block += more[:end] if end else more
+    return block[begin:]
+
+
+def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
+    """How often each code point begins a word, and how often it continues one: int64 [all code points] each."""
+    kinds = np.array([_kind(chr(code)) for code in range(sys.maxunicode + 1)], dtype=np.uint8)
+    initial = np.zeros(len(kinds), dtype=np.int64)
+    continuing = np.zeros(len(kinds), dtype=np.int64)
+    for text in texts:
+        codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+        kind = kinds[codes]
+        continues = kind == LETTER
+        continues[1:] &= kind[:-1] == LETTER
+        continues[:1] = False
+        continuing += np.bincount(codes[continues], minlength=len(kinds))
+        initial += np.bincount(codes[~continues & (kind != SPACE)], minlength=len(kinds))
+    return initial, continuing
+
+
+def _kind(character: str) -> int:
+    """As BERT's pre-tokenizer sees it: white space, a mark that is a word by itself, or part of a word."""
+    if character.isspace():
+        return SPACE
+    is_mark = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
+    return MARK if is_mark else LETTER
+
+
+def _choose_alphabet(counts: np.ndarray, at_most: int) -> list[int]:
+    """The most frequent code points, in order; of two equally frequent ones the lower goes first."""
+    by_count = np.argsort(-counts, kind="stable")
+    by_count = by_count[: np.count_nonzero(counts)]
+    covered = np.cumsum(counts[by_count]) / counts.sum()
+    needed = max(ALPHABET_SIZE, int(np.searchsorted(covered, ALPHABET_COVERAGE)) + 1)
+    return np.sort(by_count[: min(needed, at_most)]).tolist()

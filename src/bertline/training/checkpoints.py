@@ -1,0 +1,144 @@
+"""Checkpoints: a directory per step, complete or absent, beside a phase's declared outputs.
+
+    checkpoints/step-00000100/model.safetensors      weights, our names
+                              optimizer.safetensors  {parameter}.{step | exp_avg | exp_avg_sq}
+                              state.json             fingerprint, step, how it was computed, digests of the two others
+    checkpoints/durable.json                         {"step": n}: journal points up to n will not be taken back
+
+A checkpoint is written aside, flushed to the disk and renamed. Which one is the newest is found by validity, not by
+name: a damaged one is reported and the one before is used; one of another fingerprint is reported and left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bertline.console import BertlineError
+from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
+
+logger = logging.getLogger(__name__)
+
+LAYOUT_VERSION = 1
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+def save_checkpoint(
+    directory: Path,
+    *,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Write the checkpoint of `state["step"]`; then drop all but the `keep` newest of the same fingerprint."""
+    path = directory / f"step-{state['step']:08d}"
+    aside = directory / f".{path.name}.part"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    for name, tensors in zip(FILES, (weights, optimizer), strict=True):
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, aside / name)
+        _fsync(aside / name)
+    digests = {name: sha256_of_file(aside / name) for name in FILES}
+    write_json(aside / "state.json", {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+    fsync_directory(aside)
+    if path.exists():  # damaged, or it would have been resumed
+        _remove(path)
+    aside.rename(path)
+    fsync_directory(directory)
+    write_json(directory / "durable.json", {"step": state["step"]})
+    for old in [path for path, _ in _own_checkpoints(directory, state["fingerprint"])][keep:]:
+        _remove(old)
+    return path
+
+
+def find_checkpoint(directory: Path, fingerprint: str) -> tuple[Path, dict[str, Any]] | None:
+    """The newest valid checkpoint of `fingerprint` and its state, or None where there never was one.
+
+    Raises BertlineError when there are checkpoints of this fingerprint, but all are damaged.
+    """
+    own = _own_checkpoints(directory, fingerprint, report=True)
+    for path, state in own:
+        reason = _damage(path, state)
+        if reason is None:
+            return path, state
+        logger.warning("the checkpoint %s is damaged (%s); trying the one before", path, reason)
+    if own:
+        raise BertlineError(
+            f"{directory}: every checkpoint is damaged, the newest is {own[0][0].name}; restore one, or delete them "
+            "to train from the beginning"
+        )
+    return None
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights and the optimizer's tensors of a checkpoint. Raises BertlineError when a file cannot be read."""
+    try:
+        weights, optimizer = (load_file(path / name) for name in FILES)
+    except (SafetensorError, OSError) as error:
+        raise BertlineError(f"the checkpoint {path} cannot be read ({error}); delete it and run again") from None
+    return weights, optimizer
+
+
+def clean_up(directory: Path) -> None:
+    """Remove what a killed trainer left half-written. Only the lock's owner may call this."""
+    for pattern in (".step-*.part", ".step-*.removed"):
+        for path in directory.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
+    """Checkpoints of this fingerprint, newest first; one whose state cannot be read counts, with an empty state."""
+    own = []
+    for path in sorted(directory.glob("step-*"), reverse=True):
+        try:
+            state = read_json(path / "state.json")
+        except BertlineError:
+            state = {}
+        if not isinstance(state, dict):
+            state = {}
+        if state and state.get("fingerprint") != fingerprint:
+            if report:
+                logger.warning(
+                    "the checkpoint %s is of another model (fingerprint %s, not %s); it is left alone",
+                    path,
+                    state.get("fingerprint"),
+                    fingerprint,
+                )
+            continue
+        own.append((path, state))
+    return own
+
+
+def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
+    if not state:
+        return "state.json cannot be read"
+    if state.get("layout_version") != LAYOUT_VERSION:
+        return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
+    for name in FILES:
+        if not (path / name).exists():
+            return f"{name} is missing"
+        if sha256_of_file(path / name) != state.get("digests", {}).get(name):
+            return f"{name} does not match its digest"
+    return None
+
+
+def _remove(path: Path) -> None:
+    """Rename first: a checkpoint is complete or absent while it is deleted, too."""
+    removed = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(removed, ignore_errors=True)
+    path.rename(removed)
+    shutil.rmtree(removed)
+
+
+def _fsync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,65 @@
+"""The processes that train together. Only torchrun's environment is read: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed
+
+from bertline.console import BertlineError
+
+# A rank may wait for rank 0 while it writes a large checkpoint to a slow disk.
+TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process's place among the others."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which writes all files."""
+        return self.rank == 0
+
+    def from_leader(self, value: Any) -> Any:
+        """Rank 0's `value`, on every rank. JSON-like values only."""
+        box = [value]
+        distributed.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def wait(self) -> None:
+        """Wait until every rank has come here."""
+        distributed.barrier()
+
+
+def join_group(threads: int) -> Group:
+    """Join the other processes, over nccl on GPUs and gloo on CPUs.
+
+    Parameters
+    ----------
+    threads: of this node, divided among its processes.
+    """
+    environment = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
+    if None in environment.values():
+        raise BertlineError(
+            "the trainer reads torchrun's environment and RANK, WORLD_SIZE, LOCAL_RANK or MASTER_ADDR is not set; "
+            "start it through workflow/scripts/launch.py"
+        )
+    rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, timeout=TIMEOUT)
+    return Group(rank, world_size, device)

@@ -1,0 +1,123 @@
+"""Where a phase's weights come from: random numbers, the phase before it, or a Hugging Face directory."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.huggingface import load_encoder, load_huggingface
+from bertline.training.checkpoints import find_checkpoint, load_checkpoint
+from bertline.training.data import TrainingData
+from bertline.training.hashing import mix_integers
+from bertline.training.optimizers import load_optimizer_tensors
+
+logger = logging.getLogger(__name__)
+
+
+def make_model(recipe: dict[str, Any], data: TrainingData) -> BertForPreTraining:
+    """The network of a recipe, on the CPU, with random weights that depend on its seed alone."""
+    given = recipe["model"]
+    if given.get("vocab_size", data.vocab_size) != data.vocab_size:
+        raise BertlineError(
+            f"model: vocab_size is {given['vocab_size']} but the dataset's tokenizer has {data.vocab_size} entries; "
+            "leave vocab_size out"
+        )
+    config = BertConfig.from_dict({**given, "vocab_size": data.vocab_size})
+    length = recipe["settings"]["sequence_length"]
+    if length > config.max_position_embeddings:
+        raise BertlineError(
+            f"model: max_position_embeddings is {config.max_position_embeddings}, too few for sequences of {length}"
+        )
+    torch.manual_seed(mix_integers(recipe["seed"]))
+    return BertForPreTraining(config)
+
+
+def load_initial_weights(
+    model: BertForPreTraining, recipe: dict[str, Any], path: Path | None, data: TrainingData
+) -> None:
+    """Load what the recipe's `initial_weights` names into `model`; nothing where it is null.
+
+    Parameters
+    ----------
+    path: where it lies here: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
+    """
+    initial = recipe.get("initial_weights")
+    if initial is None:
+        return
+    folder = _folder(initial, path)
+    if "phase" in initial:
+        weights = _weights_of_phase(folder, data)
+    else:
+        config, weights = load_huggingface(folder)
+        _check_vocabulary(folder, config, data)
+    missing = load_encoder(model, weights)
+    if missing:
+        logger.warning("%s has no %s: trained from random values", folder, ", ".join(missing))
+
+
+def load_handed_over_moments(
+    optimizer: torch.optim.Optimizer, model: BertForPreTraining, recipe: dict[str, Any], path: Path | None
+) -> None:
+    """Where the recipe hands over moments from a phase, load them from that phase's last checkpoint.
+
+    LAMB's bias correction starts anew, as in NVIDIA's runs; that of AdamW goes on, because a reset on warm moments
+    would shrink its first steps threefold.
+    """
+    initial, settings = recipe.get("initial_weights"), recipe["settings"]
+    if initial is None or "phase" not in initial or settings["hand_over"] != "weights+moments":
+        return
+    folder = _folder(initial, path)
+    before = read_json(folder / "recipe.json")["settings"]["optimizer"]
+    if before != settings["optimizer"]:
+        raise BertlineError(
+            f"hand_over: the moments of {before} in {folder} are of no use to {settings['optimizer']}; "
+            "set hand_over: weights, or the same optimizer in both phases"
+        )
+    found = find_checkpoint(folder / "checkpoints", initial["phase"])
+    if found is None:
+        raise BertlineError(f"hand_over: {folder}/checkpoints holds no moments any more; set hand_over: weights")
+    _, moments = load_checkpoint(found[0])
+    load_optimizer_tensors(optimizer, model, moments, reset_step=settings["optimizer"] == "lamb")
+
+
+def _folder(initial: dict[str, Any], path: Path | None) -> Path:
+    if path is None and "directory" in initial:
+        path = Path(initial["directory"])
+    if path is None:
+        raise BertlineError(f"the recipe starts from phase {initial['phase']}; name its folder with --initial-weights")
+    return path.parent if path.name == "model.safetensors" else path
+
+
+def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
+    if read_json(folder / "recipe.json").get("tokenizer_sha256") != data.tokenizer_sha256:
+        raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
+    try:
+        return load_file(folder / "model.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise BertlineError(f"initial weights: {folder}/model.safetensors cannot be read ({error})") from None
+
+
+def _check_vocabulary(folder: Path, config: BertConfig, data: TrainingData) -> None:
+    fault = None
+    if config.vocab_size != data.vocab_size:
+        fault = f"has {config.vocab_size} words where the dataset's tokenizer has {data.vocab_size}"
+    elif (folder / "vocab.txt").exists():
+        theirs = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[: config.vocab_size]
+        tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
+        ours = [tokenizer.id_to_token(index) for index in range(data.vocab_size)]
+        if theirs != ours:
+            fault = "numbers its words otherwise than the dataset's tokenizer"
+    if fault:
+        raise BertlineError(
+            f"initial weights: {folder} {fault}; build the dataset with its vocabulary (tokenizer: {{file: vocab.txt}})"
+        )

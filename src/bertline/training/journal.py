@@ -1,0 +1,48 @@
+"""The metrics journal: one JSON object a line, appended by rank 0 beside the checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bertline.files import write_text
+
+
+class Journal:
+    """Appends points to `path`. What a crash tore off or a resume takes back is cut away first."""
+
+    def __init__(self, path: Path, *, last_step: int) -> None:
+        """Open the journal, keeping the points up to and including `last_step`; -1 keeps none."""
+        self.path = path
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                point = json.loads(line)
+            except json.JSONDecodeError:
+                break  # the write that a crash cut short
+            if point["step"] > last_step:
+                break
+            kept.append(line)
+        write_text(path, "".join(f"{line}\n" for line in kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one point now. Values that are not finite have no JSON and are left out."""
+        finite = {key: value for key, value in metrics.items() if math.isfinite(value)}
+        point = {"step": step, "timestamp": time.time_ns() // 1_000_000, "metrics": finite}
+        self._file.write(json.dumps(point, sort_keys=True, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def make_durable(self) -> None:
+        """Wait until everything written is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Make durable and close."""
+        self.make_durable()
+        self._file.close()

@@ -1,0 +1,112 @@
+"""One trainer at a time on a phase: a lock with its owner's host, process, job and heartbeat.
+
+The lock is the file `lock.json`; its modification time is the heartbeat. An owner on the same host that no longer
+lives is taken over at once. On another host its process cannot be looked up: it is taken over when its heartbeat
+stood still for a while, measured on the waiting side's clock, so that clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock
+
+from bertline.console import BertlineError
+from bertline.files import write_json
+
+HEARTBEAT_SECONDS = 10.0
+STALE_SECONDS = 60.0
+
+
+class PhaseLock:
+    """The lock of one phase, for the trainer's rank 0."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` holds the checkpoints; it is made if need be."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / "lock.json"
+        self._guard = FileLock(directory / ".lock.guard")
+        self._token = secrets.token_hex(8)
+        self._seen: tuple[object, float] | None = None
+        self._release = threading.Event()
+        self._heart: threading.Thread | None = None
+
+    def try_acquire(self) -> str | None:
+        """Take the lock. Returns None on success, else who holds it, in words. Call it again while waiting."""
+        with self._guard:
+            owner = _read(self._path)
+            if owner is not None and self._lives(owner):
+                job = f", job {owner['job']}" if owner.get("job") else ""
+                return f"process {owner['pid']} on {owner['host']}{job}"
+            write_json(self._path, _describe(self._token))
+        self._heart = threading.Thread(target=self._beat, daemon=True, name="lock-heartbeat")
+        self._heart.start()
+        return None
+
+    def check(self) -> None:
+        """Raise BertlineError if another trainer has taken over, which it does when this one stood still too long."""
+        owner = _read(self._path)
+        if owner is None or owner.get("token") != self._token:
+            raise BertlineError(
+                f"{self._path} belongs to another trainer: this one stood still for more than {STALE_SECONDS:.0f} s "
+                "and was taken over; let the other one finish"
+            )
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        self._release.set()
+        if self._heart is None:
+            return
+        self._heart.join()
+        with self._guard:
+            owner = _read(self._path)
+            if owner is not None and owner.get("token") == self._token:
+                self._path.unlink()
+
+    def _lives(self, owner: dict[str, Any]) -> bool:
+        if owner.get("host") == socket.gethostname():
+            try:
+                return abs(psutil.Process(owner["pid"]).create_time() - owner["process_started"]) < 2
+            except psutil.NoSuchProcess:
+                return False
+        sign = (owner.get("token"), self._path.stat().st_mtime_ns)
+        now = time.monotonic()
+        if self._seen is None or self._seen[0] != sign:
+            self._seen = (sign, now)
+        return now - self._seen[1] < STALE_SECONDS
+
+    def _beat(self) -> None:
+        while not self._release.wait(HEARTBEAT_SECONDS):
+            owner = _read(self._path)
+            if owner is None or owner.get("token") != self._token:
+                return
+            os.utime(self._path)
+
+
+def _describe(token: str) -> dict[str, Any]:
+    process = psutil.Process()
+    return {
+        "host": socket.gethostname(),
+        "pid": process.pid,
+        "process_started": process.create_time(),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "token": token,
+    }
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        owner = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError:
+        raise BertlineError(f"{path} is not a lock of ours; delete it if no trainer runs on this phase") from None
+    return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None

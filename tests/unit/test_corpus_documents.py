@@ -1,0 +1,179 @@
+"""The documents format: what is written is read back, and what is wrong is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus.compressed import FRAME_BYTES, read_compressed, write_compressed
+from bertline.corpus.documents import (
+    Document,
+    Dropped,
+    problem_of,
+    read_documents,
+    tidy,
+    validate_documents,
+    write_documents,
+)
+from bertline.files import read_json
+
+
+def document(**changes: Any) -> Document:
+    return {"id": "1", "title": "Title", "text": "One.\nTwo.", "source": "s", "url": "", **changes}  # type: ignore[typeddict-item]
+
+
+paragraphs = st.text(max_size=60).map(tidy).filter(bool)
+documents = st.builds(
+    Document,
+    id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    title=st.text().map(tidy),
+    text=st.lists(paragraphs, min_size=1, max_size=5).map("\n".join),
+    source=st.text(st.characters(exclude_categories=["Cs"])),
+    url=st.text(st.characters(exclude_categories=["Cs"])),
+)
+
+
+@given(st.lists(documents, max_size=6))
+def test_documents_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, given_documents: Any) -> None:
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(given_documents, folder / "a.jsonl.zst", folder / "a.counts.json")
+    assert list(read_documents(folder / "a.jsonl.zst")) == given_documents
+    assert validate_documents(folder / "a.jsonl.zst", folder / "a.counts.json") == len(given_documents)
+
+
+@given(st.text())
+def test_a_tidy_line_is_tidy(line: str) -> None:
+    result = tidy(line)
+    assert tidy(result) == result
+    assert unicodedata.is_normalized("NFC", result)
+    assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in result)
+    assert "  " not in result
+    assert result == result.strip()
+    assert result.encode().decode() == result
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("e\u0301le\u0300ve", "élève"),
+        (" a\u00a0b\u2003c\td ", "a b c d"),
+        ("bell\x07rings", "bell rings"),
+        ("co\u00adoperate\u200b", "cooperate"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("half \ud83d pair", "half \ufffd pair"),
+        ("one\u2028two", "one two"),
+    ],
+)
+def test_tidy_by_example(line: str, expected: str) -> None:
+    assert tidy(line) == expected
+
+
+def test_nothing_is_dropped_without_being_counted(tmp_path: Path) -> None:
+    more = {"pages": 9}
+    records = [document(), Dropped("short"), document(text="Grün."), Dropped("empty"), Dropped("short")]
+    write_documents(records, tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json", more)
+    assert read_json(tmp_path / "a.counts.json") == {
+        "read": 5,
+        "kept": 2,
+        "dropped": {"short": 2, "empty": 1},
+        "characters": 14,
+        "bytes": 15,
+        "pages": 9,
+    }
+
+
+def test_an_error_while_reading_leaves_nothing(tmp_path: Path) -> None:
+    def records() -> Any:
+        yield document()
+        raise BertlineError("the source broke")
+
+    with pytest.raises(BertlineError, match="the source broke"):
+        write_documents(records(), tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (document(id=""), "id is empty"),
+        (document(text=""), "text is empty"),
+        (document(text="a\n\nb"), "paragraph 2 is empty"),
+        (document(text="a\nb  c"), "paragraph 2 is not NFC"),
+        (document(title="e\u0301"), "title is not NFC"),
+        (document(url=None), "url is not text"),
+        ({"id": "1"}, "keys are not id, title, text, source, url"),
+        (document() | {"more": ""}, "keys are not"),
+        ([], "keys are not"),
+    ],
+)
+def test_the_validator_names_what_is_wrong(wrong: Any, problem: str) -> None:
+    assert problem in str(problem_of(wrong))
+    assert problem_of(document()) is None
+
+
+def test_the_validator_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    with write_compressed(path) as file:
+        file.write(json.dumps(document()).encode() + b"\n" + json.dumps(document(text=" x")).encode() + b"\n")
+    with pytest.raises(BertlineError, match=r"a\.jsonl\.zst, line 2: its paragraph 1"):
+        validate_documents(path)
+    with write_compressed(path) as file:
+        file.write(b"{}\nnonsense\n")
+    with pytest.raises(BertlineError, match="line 2 is not JSON"):
+        list(read_documents(path))
+
+
+def test_counts_that_do_not_add_up_are_an_error(tmp_path: Path) -> None:
+    paths = tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json"
+    write_documents([document(), Dropped("short")], *paths)
+    paths[1].write_text(json.dumps(read_json(paths[1]) | {"dropped": {}}))
+    with pytest.raises(BertlineError, match="does not add up with the 1 documents"):
+        validate_documents(*paths)
+
+
+def test_frames_are_indexed_and_zstd_reads_them(tmp_path: Path) -> None:
+    content = b"".join(b"%d and a line of text\n" % number for number in range(200_000))
+    path = tmp_path / "a.zst"
+    with write_compressed(path) as file:
+        file.write(content)
+    with read_compressed(path) as file:
+        frames = file.seek_table_info
+        assert frames is not None
+        assert frames[0] == -(-len(content) // FRAME_BYTES)
+        file.seek(3_000_000)
+        assert file.read(100) == content[3_000_000:3_000_100]
+    try:
+        unpacked = subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout
+    except FileNotFoundError:
+        pytest.skip("the program zstd is not installed")
+    assert unpacked == content
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "another format", "empty"])
+def test_a_damaged_file_is_told(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    write_documents([document(id=str(number)) for number in range(1000)], path, tmp_path / "c")
+    content = bytearray(path.read_bytes())
+    if damage == "truncated":
+        del content[-100:]
+    elif damage == "flipped":
+        content[40] ^= 0xFF
+    else:
+        content = bytearray(gzip.compress(b"x") if damage == "another format" else b"")
+    path.write_bytes(content)
+    with pytest.raises(BertlineError, match=r"a\.jsonl\.zst.*(is damaged|is not JSON)"):
+        list(read_documents(path))
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="does not exist"):
+        list(read_documents(tmp_path / "absent"))

@@ -1,0 +1,237 @@
+"""Downloads from a server that misbehaves."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dump_server import CUT, CUT_AND_IGNORE_RANGE, IGNORE_RANGE, Misbehaving, serve
+
+from bertline import __version__
+from bertline.console import BertlineError
+from bertline.corpus import download as module
+from bertline.corpus.download import Expected, download, download_member
+
+CONTENT = random.Random(1).randbytes(3_000_000)
+EXPECTED = Expected(size=len(CONTENT), sha1=hashlib.sha1(CONTENT).hexdigest())  # noqa: S324
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with serve() as state:
+        state.files["/file"] = CONTENT
+        yield state
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that would have been slept."""
+    slept: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def destination(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "file"
+
+
+def ranges(server: Misbehaving) -> list[str | None]:
+    return [headers.get("Range") for _, headers in server.requests]
+
+
+def assert_nothing_is_left(destination: Path, *, part: bool = False) -> None:
+    assert [path.name for path in destination.parent.iterdir()] == (["file.part"] if part else [])
+
+
+def test_a_file_arrives_and_the_server_is_told_who_asks(server: Misbehaving, destination: Path) -> None:
+    download([server.url("/file")], destination, EXPECTED, contact="someone@university.edu")
+    assert destination.read_bytes() == CONTENT
+    assert [path.name for path in destination.parent.iterdir()] == ["file"]
+    assert server.requests[0][1]["User-Agent"] == f"bertline/{__version__} (someone@university.edu)"
+
+
+def test_a_cut_connection_is_continued_where_it_was_cut(
+    server: Misbehaving, destination: Path, waits: list[float]
+) -> None:
+    server.faults["/file"] = [CUT, CUT]
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+    first, *continued = (int((header or "bytes=0-")[6:-1]) for header in ranges(server))
+    assert first == 0
+    # The server sends a half, then a half of the rest; the piece in which it stops may be lost.
+    assert [round(start / len(CONTENT), 1) for start in continued] == [0.5, 0.7]
+
+
+def test_what_an_earlier_run_left_is_continued(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(CONTENT[:1000])
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+    assert ranges(server) == ["bytes=1000-"]
+
+
+def test_what_an_earlier_run_left_is_not_trusted_without_a_checksum(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(b"another file")
+    download([server.url("/file")], destination, Expected())
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_leftover_of_another_file_is_thrown_away_and_fetched_anew(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(b"x" * 1000)
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+    assert ranges(server) == ["bytes=1000-", None]
+
+
+def test_a_leftover_longer_than_the_file_is_thrown_away(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(CONTENT + b"x")
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_whole_leftover_is_not_fetched_again(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(CONTENT)
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+    assert not server.requests
+
+
+def test_a_whole_leftover_of_unknown_size_is_found_to_be_whole(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(CONTENT)
+    download([server.url("/file")], destination, Expected(sha1=EXPECTED.sha1))
+    assert destination.read_bytes() == CONTENT
+    assert ranges(server) == [f"bytes={len(CONTENT)}-"]
+
+
+def test_a_server_that_ignores_range_starts_again(server: Misbehaving, destination: Path, waits: list[float]) -> None:
+    server.faults["/file"] = [CUT, IGNORE_RANGE]
+    download([server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_server_that_always_cuts_and_ignores_range_is_given_up(
+    server: Misbehaving, destination: Path, waits: list[float]
+) -> None:
+    server.faults["/file"] = [CUT_AND_IGNORE_RANGE] * 20
+    with pytest.raises(BertlineError, match=r"connection cut after 14\d{5} bytes .*after 4 attempts in vain"):
+        download([server.url("/file")], destination, EXPECTED, attempts=4)
+    assert_nothing_is_left(destination, part=True)
+
+
+def test_a_busy_server_is_waited_for_ever_longer(server: Misbehaving, destination: Path, waits: list[float]) -> None:
+    server.faults["/file"] = [503, 503, 429]
+    download([server.url("/file")], destination, EXPECTED, first_wait_seconds=2)
+    assert destination.read_bytes() == CONTENT
+    assert waits == [2, 4, 8]
+
+
+def test_retry_after_is_honoured_up_to_a_limit(server: Misbehaving, destination: Path, waits: list[float]) -> None:
+    server.faults["/file"] = [(503, {"Retry-After": "50"}), (503, {"Retry-After": "99999"})]
+    download([server.url("/file")], destination, EXPECTED)
+    assert waits == [50, module.LONGEST_WAIT_SECONDS]
+
+
+def test_progress_between_failures_starts_the_count_anew(
+    server: Misbehaving, destination: Path, waits: list[float]
+) -> None:
+    server.faults["/file"] = [503, 503, CUT, 503, 503, CUT, 503, 503]
+    download([server.url("/file")], destination, EXPECTED, attempts=4, first_wait_seconds=1)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_mirror_without_the_file_is_passed_over_at_once(
+    server: Misbehaving, destination: Path, waits: list[float]
+) -> None:
+    download([server.url("/nothing"), server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+    assert [path for path, _ in server.requests] == ["/nothing", "/file"]
+    assert not waits
+
+
+def test_giving_up_is_one_line_with_what_each_mirror_answered(
+    server: Misbehaving, destination: Path, tmp_path: Path, waits: list[float]
+) -> None:
+    server.faults["/file"] = [503] * 3
+    sources = [server.url("/nothing"), server.url("/file"), "http://127.0.0.1:9/file", str(tmp_path / "absent")]
+    with pytest.raises(BertlineError) as caught:
+        download(sources, destination, EXPECTED, attempts=3)
+    message = str(caught.value)
+    host = server.address.removeprefix("http://")
+    assert "\n" not in message
+    assert f"{host}: HTTP 404; {host}: HTTP 503, after 3 attempts in vain; 127.0.0.1:9: connection cut" in message
+    assert f"{tmp_path / 'absent'}: does not exist" in message
+    assert_nothing_is_left(destination)
+
+
+def test_a_wrong_checksum_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
+    server.files["/file"] = b"x" * len(CONTENT)
+    with pytest.raises(BertlineError, match="wrong checksum, sha1 .* it was deleted"):
+        download([server.url("/file")], destination, EXPECTED)
+    assert len(server.requests) == 1
+    assert_nothing_is_left(destination)
+
+
+def test_a_wrong_size_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
+    server.files["/file"] = CONTENT + b"x"
+    with pytest.raises(BertlineError, match="3000001 bytes instead of 3000000; it was deleted"):
+        download([server.url("/file")], destination, EXPECTED)
+    assert_nothing_is_left(destination)
+
+
+def test_after_a_wrong_checksum_the_next_mirror_is_asked(server: Misbehaving, destination: Path) -> None:
+    server.files["/wrong"] = b"x" * len(CONTENT)
+    download([server.url("/wrong"), server.url("/file")], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_sha256_is_verified(server: Misbehaving, destination: Path) -> None:
+    with pytest.raises(BertlineError, match="wrong checksum, sha256"):
+        download([server.url("/file")], destination, Expected(sha256="0" * 64))
+    download([server.url("/file")], destination, Expected(sha256=hashlib.sha256(CONTENT).hexdigest()))
+    assert destination.read_bytes() == CONTENT
+
+
+def test_a_local_copy_is_checked_too(tmp_path: Path, destination: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(CONTENT[:-1])
+    with pytest.raises(BertlineError, match="2999999 bytes instead of 3000000"):
+        download([str(copy)], destination, EXPECTED)
+    copy.write_bytes(CONTENT)
+    download([str(copy)], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_one_file_is_taken_out_of_an_archive(tmp_path: Path, destination: Path) -> None:
+    archive = tmp_path / "CoLA.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("CoLA/train.tsv", "rows")
+    download_member([str(archive)], "CoLA/train.tsv", destination, Expected())
+    assert destination.read_text() == "rows"
+    assert [path.name for path in destination.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"PK nonsense", "not a sound zip archive"), (None, "holds no file 'x/y'")]
+)
+def test_an_archive_that_cannot_serve_is_named(
+    tmp_path: Path, destination: Path, content: bytes | None, message: str
+) -> None:
+    archive = tmp_path / "CoLA.zip"
+    if content is None:
+        with zipfile.ZipFile(archive, "w") as written:
+            written.writestr("x/z", "rows")
+    else:
+        archive.write_bytes(content)
+    with pytest.raises(BertlineError, match=message):
+        download_member([str(archive)], "x/y", destination, Expected())
+    assert_nothing_is_left(destination)

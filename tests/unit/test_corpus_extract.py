@@ -1,0 +1,284 @@
+"""A dump's pages through wikiextractor to documents: nothing disappears uncounted."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertline.console import BertlineError
+from bertline.corpus import extract
+from bertline.corpus.clean import clean_part, clean_text
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.extract import extract_part, read_dump, scan_pages
+from bertline.files import read_json
+
+DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
+
+HEADER = """<mediawiki xml:lang="en">
+  <siteinfo>
+    <base>https://en.wikipedia.org/wiki/Main_Page</base>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="10" case="first-letter">Template</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+LONG = "The river rises in the hills and runs to the sea. " * 10
+
+
+def page(number: int, title: str, text: str | None, namespace: int = 0, more: str = "") -> str:
+    content = '<text bytes="0" />' if text is None else f'<text xml:space="preserve">{text}</text>'
+    return (
+        f"  <page>\n    <title>{title}</title>\n    <ns>{namespace}</ns>\n    <id>{number}</id>\n{more}"
+        f"    <revision>\n      <id>9{number}</id>\n      {content}\n    </revision>\n  </page>\n"
+    )
+
+
+REDIRECT = '    <redirect title="River" />\n'
+PAGES = [
+    page(1, "River", f"'''River''' {LONG}\n== Course ==\n{LONG}\n=== In ''the'' [[hill|hills]] &amp;amp; dales ===\nA. B."),
+    page(2, "Stream", "#REDIRECT [[River]]", more=REDIRECT),
+    page(3, "Talk:River", f"Talk. {LONG}", namespace=1),
+    page(4, "Talk:Stream", "#REDIRECT [[Talk:River]]", namespace=1, more=REDIRECT),
+    page(5, "Template of rivers", f"An article whose title wikiextractor takes for a template. {LONG}"),
+    page(6, "Nothing", None),
+    page(7, "Short", "A stub."),
+    page(8, "Formula", f"It flows at &lt;math&gt;v&lt;/math&gt;. {LONG}"),
+]
+COUNTS = {"pages": 8, "redirects": 1, "other_namespaces": 2, "articles": 5}
+
+
+def write_dump(path: Path, pages: list[str], header: str = HEADER, footer: str = "</mediawiki>\n") -> Path:
+    path.write_bytes(bz2.compress((header + "".join(pages) + footer).encode()))
+    return path
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    return write_dump(tmp_path / "dump.xml.bz2", PAGES)
+
+
+def clean(extracted: Path, folder: Path) -> tuple[list[Any], dict[str, Any]]:
+    paths = folder / "part.jsonl.zst", folder / "part.counts.json"
+    clean_part(extracted, *paths, source="enwiki-20261101", minimum_characters=200)
+    validate_documents(*paths)
+    return list(read_documents(paths[0])), read_json(paths[1])
+
+
+def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> None:
+    extract_part(dump, tmp_path / "extracted")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    assert [document["title"] for document in documents] == ["River", "Formula"]
+    assert counts == {
+        **COUNTS,
+        "read": 5,
+        "kept": 2,
+        "dropped": {"extractor": 1, "empty": 1, "short": 1},
+        "headings_removed": 2,
+        "placeholders_removed": 1,
+        "characters": sum(len(document["text"]) for document in documents),
+        "bytes": sum(len(document["text"].encode()) for document in documents),
+    }
+    tidy_long = LONG.strip()
+    assert documents[0] == {
+        "id": "1",
+        "title": "River",
+        "text": f"River {tidy_long}\n{tidy_long}\nA. B.",
+        "source": "enwiki-20261101",
+        "url": "https://en.wikipedia.org/wiki?curid=1",
+    }
+    assert documents[1]["text"] == f"It flows at. {tidy_long}"
+
+
+def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: Path) -> None:
+    extract_part(dump, tmp_path / "extracted")
+    names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
+    assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
+    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("truncated", "is truncated; delete it and download it again"),
+        ("cut between streams", "ends before </mediawiki>"),
+        ("not bz2", "is damaged"),
+        ("missing", "does not exist"),
+        ("no pages", "holds no articles (0 pages, of these 0 redirects and 0 outside the main namespace)"),
+        ("no articles", "holds no articles (3 pages, of these 1 redirects and 2 outside the main namespace)"),
+        ("no siteinfo", "wikiextractor found no articles in"),
+    ],
+)
+def test_a_dump_without_articles_is_one_line_and_leaves_nothing(tmp_path: Path, content: str, message: str) -> None:
+    part, output = tmp_path / "dump.xml.bz2", tmp_path / "results" / "extracted"
+    if content == "truncated":
+        part.write_bytes(write_dump(part, PAGES).read_bytes()[:-30])
+    elif content == "cut between streams":
+        write_dump(part, PAGES, footer="")
+    elif content == "not bz2":
+        part.write_bytes(b"<html>")
+    elif content == "no pages":
+        write_dump(part, [])
+    elif content == "no articles":
+        write_dump(part, PAGES[1:4])
+    elif content == "no siteinfo":
+        write_dump(part, PAGES, header="<mediawiki>\n")
+    with pytest.raises(BertlineError) as caught:
+        extract_part(part, output)
+    assert message in str(caught.value)
+    assert str(part) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(output.parent.iterdir()) == []
+
+
+def program(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return [sys.executable, str(path)]
+
+
+def test_an_extractor_that_fails_is_told_with_its_last_words(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "PROGRAM", program(tmp_path, "import sys; sys.stdin.close(); sys.exit('it broke')"))
+    with pytest.raises(BertlineError, match="failed on .* with status 1: it broke"):
+        extract_part(dump, tmp_path / "extracted")
+    assert not (tmp_path / "extracted").exists()
+
+
+def test_an_extractor_that_hangs_is_stopped_with_its_children(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child_file = tmp_path / "child"
+    hanging = program(
+        tmp_path,
+        "import os, pathlib, sys, time\n"
+        "child = os.fork()\n"
+        f"if child: pathlib.Path({str(child_file)!r}).write_text(str(child)); sys.stderr.write('no memory\\n')\n"
+        "sys.stderr.flush()\n"
+        "time.sleep(60)\n",
+    )
+    monkeypatch.setattr(extract, "PROGRAM", hanging)
+    monkeypatch.setattr(extract, "PATIENCE_SECONDS", 0.5)
+    with pytest.raises(BertlineError, match=r"stood still for 0\.5 s .* its last words: no memory"):
+        extract_part(dump, tmp_path / "extracted")
+    status = Path(f"/proc/{child_file.read_text()}/status")
+    if Path("/proc/self/status").exists() and status.exists():
+        assert "Z (zombie)" in status.read_text()
+
+
+def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Path) -> None:
+    extract_part(dump, tmp_path / "extracted")
+    with (tmp_path / "extracted" / "articles.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "99", "text": LONG, "title": "x", "url": ""}) + "\n")
+    with pytest.raises(BertlineError, match="article 99 is not in the dump's order"):
+        clean(tmp_path / "extracted", tmp_path)
+    assert not (tmp_path / "part.jsonl.zst").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Rome (; ) is old.", "Rome is old."),
+        ("Aristotle (;, 384 BC) thought.", "Aristotle (384 BC) thought."),
+        ("with codice_12 and formula_3, it", "with and, it"),
+        ("formula_1formula_2.", ""),
+        ("A ?b c", "A ?b c"),
+        ("History.", ""),
+        ("History is long.", "History is long."),
+        ("Early life.", "Early life."),
+    ],
+)
+def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
+    assert clean_text(line, ["== History =="], Counter()) == expected
+
+
+@pytest.mark.parametrize(
+    ("heading", "line"),
+    [
+        ("==Life and ''work''==", 'Life and "work".'),
+        ("== The [[Rome|city]] &amp; [[Po]] ==", "The city & Po."),
+        ("=== Why? ===", "Why?"),
+        ('== Notes<ref name="a"/> <!-- x --> ==', "Notes."),
+        ("== U.S. ==", "U.S.."),
+        ("==  [https://example.org Site] ==  ", "Site."),
+    ],
+)
+def test_headings_are_known_by_what_they_show(heading: str, line: str) -> None:
+    removed: Counter[str] = Counter()
+    assert clean_text(f"{line}\nText.", [heading], removed) == "Text."
+    assert removed["headings_removed"] == 1
+
+
+def counted_by_element_tree(path: Path) -> dict[str, int]:
+    """The counts by a reader that shares nothing with ours."""
+    counts = dict.fromkeys(COUNTS, 0)
+    for _, element in ElementTree.iterparse(bz2.open(path)):  # noqa: S314
+        if not element.tag.endswith("}page"):
+            continue
+        prefix = element.tag.removesuffix("page")
+        counts["pages"] += 1
+        if element.findtext(f"{prefix}ns") != "0":
+            counts["other_namespaces"] += 1
+        elif element.find(f"{prefix}redirect") is not None:
+            counts["redirects"] += 1
+        else:
+            counts["articles"] += 1
+        element.clear()
+    return counts
+
+
+@pytest.mark.parametrize("name", [*DUMPS, "enwiki-table-markup"])
+def test_real_dumps_are_counted_as_an_xml_parser_counts_them(test_data: Path, name: str) -> None:
+    path = test_data / "wiki" / f"{name}.xml.bz2"
+    counts: dict[str, int] = {}
+    for _ in scan_pages(read_dump(path), counts):
+        pass
+    assert counts == counted_by_element_tree(path)
+
+
+@pytest.mark.parametrize("name", DUMPS)
+def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path, name: str) -> None:
+    path = test_data / "wiki" / f"{name}.xml.bz2"
+    extract_part(path, tmp_path / "extracted", processes=2)
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    expected = counted_by_element_tree(path)
+    assert {key: counts[key] for key in expected} == expected
+    assert counts["read"] == expected["articles"] == len(documents) + sum(counts["dropped"].values())
+    assert "extractor" not in counts["dropped"]
+    assert len({document["id"] for document in documents}) == len(documents)
+
+
+def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path) -> None:
+    extract_part(test_data / "wiki" / f"{DUMPS[0]}.xml.bz2", tmp_path / "extracted")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    lines = [line for document in documents for line in document["text"].split("\n")]
+    assert not {"History.", "Etymology.", "Further reading.", "Classification.", "See also."} & set(lines)
+    # What is left of short lines without a verb can be counted on two hands; there were over 1,600 headings.
+    assert counts["headings_removed"] > 1600
+    assert sum(len(line.split()) <= 2 and line.endswith(".") for line in lines) < 10
+
+
+def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(test_data: Path, tmp_path: Path) -> None:
+    dump = test_data / "wiki" / f"{DUMPS[1]}.xml.bz2"
+    scripts = Path(__file__).parents[2] / "workflow" / "scripts"
+    for run, processes, hash_seed in (("a", "1", "1"), ("b", "3", "2")):
+        folder = tmp_path / run
+        for command in (
+            ["extract_part.py", "--part", dump, "--processes", processes, "--output", folder / "extracted"],
+            ["clean_part.py", "--extracted", folder / "extracted", "--source", "ltgwiki", "--documents"]
+            + [folder / "part.jsonl.zst", "--counts", folder / "part.counts.json"],
+        ):
+            environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+            subprocess.run([sys.executable, scripts / command[0], *command[1:]], env=environment, check=True)
+    for name in ("part.jsonl.zst", "part.counts.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

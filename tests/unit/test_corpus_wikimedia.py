@@ -1,0 +1,122 @@
+"""Listing the parts of a dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dump_server import serve
+
+from bertline.console import BertlineError
+from bertline.corpus import wikimedia
+from bertline.corpus.wikimedia import list_parts, part_to_download
+from bertline.files import write_json
+
+PREFIX = "enwiki-20261101-pages-articles"
+
+
+def dump_status(status: str = "done", job: str = "articlesmultistreamdump") -> dict[str, Any]:
+    names = [
+        f"{PREFIX}-multistream10.xml-p300p400.bz2",
+        f"{PREFIX}-multistream-index10.txt-p300p400.bz2",
+        f"{PREFIX}-multistream2.xml-p31p299.bz2",
+        f"{PREFIX}-multistream2.xml-p4p30.bz2",
+        f"{PREFIX}-multistream1.xml-p1p3.bz2",
+    ]
+    files = {
+        name: {"size": 10 + index, "sha1": f"{index:040x}", "md5": "", "url": f"/enwiki/20261101/{name}"}
+        for index, name in enumerate(names)
+    }
+    return {"version": "0.8", "jobs": {job: {"status": status, "updated": "", "files": files}}}
+
+
+def put(mirror: Path, status: Any) -> str:
+    folder = mirror / "enwiki" / "20261101"
+    folder.mkdir(parents=True)
+    (folder / "dumpstatus.json").write_text(status if isinstance(status, str) else json.dumps(status))
+    return str(mirror)
+
+
+def test_parts_are_the_page_content_in_the_order_of_the_pages(tmp_path: Path) -> None:
+    listing = list_parts("enwiki", "20261101", [put(tmp_path, dump_status())], None)
+    assert [part["file"] for part in listing["parts"].values()] == [
+        f"{PREFIX}-multistream1.xml-p1p3.bz2",
+        f"{PREFIX}-multistream2.xml-p4p30.bz2",
+        f"{PREFIX}-multistream2.xml-p31p299.bz2",
+        f"{PREFIX}-multistream10.xml-p300p400.bz2",
+    ]
+    assert list(listing["parts"]) == ["part-00000", "part-00001", "part-00002", "part-00003"]
+    assert listing["parts"]["part-00000"] == {
+        "file": f"{PREFIX}-multistream1.xml-p1p3.bz2",
+        "size": 14,
+        "sha1": f"{4:040x}",
+        "path": f"enwiki/20261101/{PREFIX}-multistream1.xml-p1p3.bz2",
+    }
+
+
+def test_a_dump_without_multistream_files_gives_the_others(tmp_path: Path) -> None:
+    mirror = put(tmp_path, dump_status(job="articlesdump"))
+    assert len(list_parts("enwiki", "20261101", [mirror], None)["parts"]) == 4
+
+
+def test_the_next_mirror_is_asked_over_http(tmp_path: Path) -> None:
+    with serve() as server:
+        server.files["/dumps/enwiki/20261101/dumpstatus.json"] = json.dumps(dump_status()).encode()
+        mirrors = [server.url(""), server.url("/dumps/")]
+        listing = list_parts("enwiki", "20261101", mirrors, "someone@university.edu")
+        assert len(listing["parts"]) == 4
+        assert "someone@university.edu" in server.requests[-1][1]["User-Agent"]
+
+
+def test_a_busy_mirror_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikimedia, "FIRST_WAIT_SECONDS", 0.01)
+    with serve() as server:
+        path = "/enwiki/20261101/dumpstatus.json"
+        server.files[path] = json.dumps(dump_status()).encode()
+        server.faults[path] = [503, "cut"]
+        assert len(list_parts("enwiki", "20261101", [server.address], None)["parts"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (dump_status("in-progress"), "the dump is not done: articlesmultistreamdump is 'in-progress'"),
+        ({"jobs": {}}, "the dump is not done: it has no articlesmultistreamdump"),
+        ({"jobs": {"articlesdump": {"status": "done", "files": {}}}}, "articlesdump lists no page content"),
+        ({"jobs": {"articlesdump": {"status": "done", "files": {"a.xml.bz2": {}}}}}, "has an unknown form"),
+        (
+            {"jobs": {"articlesdump": {"status": "done", "files": {"../a.xml.bz2": {"size": 1, "sha1": ""}}}}},
+            "which is not the name of a file",
+        ),
+        ([], "has an unknown form"),
+        ("<html>", "dumpstatus.json is not JSON"),
+    ],
+)
+def test_a_dump_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, status: Any, message: str) -> None:
+    mirror = put(tmp_path, status)
+    with pytest.raises(BertlineError) as caught:
+        list_parts("enwiki", "20261101", [mirror], None)
+    assert message in str(caught.value)
+    assert mirror in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_date_that_is_gone_names_the_host_and_the_answer(tmp_path: Path) -> None:
+    with serve() as server, pytest.raises(BertlineError) as caught:
+        list_parts("enwiki", "20200101", [server.address, str(tmp_path)], "someone@university.edu")
+    host = server.address.removeprefix("http://")
+    assert f"{host}: HTTP 404 (enwiki/20200101/dumpstatus.json)" in str(caught.value)
+    assert f"{tmp_path}: does not exist" in str(caught.value)
+
+
+def test_a_part_is_looked_for_at_every_mirror(tmp_path: Path) -> None:
+    listing = tmp_path / "parts.json"
+    write_json(listing, list_parts("enwiki", "20261101", [put(tmp_path, dump_status())], None))
+    sources, expected = part_to_download(listing, "part-00001", ["https://one.org", "/public/dumps/"])
+    path = f"enwiki/20261101/{PREFIX}-multistream2.xml-p4p30.bz2"
+    assert sources == [f"https://one.org/{path}", f"/public/dumps/{path}"]
+    assert (expected.size, expected.sha1) == (13, f"{3:040x}")
+    with pytest.raises(BertlineError, match="has no 'part-00009'"):
+        part_to_download(listing, "part-00009", [])

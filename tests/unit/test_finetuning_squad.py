@@ -1,0 +1,357 @@
+"""SQuAD: reading, windows, answers and scores."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
+from bertline.finetuning.sequences import SpecialTokens, special_tokens
+from bertline.finetuning.squad import SquadFile, Windows, has_most_context, make_windows, read_squad
+from bertline.finetuning.squad_answers import answer_questions, best_spans, copy_position, most_frequent_answer
+from bertline.finetuning.squad_metrics import best_null_threshold, normalize_answer, question_scores, score_squad
+
+Json = dict[str, Any]
+CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."
+
+
+def small_file() -> Json:
+    """A SQuAD v1.1 document of two questions on one paragraph."""
+
+    def question(identity: str, text: str, answer: str) -> Json:
+        return {
+            "id": identity,
+            "question": text,
+            "answers": [{"text": answer, "answer_start": CONTEXT.index(answer)}],
+        }
+
+    questions = [question("q1", "Where was Ada Veli born?", "Tarn"), question("q2", "When did she die?", "1861")]
+    return {"version": "1.1", "data": [{"title": "Ada", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
+
+
+def write(path: Path, document: Json) -> Path:
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> tuple[Tokenizer, SpecialTokens]:
+    words = sorted({word.strip("?.,").lower() for word in f"{CONTEXT} where when did she die".split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", "?", *words]
+    made = make_tokenizer(vocabulary, lowercase=True, source="the test")
+    return made, special_tokens(made)
+
+
+@pytest.fixture(scope="module")
+def google_tokenizer(test_data: Path) -> tuple[Tokenizer, SpecialTokens]:
+    taken = take_tokenizer(test_data / "vocab/bert-base-uncased-vocab.txt", lowercase=True)
+    return taken, special_tokens(taken)
+
+
+def windows_of(squad: SquadFile, tokenizer: tuple[Tokenizer, SpecialTokens], **changes: Any) -> Windows:
+    settings = {"max_sequence_length": 24, "doc_stride": 8, "max_query_length": 8, "for_training": False} | changes
+    return make_windows(squad, *tokenizer, **settings)
+
+
+def text_of_answer(squad: SquadFile, windows: Windows, window: int) -> str:
+    """The characters under an input's labelled tokens."""
+    context = squad.questions[windows.question[window]].context
+    shift = windows.first_token[window] - windows.sequences.second_segment_start[window]
+    first, last = windows.answer[window] + shift
+    return squad.contexts[context][windows.spans[context][first, 0] : windows.spans[context][last, 1]]
+
+
+# Scores
+
+
+@pytest.mark.parametrize(
+    ("file", "published", "expected", "missing"),
+    [
+        ("dev-v1.1.json", "predictions-dev-v1.1-bert.json", (86.2062, 92.1956), 0),
+        ("dev-v1.1.json", "predictions-dev-v1.1-logistic-regression-baseline.json", (40.1419, 50.9815), 13),
+        ("dev-v2.0-slice.json", "predictions-dev-v2.0-bert.json", (74.5198, 78.0868), 0),
+    ],
+)
+def test_published_predictions_score_what_the_official_scripts_give(
+    test_data: Path, file: str, published: str, expected: tuple[float, float], missing: int
+) -> None:
+    version_2 = "v2.0" in file
+    squad = read_squad(test_data / "squad" / file, version_2=version_2)
+    answers = {question.id: [answer.text for answer in question.answers] for question in squad.questions}
+    predictions = json.loads((test_data / "squad" / published).read_text())
+    scores = score_squad(answers, predictions, version_2=version_2)
+    assert (round(scores["exact_match"], 4), round(scores["f1"], 4)) == expected
+    assert (scores["missing"], scores["total"]) == (missing, len(squad.questions))
+    if version_2:
+        has_answer = (round(scores["has_answer_exact_match"], 4), round(scores["has_answer_f1"], 4))
+        assert has_answer == (74.5146, 81.2762)
+        assert round(scores["no_answer_exact_match"], 4) == round(scores["no_answer_f1"], 4) == 74.5257
+
+
+def test_normalisation_drops_case_punctuation_and_articles() -> None:
+    assert normalize_answer("  The U.S. and an  Old-world,\ta thing ") == "us and oldworld thing"
+
+
+def test_words_count_as_often_as_they_stand_in_both() -> None:
+    exact, f1 = question_scores("big big cat", ["big cat cat"])
+    assert (exact, f1) == (0.0, pytest.approx(2 / 3))
+
+
+def test_the_versions_differ_where_an_answer_is_empty_after_normalisation() -> None:
+    assert question_scores("", ["The"]) == (1.0, 0.0)
+    assert question_scores("", ["The"], version_2=True) == (1.0, 1.0)
+    assert question_scores("cat", [], version_2=True) == (0.0, 0.0)
+
+
+def test_scoring_no_question_is_an_error() -> None:
+    with pytest.raises(BertlineError, match="no question"):
+        score_squad({}, {})
+
+
+def test_the_null_threshold_is_the_best_of_all_thresholds() -> None:
+    generator = np.random.default_rng(3)
+    for _ in range(50):
+        ids = [str(index) for index in range(12)]
+        answers = {key: ["cat"] if generator.random() < 0.5 else [] for key in ids}
+        predictions = {key: ["cat", "cat dog", "dog"][generator.integers(3)] for key in ids}
+        differences = {key: float(generator.integers(-4, 5)) for key in ids}
+
+        def f1(threshold: float, answers: Json = answers, texts: Json = predictions, by: Json = differences) -> float:
+            chosen = {key: text if by[key] <= threshold else "" for key, text in texts.items()}
+            return score_squad(answers, chosen, version_2=True)["f1"]
+
+        best = max(f1(threshold) for threshold in np.arange(-6, 7))
+        assert f1(best_null_threshold(answers, predictions, differences)) == pytest.approx(best)
+
+
+# Reading
+
+
+def broken(change: Callable[[Json], None]) -> Json:
+    document = copy.deepcopy(small_file())
+    change(document)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("data"), "the top level has no key 'data'"),
+        (lambda d: d["data"][0].pop("paragraphs"), r"data\[0\] has no key 'paragraphs'"),
+        (lambda d: d["data"][0]["paragraphs"][0].pop("context"), r"paragraphs\[0\] has no key 'context'"),
+        (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].pop("id"), r"qas\[1\] has no key 'id'"),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start="7"),
+            r"answers\[0\].answer_start is not of type int",
+        ),
+        (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(id="q1"), "'q1' appears twice"),
+        (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(answers=[]), "'q2' has no answer.*squad_v2"),
+        (lambda d: d["data"].clear(), "holds no question"),
+    ],
+)
+def test_a_bad_file_is_one_line_that_names_the_place(
+    tmp_path: Path, change: Callable[[Json], None], message: str
+) -> None:
+    path = write(tmp_path / "squad.json", broken(change))
+    with pytest.raises(BertlineError, match=message) as caught:
+        read_squad(path, version_2=False)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_plausible_answers_of_an_impossible_question_are_not_answers(tmp_path: Path) -> None:
+    document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(is_impossible=True))
+    squad = read_squad(write(tmp_path / "squad.json", document), version_2=True)
+    assert [len(question.answers) for question in squad.questions] == [1, 0]
+
+
+def test_a_misplaced_answer_is_counted_and_left_out_of_training(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start=3))
+    squad = read_squad(write(tmp_path / "squad.json", document), version_2=False)
+    assert squad.misplaced_answers == 1
+    train, dev = windows_of(squad, tokenizer, for_training=True), windows_of(squad, tokenizer)
+    assert set(train.question) == {1}
+    assert set(dev.question) == {0, 1}
+    assert train.unusable == 1
+
+
+# Windows
+
+
+def test_windows_overlap_by_the_stride_and_cover_the_context(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    assert windows.sequences.lengths.max() == 24
+    for question in (0, 1):
+        mine = np.flatnonzero(windows.question == question)
+        first, count = windows.first_token[mine], windows.context_tokens[mine]
+        assert list(first) == [8 * index for index in range(len(mine))]
+        assert first[-1] + count[-1] == len(windows.spans[0])
+        assert first[-2] + count[-2] < len(windows.spans[0])
+    kept = windows.sequences.tokens[windows.sequences.offsets[0] : windows.sequences.offsets[1]]
+    vocabulary = tokenizer[0]
+    text = [vocabulary.id_to_token(int(token)) for token in kept]
+    assert text[:8] == ["[CLS]", "where", "was", "ada", "veli", "born", "?", "[SEP]"]
+    assert text[8:12] == ["ada", "veli", "was", "born"]
+    assert text[-1] == "[SEP]"
+    assert windows.sequences.second_segment_start[0] == 8
+
+
+def test_a_window_without_the_answer_points_at_the_classification_token(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    labelled = {0: 0, 1: 0}
+    for window, question in enumerate(windows.question):
+        if windows.answer[window, 0] == 0:
+            assert list(windows.answer[window]) == [0, 0]
+        else:
+            labelled[question] += 1
+            assert text_of_answer(squad, windows, window) == squad.questions[question].answers[0].text
+    assert labelled == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("file", "version_2"), [("train-v1.1-slice", False), ("dev-v1.1", False), ("dev-v2.0-slice", True)]
+)
+@pytest.mark.parametrize(("length", "stride"), [(384, 128), (128, 64)])
+def test_every_real_answer_can_be_recovered_from_its_tokens(
+    test_data: Path,
+    google_tokenizer: tuple[Tokenizer, SpecialTokens],
+    file: str,
+    version_2: bool,
+    length: int,
+    stride: int,
+) -> None:
+    squad = read_squad(test_data / "squad" / f"{file}.json", version_2=version_2)
+    if length == 384:  # every accepted answer, not only the first
+        questions = [
+            replace(question, answers=(answer,))
+            for question in squad.questions
+            for answer in dict.fromkeys(question.answers)
+        ]
+        squad = replace(squad, questions=questions)
+    else:
+        squad = replace(squad, questions=[question for question in squad.questions[:1500] if question.answers])
+    windows = make_windows(
+        squad,
+        *google_tokenizer,
+        max_sequence_length=length,
+        doc_stride=stride,
+        max_query_length=64,
+        for_training=True,
+    )
+    assert (squad.misplaced_answers, windows.unusable) == (0, 0)
+    labelled = np.flatnonzero(windows.answer[:, 0])
+    assert set(windows.question[labelled]) == set(range(len(squad.questions)))
+    for window in labelled:
+        answer = squad.questions[windows.question[window]].answers[0].text.strip()
+        before, found, after = text_of_answer(squad, windows, int(window)).partition(answer)
+        assert found
+        # Tokens hold more than the answer only where it begins or ends inside a word: "Japan" of "Japanese".
+        assert not set(before + after) & set(" \n\t")
+
+
+def test_each_token_has_most_context_in_exactly_one_window(
+    test_data: Path, google_tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(test_data / "squad/dev-v2.0-slice.json", version_2=True)
+    squad = replace(squad, questions=squad.questions[::20])
+    windows = make_windows(
+        squad, *google_tokenizer, max_sequence_length=96, doc_stride=20, max_query_length=32, for_training=False
+    )
+    chosen = has_most_context(windows)
+    times = [np.zeros(len(windows.spans[question.context]), dtype=int) for question in squad.questions]
+    for window, question in enumerate(windows.question):
+        begin = windows.sequences.offsets[window] + windows.sequences.second_segment_start[window]
+        first, count = windows.first_token[window], windows.context_tokens[window]
+        times[question][first : first + count] += chosen[begin : begin + count]
+    assert all((count == 1).all() for count in times)
+    assert chosen.sum() == sum(len(count) for count in times)
+
+
+def test_a_query_that_leaves_no_room_is_an_error(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    with pytest.raises(BertlineError, match="max_query_length 64 leaves no room"):
+        windows_of(squad, tokenizer, max_query_length=64)
+
+
+# Answers
+
+
+def test_the_best_spans_are_those_of_a_search_over_all() -> None:
+    generator = np.random.default_rng(0)
+    for tokens, width, count in [(1, 5, 20), (7, 3, 4), (40, 30, 20), (6, 50, 8)]:
+        start, end = generator.normal(size=(2, tokens)).astype(np.float32)
+        start[::3] = -np.inf
+        everything = [
+            (float(start[s] + end[e]), s, e)
+            for s in range(tokens)
+            for e in range(s, min(tokens, s + width))
+            if start[s] > -np.inf
+        ]
+        expected = sorted(everything, reverse=True)[:count]
+        assert sorted(best_spans(start, end, width, count), reverse=True) == expected
+
+
+def test_a_network_that_knows_answers_every_question(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    end = start.copy()
+    for window in np.flatnonzero(windows.answer[:, 0]):
+        start[windows.sequences.offsets[window] + windows.answer[window, 0]] = 5
+        end[windows.sequences.offsets[window] + windows.answer[window, 1]] = 5
+    answers = answer_questions(squad, windows, start, end, max_answer_length=5)
+    assert {key: found.best_text for key, found in answers.items()} == {"q1": "Tarn", "q2": "1861"}
+    best = answers["q1"].candidates
+    assert [candidate.score for candidate in best] == sorted((c.score for c in best), reverse=True)
+    assert len({candidate.text for candidate in best}) == len(best)
+    assert answers["q1"].null_difference == pytest.approx(-10)
+
+
+def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
+    def change(document: Json) -> None:
+        document["data"][0]["paragraphs"][0]["context"] = " "
+
+    squad = read_squad(write(tmp_path / "squad.json", broken(change)), version_2=True)
+    windows = windows_of(squad, tokenizer)
+    logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    answers = answer_questions(squad, windows, logits, logits, max_answer_length=5)
+    assert [found.best_text for found in answers.values()] == ["", ""]
+    assert copy_position(windows, squad, windows) == {"q1": "", "q2": ""}
+
+
+def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    def change(document: Json) -> None:
+        questions = document["data"][0]["paragraphs"][0]["qas"]
+        questions.append({**questions[1], "id": "q3"})
+
+    train = read_squad(write(tmp_path / "train.json", broken(change)), version_2=False)
+    assert most_frequent_answer(train) == "1861"
+
+    def other(document: Json) -> None:
+        paragraph = document["data"][0]["paragraphs"][0]
+        paragraph["context"] = CONTEXT.replace("1861", "1900")
+
+    dev = read_squad(write(tmp_path / "dev.json", broken(other)), version_2=False)
+    copied = copy_position(windows_of(train, tokenizer), dev, windows_of(dev, tokenizer))
+    assert copied == {"q1": "1900", "q2": "1900"}

@@ -1,0 +1,138 @@
+"""LAMB against its description in float64, what is decayed, and moments that survive a checkpoint."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fabricated_dataset import MODEL, recipe
+
+from bertline.console import BertlineError
+from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.training.gradients import FlatGradients
+from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+
+
+class Network(torch.nn.Module):
+    """One parameter of each kind: decayed, not decayed, decayed and zero, without gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.matrix = torch.nn.Parameter(torch.randn(7, 5))
+        self.bias = torch.nn.Parameter(torch.randn(5))
+        self.zero = torch.nn.Parameter(torch.zeros(3))
+        self.unused = torch.nn.Parameter(torch.randn(4))
+
+
+def reference_lamb(weights, gradients, steps, settings):
+    """NVIDIA's LAMB as described: apex FusedLAMB with gradient averaging and pre-clipping, in float64."""
+    beta1, beta2 = settings["betas"]
+    first = {name: np.zeros_like(value) for name, value in weights.items()}
+    second = {name: np.zeros_like(value) for name, value in weights.items()}
+    for step in range(1, steps + 1):
+        given = gradients(step)
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in given.values()))
+        clip = norm / settings["max_gradient_norm"] if norm > settings["max_gradient_norm"] else 1.0
+        for name, weight in weights.items():
+            gradient = given[name] / clip
+            first[name] = beta1 * first[name] + (1 - beta1) * gradient
+            second[name] = beta2 * second[name] + (1 - beta2) * gradient**2
+            unbiased_first = first[name] / (1 - beta1**step)
+            unbiased_second = second[name] / (1 - beta2**step)
+            update = unbiased_first / (np.sqrt(unbiased_second) + settings["epsilon"])
+            ratio = 1.0
+            if name != "bias":
+                update = update + settings["weight_decay"] * weight
+                weight_norm, update_norm = np.sqrt((weight**2).sum()), np.sqrt((update**2).sum())
+                if weight_norm > 0 and update_norm > 0:
+                    ratio = weight_norm / update_norm
+            weights[name] = weight - settings["learning_rate"] * ratio * update
+    return weights
+
+
+@pytest.mark.parametrize("scale", [0.01, 10.0])  # below and above the norm that is clipped
+def test_lamb_is_that_of_nvidias_runs(scale):
+    settings = recipe()["settings"]
+    network = Network()
+    start = {name: value.detach().double().numpy().copy() for name, value in network.named_parameters()}
+
+    def gradients(step):
+        random = np.random.default_rng(step)
+        drawn = {name: scale * random.standard_normal(value.shape) for name, value in start.items()}
+        return {**drawn, "unused": np.zeros(4)}
+
+    flat = FlatGradients(network, ())
+    optimizer = make_optimizer(network, settings)
+    for step in range(1, 21):
+        flat.zero()
+        for name, gradient in gradients(step).items():
+            network.get_parameter(name).grad += torch.from_numpy(gradient).float()
+        flat.clip(settings["max_gradient_norm"])
+        optimizer.step()
+    expected = reference_lamb(dict(start), gradients, 20, settings)
+    for name, value in network.named_parameters():
+        np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=2e-5, atol=1e-6)
+        assert np.abs(expected[name] - start[name]).max() > 1e-3
+
+
+def test_biases_and_normalisations_are_not_decayed():
+    model = BertForPreTraining(BertConfig.from_dict({**MODEL, "vocab_size": 75}))
+    decayed, others = make_optimizer(model, recipe()["settings"]).param_groups
+    assert decayed["weight_decay"] == 0.01
+    assert others["weight_decay"] == 0
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    assert all(names[id(weight)].endswith("weight") for weight in decayed["params"])
+    assert {names[id(weight)].split(".")[-2] for weight in decayed["params"]} == {
+        "word", "position", "token_type", "qkv", "attention_output", "intermediate", "output", "pooler", "dense",
+        "pair_head",
+    }  # fmt: skip
+    assert len(decayed["params"]) + len(others["params"]) == len(names)
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_restored_moments_go_on_with_the_same_bits(kind):
+    def run(network, optimizer, steps):
+        for step in steps:
+            torch.manual_seed(step)
+            for weight in network.parameters():
+                weight.grad = torch.randn_like(weight)
+            optimizer.step()
+
+    settings = recipe(optimizer=kind)["settings"]
+    straight = Network()
+    run(straight, make_optimizer(straight, settings), range(6))
+
+    network = Network()
+    optimizer = make_optimizer(network, settings)
+    run(network, optimizer, range(3))
+    saved = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer, network).items()}
+    resumed = Network()
+    resumed.load_state_dict(network.state_dict())
+    optimizer = make_optimizer(resumed, settings)
+    load_optimizer_tensors(optimizer, resumed, saved, reset_step=False)
+    run(resumed, optimizer, range(3, 6))
+    for name, weight in straight.named_parameters():
+        assert torch.equal(weight, resumed.get_parameter(name))
+
+
+def test_a_reset_starts_bias_correction_anew_and_keeps_moments():
+    network = Network()
+    optimizer = make_optimizer(network, recipe()["settings"])
+    for weight in network.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    saved = optimizer_tensors(optimizer, network)
+    fresh = make_optimizer(network, recipe()["settings"])
+    load_optimizer_tensors(fresh, network, saved, reset_step=True)
+    state = fresh.state[network.matrix]
+    assert state["step"] == 0
+    assert torch.equal(state["exp_avg"], saved["matrix.exp_avg"])
+    assert saved["matrix.step"] == 1
+
+
+def test_a_missing_moment_is_an_error():
+    network = Network()
+    optimizer = make_optimizer(network, recipe()["settings"])
+    with pytest.raises(BertlineError, match=r"moment matrix\.exp_avg is missing"):
+        load_optimizer_tensors(optimizer, network, {}, reset_step=False)

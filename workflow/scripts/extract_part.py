@@ -1,0 +1,25 @@
+"""Extract the articles of one part of a dump with wikiextractor."""
+
+from __future__ import annotations
+
+import argparse
+
+from bertline.console import run_command
+from bertline.corpus.extract import extract_part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python workflow/scripts/extract_part.py "
+        "--part part-00000.xml.bz2 --processes 4 --output extracted/part-00000",
+    )
+    parser.add_argument("--part", required=True, help="a .xml.bz2 of pages-articles")
+    parser.add_argument("--processes", type=int, default=1, help="how many wikiextractor may use")
+    parser.add_argument("--output", required=True, help="the folder to make")
+    arguments = parser.parse_args()
+    extract_part(arguments.part, arguments.output, arguments.processes)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,52 @@
+"""Fine-tune one task with one seed and score it on the dev set."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from bertline.console import BertlineError, run_command
+
+EXAMPLE = """example:
+  python workflow/scripts/finetune.py --recipe "$(cat recipe.json)" --threads 2 --tokenizer dataset/tokenizer.json \\
+      --initial-weights results/phases/0123456789abcdef/huggingface --output results/finetunings/0123456789abcdef
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipe", required=True, metavar="JSON", help="everything that alters the result, as JSON")
+    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json of the pretraining dataset")
+    parser.add_argument(
+        "--initial-weights",
+        type=Path,
+        nargs="?",
+        metavar="DIRECTORY",
+        help="pretrained weights in Hugging Face's layout; nothing for random weights",
+    )
+    parser.add_argument("--output", required=True, type=Path, help="folder for scores, predictions, journal and recipe")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, default: all")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        # The tokenizers package and OpenMP read their number of threads when they start.
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    try:
+        recipe = json.loads(arguments.recipe)
+    except json.JSONDecodeError as error:
+        raise BertlineError(f"--recipe is not JSON ({error})") from None
+
+    from bertline.finetuning.train import finetune
+
+    finetune(
+        recipe,
+        arguments.tokenizer,
+        arguments.output,
+        initial_weights=arguments.initial_weights,
+        threads=arguments.threads,
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

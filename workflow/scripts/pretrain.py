@@ -1,0 +1,70 @@
+"""Train one phase. Started through launch.py, which sets torchrun's environment."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from bertline.console import BertlineError, run_command
+
+EXAMPLE = """example:
+  python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py \\
+    --recipe "$(cat recipe.json)" --dataset results/datasets/0123456789abcdef/dataset.json \\
+    --output results/phases/0123456789abcdef --threads 4"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipe", required=True, help="everything that alters the result, as JSON")
+    parser.add_argument("--dataset", type=Path, required=True, help="the dataset's dataset.json")
+    parser.add_argument("--output", type=Path, required=True, help="the phase's folder")
+    parser.add_argument(
+        "--initial-weights", type=Path, nargs="?", help="a phase's folder or a Hugging Face directory, if it has one"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="of this node, divided among its processes")
+    parser.add_argument("--micro-batch-tokens", type=int, default=16384, help="tokens computed at once by a process")
+    parser.add_argument("--log-every", type=int, default=10, metavar="STEPS")
+    parser.add_argument("--evaluate-every", type=int, default=200, metavar="STEPS", help="0: only first and last")
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="STEPS", help="0: only by the clock")
+    parser.add_argument("--checkpoint-every-minutes", type=float, default=15.0, metavar="MINUTES")
+    parser.add_argument("--keep-checkpoints", type=int, default=2, metavar="NUMBER")
+    parser.add_argument(
+        "--when-locked",
+        choices=["wait", "stop"],
+        default="wait",
+        help="what to do while another trainer works on this phase",
+    )
+    given = parser.parse_args()
+
+    from bertline.training.loop import Options, train
+    from bertline.training.recipe import parse_recipe
+
+    options = Options(
+        threads=given.threads,
+        micro_batch_tokens=given.micro_batch_tokens,
+        log_every=given.log_every,
+        evaluate_every=given.evaluate_every,
+        checkpoint_every=given.checkpoint_every,
+        checkpoint_every_minutes=given.checkpoint_every_minutes,
+        keep_checkpoints=given.keep_checkpoints,
+        wait_for_lock=given.when_locked == "wait",
+    )
+    try:
+        train(
+            parse_recipe(given.recipe),
+            given.dataset,
+            given.output,
+            initial_weights=given.initial_weights,
+            options=options,
+        )
+    except BertlineError:
+        # All ranks find the same fault: rank 0 says it, and the launcher then stops the others.
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(5)
+        raise
+
+
+if __name__ == "__main__":
+    run_command(main)

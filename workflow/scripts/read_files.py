@@ -1,0 +1,38 @@
+"""Turn text files into documents, and count what is dropped."""
+
+from __future__ import annotations
+
+import argparse
+
+from bertline.console import run_command
+from bertline.corpus.text_files import read_files
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python workflow/scripts/read_files.py "
+        "--files texts/*.txt.gz --source thesis "
+        "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
+    )
+    parser.add_argument("--files", required=True, nargs="+", help=".txt or .txt.gz; their order is kept")
+    parser.add_argument("--source", required=True, help="stands in every document")
+    parser.add_argument("--encoding", default="utf-8")
+    parser.add_argument("--separator", help="a line between two documents; without it a file is one document")
+    parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
+    parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
+    parser.add_argument("--counts", required=True, help="the .counts.json to write")
+    arguments = parser.parse_args()
+    read_files(
+        arguments.files,
+        arguments.documents,
+        arguments.counts,
+        source=arguments.source,
+        encoding=arguments.encoding,
+        separator=arguments.separator,
+        minimum_characters=arguments.minimum_characters,
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

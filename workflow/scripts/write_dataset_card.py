@@ -1,0 +1,43 @@
+"""Write dataset.json: what went into a dataset, what was dropped, and its files with their digests."""
+
+import argparse
+import json
+from pathlib import Path
+
+from bertline.console import run_command
+from bertline.encoding.card import write_card
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python workflow/scripts/write_dataset_card.py results/datasets/0123456789abcdef "
+        "--plan plan.json --fingerprint 0123456789abcdef --settings '{\"seed\":12345}' --sequence-lengths 128 512 "
+        "--counts wikipedia documents/*.counts.json",
+    )
+    parser.add_argument("directory", type=Path, help="the dataset's folder: tokenizer.json, seq{length}/{shard}.h5")
+    parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan its shards were made by")
+    parser.add_argument("--fingerprint", required=True, help="of the dataset")
+    parser.add_argument("--settings", type=json.loads, required=True, metavar="JSON", help="of the dataset")
+    parser.add_argument("--sequence-lengths", type=int, nargs="+", required=True, metavar="TOKENS")
+    parser.add_argument(
+        "--counts",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar=("CORPUS", "COUNTS_JSON"),
+        help="a corpus and the counts.json of all its parts; once for each corpus",
+    )
+    arguments = parser.parse_args()
+    write_card(
+        arguments.directory,
+        arguments.plan,
+        fingerprint=arguments.fingerprint,
+        settings=arguments.settings,
+        sequence_lengths=arguments.sequence_lengths,
+        counts={name: [Path(path) for path in paths] for name, *paths in arguments.counts},
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)
