@@ -34,7 +34,7 @@ $(READY): pyproject.toml envs/constraints.txt
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	snakemake --profile profiles/local --configfile config/demo.yaml
-	@python workflow/scripts/summary.py --configfile config/demo.yaml
+	@python workflow/scripts/summary.py --record results/runs/demo/record.json --report results/report/latest/index.html
 
 resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_sample.py --output resources/sample --seed 1

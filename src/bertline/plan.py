@@ -56,12 +56,13 @@ class Plan:
         return self.datasets[dataset].get("path", f"results/datasets/{dataset}")
 
     def write_links(self, *, existing_only: bool) -> None:
-        """Point the names a person uses, results/runs/{run}/..., at the fingerprinted folders."""
+        """Point the names a person uses, results/runs/{run}/... and results/report/latest, at the fingerprints."""
+        links = [(Path("results/report/latest"), Path("results/report", report_fingerprint(self)))]
         for name, run in self.runs.items():
-            for link, target in _links_of_run(self, run):
-                if existing_only and not Path(target).exists():
-                    continue
-                _link(Path("results/runs", name, link), Path(target))
+            links += [(Path("results/runs", name, link), Path(target)) for link, target in _links_of_run(self, run)]
+        for link, target in links:
+            if target.exists() or not existing_only:
+                _link(link, target)
 
 
 def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
@@ -155,7 +156,11 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
     for task, settings in _tasks(run["finetune"]):
         _add_finetunings(plan, plan.runs[name], model, task, settings)
-    plan.runs[name]["fingerprint"] = fingerprint(record(plan, name, with_fingerprint=False))
+    # Not the description: other words for the same run are no other run.
+    parts = ("dataset", "phases", "finetunings")
+    plan.runs[name]["fingerprint"] = fingerprint(
+        {"run": name, "experiment": plan.config["experiment"], **{part: plan.runs[name][part] for part in parts}}
+    )
 
 
 def _model(plan: Plan, where: str, model: str | Json) -> Json:
@@ -298,11 +303,12 @@ def _evaluation_data(plan: Plan, run: str, task: str) -> tuple[dict[str, str], J
     return data, content
 
 
-def record(plan: Plan, name: str, *, with_fingerprint: bool = True) -> Json:
+def record(plan: Plan, name: str) -> Json:
     """What a run consists of: its names and the fingerprints and folders behind them."""
     run = plan.runs[name]
-    described = {
+    return {
         "run": name,
+        "fingerprint": run["fingerprint"],
         "experiment": plan.config["experiment"],
         "description": run["config"]["description"],
         "config": run["config"],
@@ -321,7 +327,6 @@ def record(plan: Plan, name: str, *, with_fingerprint: bool = True) -> Json:
             for finetuning, key in run["finetunings"].items()
         ],
     }
-    return described | {"fingerprint": run["fingerprint"]} if with_fingerprint else described
 
 
 def report_fingerprint(plan: Plan) -> str:

@@ -12,7 +12,7 @@ import real_input
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
-from conftest import copy_workflow, run_snakemake  # noqa: E402
+from conftest import copy_workflow, run_snakemake
 
 # Untrained, the loss is log(30522) = 10.3 nats; 120 steps of a two-layer model on real text take it well below that.
 LOSS_MARGIN = 1.5
@@ -71,9 +71,7 @@ def test_the_hdf5_files_pass_the_validator(finished: Path, run: str) -> None:
     import subprocess
 
     card = finished / f"results/runs/{run}/dataset/dataset.json"
-    subprocess.run(
-        [sys.executable, "workflow/scripts/validate_dataset.py", str(card)], cwd=finished, check=True
-    )
+    subprocess.run([sys.executable, "workflow/scripts/validate_dataset.py", str(card)], cwd=finished, check=True)
 
 
 def test_the_held_out_loss_falls_over_three_points(finished: Path) -> None:

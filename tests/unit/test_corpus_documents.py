@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
@@ -42,6 +42,7 @@ documents = st.builds(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(documents, max_size=6))
 def test_documents_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, given_documents: Any) -> None:
     folder = tmp_path_factory.mktemp("documents")
@@ -50,6 +51,7 @@ def test_documents_come_back_as_they_were(tmp_path_factory: pytest.TempPathFacto
     assert validate_documents(folder / "a.jsonl.zst", folder / "a.counts.json") == len(given_documents)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text())
 def test_a_tidy_line_is_tidy(line: str) -> None:
     result = tidy(line)

@@ -16,7 +16,7 @@ from bertline.console import BertlineError
 from bertline.corpus import download as module
 from bertline.corpus.download import Expected, download, download_member
 
-CONTENT = random.Random(1).randbytes(3_000_000)
+CONTENT = random.Random(1).randbytes(3_000_000)  # noqa: S311
 EXPECTED = Expected(size=len(CONTENT), sha1=hashlib.sha1(CONTENT).hexdigest())  # noqa: S324
 
 
@@ -175,7 +175,7 @@ def test_giving_up_is_one_line_with_what_each_mirror_answered(
 
 def test_a_wrong_checksum_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
     server.files["/file"] = b"x" * len(CONTENT)
-    with pytest.raises(BertlineError, match="wrong checksum, sha1 .* it was deleted"):
+    with pytest.raises(BertlineError, match=r"wrong checksum, sha1 .* it was deleted"):
         download([server.url("/file")], destination, EXPECTED)
     assert len(server.requests) == 1
     assert_nothing_is_left(destination)

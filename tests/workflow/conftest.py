@@ -21,9 +21,7 @@ def copy_workflow(folder: Path) -> Path:
     return folder
 
 
-def run_snakemake(
-    folder: Path, *arguments: str, check: bool = True, live: bool = False
-) -> subprocess.CompletedProcess:
+def run_snakemake(folder: Path, *arguments: str, check: bool = True, live: bool = False) -> subprocess.CompletedProcess:
     """Run snakemake in `folder`; its output, both streams together, is in `.stdout`, or on the terminal if `live`."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     finished = subprocess.run(

@@ -128,8 +128,8 @@ def test_a_second_run_trains_only_the_new_model(graph: Path) -> None:
     assert not {"encode_shard", "split_sentences"} & rules_of(output)
 
 
-def test_a_killed_snakemake_leaves_nothing_that_the_same_command_does_not_mend(graph: Path) -> None:
-    """A half-written file under its final name, as an old program would leave it, is marked incomplete and made again."""
+def test_a_deleted_result_is_made_again_and_is_the_same(graph: Path) -> None:
+    """The folder of a result that is gone is made again, with the same scores."""
     scores = next(graph.glob("results/finetunings/*/metrics.json"))
     expected = json.loads(scores.read_text())["scores"]
     shutil.rmtree(scores.parent)

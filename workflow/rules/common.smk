@@ -22,7 +22,7 @@ if workflow.is_main_process:
     plan.write_links(existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
-# Not params: where a dump is fetched from, and by whom, alters nothing and must run nothing again.
+# Resources of the download rules and not params: where a file comes from, and who fetches it, runs nothing again.
 CONTACT = shlex.quote(plan.config.get("contact", ""))
 MIRRORS = shlex.join(plan.config["mirrors"])
 

@@ -13,12 +13,14 @@ checkpoint list_dump_parts:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        contact=CONTACT,
+        mirrors=MIRRORS,
         wikimedia_connections=1,
         mem_mb=500,
         runtime=30,
     shell:
-        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki} --dump {wildcards.dump} --contact {CONTACT}"
-        " --mirrors {MIRRORS} --output {output} > {log} 2>&1"
+        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki} --dump {wildcards.dump} --contact {resources.contact}"
+        " --mirrors {resources.mirrors} --output {output} > {log} 2>&1"
 
 
 rule download_part:
@@ -34,12 +36,14 @@ rule download_part:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        contact=CONTACT,
+        mirrors=MIRRORS,
         wikimedia_connections=1,
         mem_mb=500,
         runtime=1440,
     shell:
-        "python workflow/scripts/download_part.py --listing {input} --part {wildcards.part} --contact {CONTACT}"
-        " --mirrors {MIRRORS} --output {output} > {log} 2>&1"
+        "python workflow/scripts/download_part.py --listing {input} --part {wildcards.part} --contact {resources.contact}"
+        " --mirrors {resources.mirrors} --output {output} > {log} 2>&1"
 
 
 def download_settings(wildcards):
@@ -60,10 +64,11 @@ rule download_evaluation:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        contact=CONTACT,
         mem_mb=500,
         runtime=60,
     params:
         source=download_settings,
     shell:
-        "python workflow/scripts/download_evaluation.py --source {params.source:q} --contact {CONTACT}"
+        "python workflow/scripts/download_evaluation.py --source {params.source:q} --contact {resources.contact}"
         " --output {output} > {log} 2>&1"

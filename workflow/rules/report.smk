@@ -63,7 +63,7 @@ rule initialise_mlflow:
 rule track_pretraining:
     input:
         database=ancient("results/mlflow-is-initialised"),
-        record=ancient("results/runs/{run}/record-{fingerprint}.json"),
+        record="results/runs/{run}/record-{fingerprint}.json",
         dataset=ancient(dataset_card_of_run),
         metrics=ancient(phase_metrics_of_run),
     output:
@@ -85,7 +85,7 @@ rule track_pretraining:
 rule track_run:
     input:
         pretraining=ancient("results/runs/{run}/tracked-pretrain-{fingerprint}.json"),
-        record=ancient("results/runs/{run}/record-{fingerprint}.json"),
+        record="results/runs/{run}/record-{fingerprint}.json",
         scores=ancient(scores_of_run),
         report=ancient(report_page()),
     output:

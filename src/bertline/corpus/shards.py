@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, read_documents
-from bertline.corpus.sentences import Splitter
 from bertline.files import read_json, write_atomically, write_json
 
 Json = dict[str, Any]
@@ -35,7 +35,9 @@ def hash_of_id(corpus: str, document_id: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{corpus}/{document_id}".encode()).digest()[:8], "little")
 
 
-def split_part(documents: Path | str, corpus: str, split: Splitter, sentences: Path | str, index: Path | str) -> None:
+def split_part(
+    documents: Path | str, corpus: str, split: Callable[[str], list[str]], sentences: Path | str, index: Path | str
+) -> None:
     """Split the documents of one part into sentences.
 
     Parameters

@@ -102,13 +102,13 @@ def _divide(lines: Iterable[str], separator: str | None) -> Iterator[list[str]]:
 
 
 def _without_gutenberg(lines: list[str]) -> list[str]:
-    """Cut off Project Gutenberg's licence: all up to the last start marker and from the first end marker after it."""
-    starts = [number for number, line in enumerate(lines) if _GUTENBERG_START.match(line.strip())]
-    if not starts:
-        return lines
-    content = lines[starts[-1] + 1 :]
-    end = next((number for number, line in enumerate(content) if _GUTENBERG_END.match(line.strip())), len(content))
-    return content[:end]
+    """Cut off Project Gutenberg's licence: from the first end marker on, and up to the last start marker before it.
+
+    Some files have the licence's own "small print" marker after the end of the book.
+    """
+    end = next((number for number, line in enumerate(lines) if _GUTENBERG_END.match(line.strip())), len(lines))
+    starts = [number for number, line in enumerate(lines[:end]) if _GUTENBERG_START.match(line.strip())]
+    return lines[starts[-1] + 1 if starts else 0 : end]
 
 
 def _lines(path: Path, encoding: str) -> Iterator[str]:

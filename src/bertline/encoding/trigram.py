@@ -61,16 +61,15 @@ def trigram_cross_entropy(
 
     Raises BertlineError when one of the splits is empty.
     """
-    special = np.array(sorted(train.card["tokenizer"]["special_tokens"].values()), dtype=np.uint64)
-    vocab_size = train.card["tokenizer"]["vocab_size"]
-    asked = list(positions)
-    trigrams = _trigrams(train, _spread(train, max_tokens), vocab_size)
+    tokenizer = train.card["tokenizer"]
+    special = np.array(sorted(tokenizer["special_tokens"].values()), dtype=np.uint64)
+    trigrams = _trigrams(train, _spread(train, max_tokens))
     trigrams = trigrams[~np.isin(trigrams & MASK, special)]
-    wanted = _asked_trigrams(held_out, asked, vocab_size)
+    wanted = _asked_trigrams(held_out, list(positions))
     if not len(trigrams) or not len(wanted):
         raise BertlineError("there are no training or no held-out tokens to compare; give the dataset more text")
     orders = fit(trigrams)
-    probabilities = predict(orders, wanted, vocab_size - len(special))
+    probabilities = predict(orders, wanted, tokenizer["vocab_size"] - len(special))
     return {
         "cross_entropy": float(-np.log(probabilities).mean()),
         "tokens": len(probabilities),
@@ -137,21 +136,18 @@ def _spread(reader: SampleReader, max_tokens: int) -> np.ndarray:
     return np.arange(count, dtype=np.int64) * len(reader) // max(count, 1)
 
 
-def _trigrams(reader: SampleReader, samples: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Every token of the samples packed with the two before it; outside the sample stands the id `vocab_size`."""
-    batch = reader.gather(samples)
-    tokens, begins = batch.tokens.astype(np.uint64), batch.offsets[:-1]
-    outside = np.uint64(vocab_size)
-    before = np.roll(tokens, 1)
-    before[begins] = outside
-    second_before = np.roll(before, 1)
-    second_before[begins] = outside
-    return second_before << (SHIFT + SHIFT) | before << SHIFT | tokens
+def _trigrams(reader: SampleReader, samples: np.ndarray) -> np.ndarray:
+    """Every token of the samples packed with the two before it: uint64 [tokens].
+
+    Each sample ends with [SEP] and begins with [CLS], so the first word has these two before it in every sample.
+    """
+    tokens = reader.gather(samples).tokens.astype(np.uint64)
+    return np.roll(tokens, 2) << (SHIFT + SHIFT) | np.roll(tokens, 1) << SHIFT | tokens
 
 
-def _asked_trigrams(reader: SampleReader, asked: list[tuple[int, np.ndarray]], vocab_size: int) -> np.ndarray:
+def _asked_trigrams(reader: SampleReader, asked: list[tuple[int, np.ndarray]]) -> np.ndarray:
     samples = np.array([sample for sample, _ in asked], dtype=np.int64)
-    trigrams = _trigrams(reader, samples, vocab_size)
+    trigrams = _trigrams(reader, samples)
     offsets = np.cumsum([0, *reader.lengths[samples].tolist()])
     inside = [positions.astype(np.int64) + offset for (_, positions), offset in zip(asked, offsets, strict=False)]
     return trigrams[np.concatenate([np.zeros(0, dtype=np.int64), *inside])]

@@ -18,7 +18,8 @@ from pyzstd import SeekableZstdFile
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
-from bertline.encoding.shards import decode_block, open_shard, read_block, size_of_shard
+from bertline.corpus.compressed import read_compressed
+from bertline.encoding.shards import decode_block, size_of_shard
 from bertline.encoding.tokenizer import CONTINUATION_PREFIX, SPECIAL_TOKENS, bert_normalizer, make_tokenizer
 
 log = logging.getLogger(__name__)
@@ -81,21 +82,21 @@ def sample_text(shards: Sequence[Path], seed: int, sample_bytes: int) -> Iterato
     count = min(len(blocks), max(1, sample_bytes // SAMPLE_BLOCK_BYTES))
     chosen = np.sort(np.random.default_rng(seed).choice(len(blocks), size=count, replace=False)).tolist()
     for index, path in enumerate(shards):
-        with open_shard(path) as file:
+        with read_compressed(path) as file:
             for start in (blocks[number][1] for number in chosen if blocks[number][0] == index):
-                yield decode_block(_lines_of_block(file, path, start), path)
+                yield decode_block(_lines_of_block(file, start), path)
 
 
-def _lines_of_block(file: SeekableZstdFile, path: Path, start: int) -> bytes:
+def _lines_of_block(file: SeekableZstdFile, start: int) -> bytes:
     """The lines that begin in the block at `start`."""
     before = min(start, 1)
     file.seek(start - before)
-    block = read_block(file, path, SAMPLE_BLOCK_BYTES + before)
+    block = file.read(SAMPLE_BLOCK_BYTES + before)
     # A line belongs to the block that holds its first byte: skip the end of the line before, read on to the line's end.
     begin = block.find(b"\n") + 1 if before else 0
     if before and not begin:
         return b""
-    while not block.endswith(b"\n") and (more := read_block(file, path, 4096)):
+    while not block.endswith(b"\n") and (more := file.read(4096)):
         end = more.find(b"\n") + 1
         block += more[:end] if end else more
     return block[begin:]

@@ -10,22 +10,25 @@ from torch import Tensor
 
 from bertline.finetuning.sequences import Sequences
 
-POOL = 32  # batches whose inputs are sorted by length together: little padding, and still a random mixture
+MOST_BATCHES_IN_A_POOL = 32
+FEWEST_POOLS = 4
 
 
 def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
     """Endless epochs of batches of input indices: a pure function of the arguments.
 
-    Each epoch shuffles all inputs, sorts pools of POOL batches by length, cuts them into batches and shuffles those.
-    The last batch of an epoch may be smaller.
+    Each epoch shuffles all inputs, sorts pools of them by length, cuts these into batches and shuffles the batches:
+    little padding, and yet an input meets others in each epoch. (With all inputs in one pool the shortest ones would
+    always stand together.) The last batch of an epoch may be smaller.
     """
+    pool_size = batch_size * max(1, min(MOST_BATCHES_IN_A_POOL, len(lengths) // (FEWEST_POOLS * batch_size)))
     epoch = 0
     while True:
         generator = np.random.default_rng([seed, epoch])
         order = generator.permutation(len(lengths))
         batches: list[np.ndarray] = []
-        for start in range(0, len(order), batch_size * POOL):
-            pool = order[start : start + batch_size * POOL]
+        for start in range(0, len(order), pool_size):
+            pool = order[start : start + pool_size]
             pool = pool[np.argsort(lengths[pool], kind="stable")]
             batches += [pool[at : at + batch_size] for at in range(0, len(pool), batch_size)]
         for index in generator.permutation(len(batches)):

@@ -19,19 +19,17 @@ from torch.nn import functional as F
 from bertline.console import BertlineError, progress
 from bertline.files import write_json, write_text
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.optimizer import AdamW
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tasks import PreparedTask, prepare_task
 from bertline.modeling.bert import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
 from bertline.training.journal import Journal
-from bertline.training.optimizers import make_optimizer
 from bertline.training.recipe import frozen_recipe
 from bertline.training.schedules import learning_rate_at
 
 logger = logging.getLogger(__name__)
 
-# As in Google's run_squad.py and run_classifier.py.
-OPTIMIZER = {"optimizer": "adamw", "betas": [0.9, 0.999], "epsilon": 1e-6}
-MAX_GRADIENT_NORM = 1.0
+MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 JOURNAL_POINTS = 100
 EVALUATION_TOKENS = 8192  # in a batch, with padding: larger ones are no faster on a CPU
 
@@ -159,7 +157,7 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
     steps = max(1, round(settings["epochs"] * math.ceil(len(task.train) / batch_size)))
     every = max(1, steps // JOURNAL_POINTS)
     device = next(model.parameters()).device
-    optimizer = make_optimizer(model, {**OPTIMIZER, **settings})
+    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"])
     batches = training_batches(task.train.lengths, batch_size, seed)
     model.train()
     summed, counted = torch.zeros((), device=device), 0
@@ -168,8 +166,6 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
         learning_rate = learning_rate_at(
             step, peak=settings["learning_rate"], total=steps + 1, warmup=settings["warmup"], schedule="linear"
         )
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate
         rows = next(batches)
         inputs = pad(task.train, rows, task.special.padding, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=settings["precision"] == "bf16"):
@@ -177,8 +173,7 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
         loss = _loss(outputs, torch.from_numpy(task.train_targets[rows]).to(device), inputs[2])
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.step(learning_rate)
         summed += loss.detach()
         counted += 1
         if step % every == 0 or step == steps:

@@ -51,7 +51,7 @@ class Namer:
 
     def __call__(self, subject: str) -> str:
         short = self._family_names.get(subject, subject)
-        if subject in self._known and self._rng.random() < 0.75:
+        if subject in self._known and self._rng.random() < 0.9:
             return short
         self._known.add(subject)
         return subject
@@ -69,17 +69,21 @@ def pick_facts(rng: Random, subject: Person | Town, relations: Sequence[str], co
     return rng.sample([fact for fact in facts_of(subject) if fact.relation in relations], count)
 
 
-def person_article(rng: Random, person: Person, people: dict[str, Person]) -> Article:
-    """An article about `person`, in which the spouse and the teacher appear with facts of their own."""
+def person_article(rng: Random, person: Person, people: dict[str, Person], province: Province) -> Article:
+    """An article about `person`, in which the spouse, the teacher and a neighbour appear with facts of their own."""
     spouse, teacher = people[person.facts["spouse"]], people[person.facts["teacher"]]
-    namer = Namer(rng, [person, spouse, teacher])
+    taken = {person.family_name, spouse.family_name, teacher.family_name}
+    neighbour = rng.choice([other for other in province.people if other.family_name not in taken])
+    namer = Namer(rng, [person, spouse, teacher, neighbour])
     every = [fact.relation for fact in facts_of(person) if fact.relation not in ("spouse", "teacher")]
     lead = tell(rng, pick_facts(rng, person, every, 3), namer, times=1)
-    early = pick_facts(rng, person, ("birthplace", "school", "birth_year", "instrument", "teacher"), 4)
-    home = pick_facts(rng, person, ("residence", "spouse", "dish", "pet", "job"), 4)
     sections = [
-        Section("Early life", tuple(tell(rng, [*early, *pick_facts(rng, teacher, every, 2)], namer, times=2))),
-        Section("Home", tuple(tell(rng, [*home, *pick_facts(rng, spouse, every, 2)], namer, times=2))),
+        Section(heading, tuple(tell(rng, [*own, *pick_facts(rng, companion, every, 3)], namer, times=2)))
+        for heading, own, companion in (
+            ("Early life", pick_facts(rng, person, ("birthplace", "school", "birth_year", "teacher"), 3), teacher),
+            ("Home", pick_facts(rng, person, ("residence", "spouse", "dish", "pet"), 3), spouse),
+            ("Work", pick_facts(rng, person, ("job", "instrument", "residence", "school"), 3), neighbour),
+        )
     ]
     rng.shuffle(sections)
     return Article(person.full_name, person, (Section("", tuple(lead)), *sections))
@@ -110,7 +114,7 @@ def make_articles(seed: int, world: World, lexicon: Lexicon) -> list[Article]:
     """Every person's and every town's article, in random order."""
     rng = Random(f"{seed}/articles")
     people = {person.full_name: person for person in world.people}
-    articles = [person_article(rng, person, people) for person in world.people]
+    articles = [person_article(rng, person, people, world.provinces[person.province]) for person in world.people]
     articles += [
         town_article(rng, town, province, lexicon) for province in world.provinces.values() for town in province.towns
     ]

@@ -110,8 +110,8 @@ def make_world(seed: int, *, people: int = 640) -> World:
     rng = Random(f"{seed}/world")
     taken = {value for values in ORDINARY_VALUES.values() for value in values}
     pools = {
-        "female": _names(rng, 20, taken, 2, "aei"),
-        "male": _names(rng, 20, taken, 2, "bdgknost"),
+        "female": _names(rng, 24, taken, 2, "aei"),
+        "male": _names(rng, 24, taken, 2, "bdgknost"),
         "family": _names(rng, 60, taken, 2, "klmnrstvx"),
         "town": _names(rng, 30, taken, 2, "dfglmnprt"),
         "river": _names(rng, 15, taken, 1, "hklmnrstz"),

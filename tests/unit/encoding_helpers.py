@@ -1,0 +1,94 @@
+"""Small shards, tokenizers and datasets for the tests of encoding, written without the code under test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pyzstd import SeekableZstdFile
+
+from bertline.encoding.card import write_card
+from bertline.encoding.encoder import encode_shard
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["the", "of", "a", "river", "town", "old", "bridge", "king", "sea", "stone", "green", "long", ".", ","]
+PIECES = ["##s", "##ing", "##er", "##ly"]
+VOCABULARY = [*SPECIAL, *WORDS, *PIECES]
+FINGERPRINT = "0123456789abcdef"
+
+Document = list[str]
+
+
+def write_shard(path: Path, documents: Sequence[Document]) -> Path:
+    """One sentence a line, an empty line after each document."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join("".join(f"{sentence}\n" for sentence in document) + "\n" for document in documents)
+    with SeekableZstdFile(path, "w", max_frame_content_size=1 << 16) as file:
+        file.write(text.encode("utf-8"))
+    return path
+
+
+def make_documents(count: int, seed: int, sentences: int = 12) -> list[Document]:
+    """Sentences of three to fifteen words, some with an ending."""
+    random = np.random.default_rng(seed)
+
+    def word() -> str:
+        ending = random.choice(["", "", "", "s", "ing", "er", "ly"])
+        return str(random.choice(WORDS[:-2])) + str(ending)
+
+    def sentence() -> str:
+        return " ".join(word() for _ in range(random.integers(3, 16))) + " ."
+
+    return [[sentence() for _ in range(random.integers(1, sentences + 1))] for _ in range(count)]
+
+
+def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Path:
+    """A plan.json from (corpus, corpus index, documents) of each shard; the places in the parts are made up."""
+    entries = {
+        shard: [
+            {"corpus": corpus, "corpus_index": index, "part": "made-up.txt.zst", "ranges": [[0, documents, 0, 1]]}
+            for corpus, index, documents in corpora
+        ]
+        for shard, corpora in shards.items()
+    }
+    path.write_text(json.dumps({"shards": entries}))
+    return path
+
+
+def make_dataset(folder: Path, *, pair_objective: str = "next_sentence", lengths: Sequence[int] = (32, 64)) -> Path:
+    """A dataset of two corpora, two training shards and a held-out one; returns its dataset.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="the test"), folder / "tokenizer.json")
+    sizes = {"00000": (20, 10), "00001": (15, 14), "held_out": (3, 2)}
+    plan = write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
+    for seed, (name, (a, b)) in enumerate(sizes.items()):
+        shard = write_shard(folder / f"shards/{name}.txt.zst", make_documents(a + b, seed))
+        encode_shard(
+            shard,
+            folder / "tokenizer.json",
+            plan,
+            {length: folder / f"seq{length}/{name}.h5" for length in lengths},
+            shard_name=name,
+            fingerprint=FINGERPRINT,
+            seed=12345,
+            pair_objective=pair_objective,
+            short_sequence_probability=0.1,
+        )
+    counts = {}
+    for corpus, kept in (("news", [30, 8]), ("books", [26])):
+        counts[corpus] = [folder / f"{corpus}-{number}.counts.json" for number in range(len(kept))]
+        for path, number in zip(counts[corpus], kept, strict=True):
+            dropped = {"too short": 3}
+            path.write_text(json.dumps({"read": number + 3, "kept": number, "dropped": dropped, "characters": 100}))
+    write_card(
+        folder,
+        plan,
+        fingerprint=FINGERPRINT,
+        settings={"seed": 12345, "pair_objective": pair_objective},
+        sequence_lengths=lengths,
+        counts=counts,
+    )
+    return folder / "dataset.json"

@@ -1,0 +1,175 @@
+"""Sentence splitting, with NLTK's own Punkt as the reference."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nltk.data import FileSystemPathPointer
+from nltk.data import path as folders_nltk_may_read
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer, load_punkt_params
+
+from bertline.console import BertlineError
+from bertline.corpus import sentences as module
+from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
+from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
+from bertline.corpus.text_files import read_files
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+
+
+def as_tuple(parameters: PunktParameters) -> tuple[object, ...]:
+    contexts = {word: flags for word, flags in parameters.ortho_context.items() if flags}
+    return parameters.abbrev_types, parameters.collocations, parameters.sent_starters, contexts
+
+
+def read_by_nltk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> PunktParameters:
+    monkeypatch.setattr("nltk.data.path", [*folders_nltk_may_read, str(folder)])
+    return load_punkt_params(FileSystemPathPointer(str(folder)))
+
+
+def write_part(folder: Path, texts: list[str], name: str = "part") -> tuple[str, str]:
+    paths = str(folder / f"{name}.jsonl.zst"), str(folder / f"{name}.counts.json")
+    documents = [
+        Document(id=f"{name}{number}", title="", text=text, source="", url="") for number, text in enumerate(texts)
+    ]
+    write_documents(documents, *paths)
+    return paths
+
+
+@pytest.fixture
+def empty_model(tmp_path: Path) -> Path:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    for name in MODEL_FILES:
+        (folder / name).write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def book(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("book")
+    paths = str(folder / "part.jsonl.zst"), str(folder / "part.counts.json")
+    read_files([str(test_data / "books" / "carroll-alice.txt")], *paths, source="books")
+    return paths
+
+
+def test_a_model_of_nltk_splits_as_nltk_does(
+    test_data: Path, book: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = test_data / "punkt_tab" / "english"
+    reference = PunktSentenceTokenizer()
+    reference._params = read_by_nltk(folder, monkeypatch)
+    assert as_tuple(load_parameters(folder)) == as_tuple(reference._params)
+    split = load_splitter(folder)
+    for document in read_documents(book[0]):
+        for paragraph in document["text"].split("\n"):
+            assert split(paragraph) == reference.tokenize(paragraph)
+    assert split("Mr. Smith met Dr. Jones. They left at 5 p.m. in the U.S. Army car. Did they?") == [
+        "Mr. Smith met Dr. Jones.",
+        "They left at 5 p.m. in the U.S. Army car.",
+        "Did they?",
+    ]
+
+
+def test_a_trained_model_is_what_nltk_trains_and_nltk_can_read_it(
+    book: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_punkt([book[0]], [book[1]], tmp_path / "model")
+    text = next(read_documents(book[0]))["text"].replace("\n", "\n\n")
+    reference = as_tuple(PunktTrainer(text).get_params())
+    assert as_tuple(load_parameters(tmp_path / "model")) == reference
+    assert as_tuple(read_by_nltk(tmp_path / "model", monkeypatch)) == reference
+
+
+def test_abbreviations_of_the_corpus_are_learned(tmp_path: Path) -> None:
+    texts = [
+        f"He met gs. number {number} there. It was old and was near prof. {name} at noon. We saw it. They ran {name}."
+        for number, name in enumerate(["Alba", "Berta", "Carla", "Dora", "Emma"] * 40)
+    ]
+    documents, counts = write_part(tmp_path, texts)
+    train_punkt([documents], [counts], tmp_path / "model")
+    split = load_splitter(tmp_path / "model")
+    assert split("We met prof. Alba in gs. 12 there. It was old.") == [
+        "We met prof. Alba in gs. 12 there.",
+        "It was old.",
+    ]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.sampled_from("abAB.?!。！」)\"' 1"), max_size=80).map(tidy))
+def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragraph: str) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    for name in MODEL_FILES:
+        (folder / name).write_text("")
+    sentences = load_splitter(folder)(paragraph)
+    assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+    assert bool(sentences) == bool(paragraph)
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        ("吾輩は猫である。名前はまだ無い。", ["吾輩は猫である。", "名前はまだ無い。"]),
+        ("彼は「行く。」と言った！本当？", ["彼は「行く。」", "と言った！", "本当？"]),
+        ("यह पहला है। यह दूसरा है।", ["यह पहला है।", "यह दूसरा है।"]),
+        ("هل أنت هنا؟ نعم.", ["هل أنت هنا؟", "نعم."]),
+    ],
+)
+def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph: str, expected: list[str]) -> None:
+    assert load_splitter(empty_model)(paragraph) == expected
+
+
+def test_the_model_does_not_depend_on_hash_seeds(tmp_path: Path, book: tuple[str, str]) -> None:
+    digests = []
+    for hash_seed in ("1", "2"):
+        model = tmp_path / hash_seed
+        command = [sys.executable, SCRIPTS / "train_punkt.py", "--documents", book[0], "--counts", book[1]]
+        command += ["--output", model, "--sample-bytes", "60000"]
+        subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": hash_seed}, check=True)
+        digests.append([hashlib.sha256((model / name).read_bytes()).hexdigest() for name in MODEL_FILES])
+    assert digests[0] == digests[1]
+
+
+def test_a_sample_is_about_as_large_as_asked_and_depends_on_the_seed(tmp_path: Path) -> None:
+    texts = ["\n".join(f"Sentence {number} of {text}." for number in range(50)) for text in range(40)]
+    paths, _ = write_part(tmp_path, texts)
+    samples = [list(module._sample([paths], 0.25, seed)) for seed in (1, 1, 2)]
+    assert samples[0] == samples[1] != samples[2]
+    assert 0.2 < len(samples[0]) / 2000 < 0.3
+    assert len(list(module._sample([paths], 1.0, 1))) == 2000
+
+
+def test_one_huge_paragraph_is_sampled_in_pieces(tmp_path: Path) -> None:
+    paths, _ = write_part(tmp_path, ["word " * 200_000 + "end."])
+    sample = list(module._sample([paths], 0.2, 1))
+    assert 100_000 < sum(map(len, sample)) < 300_000
+    chunks = list(module._chunks(module._sample([paths], 1.0, 1)))
+    assert max(map(len, chunks)) < 1.1 * module.TRAINING_CHUNK_CHARACTERS
+
+
+def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
+    paths = str(tmp_path / "a.jsonl.zst"), str(tmp_path / "a.counts.json")
+    write_documents([Dropped("short")] * 3, *paths)
+    with pytest.raises(BertlineError, match="is empty: none of 3 documents was kept"):
+        train_punkt([paths[0]], [paths[1]], tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_no_model_is_told(empty_model: Path) -> None:
+    (empty_model / "ortho_context.tab").write_text("word\tmany\n")
+    with pytest.raises(BertlineError, match="is not a Punkt model in punkt_tab's layout"):
+        load_splitter(empty_model)
+    (empty_model / "ortho_context.tab").write_bytes(b"\xff")
+    with pytest.raises(BertlineError, match=r"ortho_context\.tab is not UTF-8"):
+        load_splitter(empty_model)
+    (empty_model / "ortho_context.tab").unlink()
+    with pytest.raises(BertlineError, match=r"ortho_context\.tab does not exist; a Punkt model consists of"):
+        load_splitter(empty_model)

@@ -1,0 +1,268 @@
+"""Every document in exactly one shard, and the same bytes in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus.compressed import read_compressed, write_compressed
+from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.shards import (
+    HELD_OUT,
+    INDEX_TYPE,
+    hash_of_id,
+    index_of,
+    make_plan,
+    read_index,
+    split_part,
+    write_plan,
+    write_shard,
+)
+from bertline.files import read_json
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+Corpora = list[tuple[str, list[str]]]
+
+
+def split(paragraph: str) -> list[str]:
+    return paragraph.replace(". ", ".\n").split("\n")
+
+
+def write_part(folder: Path, corpus: str, number: int, texts: list[str]) -> str:
+    documents, sentences = folder / f"{corpus}{number}.jsonl.zst", folder / f"{corpus}{number}.txt.zst"
+    written = [
+        Document(id=f"{number}-{position}", title="", text=text, source="", url="")
+        for position, text in enumerate(texts)
+    ]
+    write_documents(written, documents, folder / "counts.json")
+    split_part(documents, corpus, split, sentences, index_of(str(sentences)))
+    return str(sentences)
+
+
+def content_of(path: Path | str) -> bytes:
+    with read_compressed(path) as file:
+        return file.read()
+
+
+def documents_of(content: bytes) -> list[bytes]:
+    assert content == b"" or content.endswith(b"\n\n")
+    return content.split(b"\n\n")[:-1]
+
+
+sizes = st.lists(st.lists(st.lists(st.integers(1, 40), max_size=12), min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def write_corpora(folder: Path, lengths: list[list[list[int]]]) -> Corpora:
+    """A corpus for each entry, parts, documents of so many words, all different."""
+    return [
+        (
+            f"corpus{corpus}",
+            [
+                write_part(
+                    folder,
+                    f"corpus{corpus}",
+                    part,
+                    [f"C{corpus}P{part}D{number}. " + "Wört " * words + "x." for number, words in enumerate(documents)],
+                )
+                for part, documents in enumerate(parts)
+            ],
+        )
+        for corpus, parts in enumerate(lengths)
+    ]
+
+
+@settings(deadline=None, max_examples=25)
+@given(lengths=sizes, shards=st.integers(1, 9), held_out=st.sampled_from([1e-9, 0.1, 0.5]))
+def test_every_document_is_in_exactly_one_balanced_shard(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[list[int]]], shards: int, held_out: float
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    corpora = write_corpora(folder, lengths)
+    if not all(any(parts) for parts in lengths):
+        with pytest.raises(BertlineError, match="is empty"):
+            make_plan(corpora, shards, held_out)
+        return
+    try:
+        write_plan(corpora, shards, held_out, folder / "plan.json")
+    except BertlineError as error:
+        assert "all documents are held out" in str(error)  # noqa: PT017
+        return
+    plan = read_json(folder / "plan.json")
+    assert list(plan["shards"]) == [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
+    content = {}
+    for shard in plan["shards"]:
+        write_shard(folder / "plan.json", shard, folder / f"{shard}.txt.zst")
+        content[shard] = content_of(folder / f"{shard}.txt.zst")
+    whole = b"".join(content_of(part) for _, parts in corpora for part in parts)
+    # In order, and each once: the shards one after the other are the corpora without the held-out documents.
+    chosen = {
+        hash_of_id(name, f"{part}-{number}"): f"C{corpus}P{part}D{number}.".encode()
+        for corpus, (name, _) in enumerate(corpora)
+        for part, documents in enumerate(lengths[corpus])
+        for number in range(len(documents))
+    }
+    kept_out = {first for key, first in chosen.items() if key / 2**64 < held_out}
+    everything = documents_of(whole)
+    assert documents_of(content.pop(HELD_OUT)) == [text for text in everything if text.split()[0] in kept_out]
+    assert documents_of(b"".join(content.values())) == [text for text in everything if text.split()[0] not in kept_out]
+    training = [len(text) for text in content.values()]
+    longest = max(map(len, everything)) + 2
+    assert all(abs(size - sum(training) / shards) <= max(longest, 0.05 * sum(training) / shards) for size in training)
+    assert plan["documents"] == len(everything)
+    assert plan["held_out_documents"] == len(kept_out)
+    assert plan["bytes"] == len(whole)
+    assert plan["sentences"] == whole.count(b"\n") - len(everything)
+
+
+def test_the_index_says_where_each_document_stands(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, ["One. Two.\nThree.", "Grün."])
+    content = content_of(part)
+    assert content == "One.\nTwo.\nThree.\n\nGrün.\n\n".encode()
+    index = read_index(index_of(part))
+    assert index["sentences"].tolist() == [3, 1]
+    assert index["id_hash"].tolist() == [hash_of_id("books", "0-0"), hash_of_id("books", "0-1")]
+    ranges = zip(index["offset"].tolist(), index["length"].tolist(), strict=True)
+    assert [content[offset : offset + length] for offset, length in ranges] == [
+        b"One.\nTwo.\nThree.\n\n",
+        "Grün.\n\n".encode(),
+    ]
+
+
+def test_the_hash_of_an_id_never_changes() -> None:
+    # The held-out documents of finished datasets hang on it: the first 8 bytes, little endian, of SHA-256.
+    assert hash_of_id("wikipedia", "12") == 0xC4E9AFE6C89122B2
+
+
+def test_a_held_out_document_stays_held_out_when_others_come(tmp_path: Path) -> None:
+    def held_out(texts: list[str]) -> set[bytes]:
+        part = write_part(tmp_path, "books", 0, texts)
+        write_plan([("books", [part])], 2, 0.3, tmp_path / "plan.json")
+        write_shard(tmp_path / "plan.json", HELD_OUT, tmp_path / "held_out.txt.zst")
+        return set(documents_of(content_of(tmp_path / "held_out.txt.zst")))
+
+    texts = [f"Text {number}." for number in range(200)]
+    before, after = held_out(texts[:100]), held_out(texts)
+    assert 15 < len(before) < 45
+    assert before < after
+
+
+def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, ["One.", "Two.", "Three."])
+    write_plan([("books", [part])], 1, 1e-9, tmp_path / "plan.json")
+    write_part(tmp_path, "books", 0, ["One."])
+    with pytest.raises(BertlineError, match=r"plan\.json does not fit bytes 0 to 20 of .*books0\.txt\.zst"):
+        write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
+    assert not (tmp_path / "00000.txt.zst").exists()
+    with pytest.raises(BertlineError, match="has no shard '00001'"):
+        write_shard(tmp_path / "plan.json", "00001", tmp_path / "00001.txt.zst")
+
+
+def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
+    parts = [write_part(tmp_path, "books", number, []) for number in range(2)]
+    with pytest.raises(BertlineError, match="the corpus books is empty: its 2 parts hold no document"):
+        write_plan([("books", parts)], 1, 0.1, tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_what_is_no_index_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.index.npy"
+    with pytest.raises(BertlineError, match="does not exist"):
+        read_index(path)
+    path.write_bytes(b"\x93NUMPY")
+    with pytest.raises(BertlineError, match="is not an index"):
+        read_index(path)
+    np.save(path, np.zeros(3))
+    with pytest.raises(BertlineError, match="has the layout float64"):
+        read_index(path)
+    rows: Any = np.array([(0, 10, 1, 1), (11, 10, 2, 1)], dtype=INDEX_TYPE)
+    np.save(path, rows)
+    with pytest.raises(BertlineError, match="do not follow each other"):
+        read_index(path)
+
+
+def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:
+    lengths = np.full(4000, 2**40, dtype=np.uint64)
+    rows = np.zeros(len(lengths), dtype=INDEX_TYPE)
+    rows["length"], rows["offset"], rows["sentences"] = lengths, np.cumsum(lengths) - lengths, 1
+    rows["id_hash"] = 2**63
+    np.save(tmp_path / "a.index.npy", rows)
+    plan = make_plan([("a", [str(tmp_path / "a.txt.zst")])], 4000, 0.1)
+    assert all(
+        pieces[0]["ranges"][0][1] == number + 1 for number, pieces in enumerate(list(plan["shards"].values())[:-1])
+    )
+
+
+def test_the_scripts_make_shards_from_text_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One is here. Two is there.\n\nThree is gone.\n")
+    (tmp_path / "b.txt").write_text("Four is here.\n")
+    commands = [
+        "read_files.py --files a.txt b.txt --source books --documents d/p.jsonl.zst --counts d/p.counts.json",
+        "train_punkt.py --documents d/p.jsonl.zst --counts d/p.counts.json --output punkt",
+        "split_sentences.py --documents d/p.jsonl.zst --corpus books --punkt punkt"
+        " --sentences s/p.txt.zst --index s/p.index.npy",
+        "plan_shards.py --corpus books s/p.txt.zst --shards 1 --held-out 0.0001 --output plan.json",
+        "write_shard.py --plan plan.json --shard 00000 --output shards/00000.txt.zst",
+    ]
+    for command in commands:
+        script, *arguments = command.split()
+        subprocess.run([sys.executable, SCRIPTS / script, *arguments], cwd=tmp_path, check=True)
+    content = content_of(tmp_path / "shards" / "00000.txt.zst").decode()
+    assert content == "One is here.\nTwo is there.\nThree is gone.\n\nFour is here.\n\n"
+    assert read_json(tmp_path / "plan.json")["shards"]["00000"][0]["part"] == "s/p.txt.zst"
+
+
+def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    command = [
+        "read_files.py",
+        "--files",
+        "a.txt",
+        "--source",
+        "books",
+        "--documents",
+        "d.jsonl.zst",
+        "--counts",
+        "c.json",
+    ]
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / command[0], *command[1:]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: a.txt is not utf-8: byte 0 is 0xff")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, [f"Text {number}." for number in range(1000)])
+    write_plan([("books", [part])], 1, 1e-9, tmp_path / "plan.json")
+    content = Path(part).read_bytes()
+    Path(part).write_bytes(content[:-20])
+    with pytest.raises(BertlineError, match="is damaged"):
+        write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
+
+
+def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:
+    records = [Dropped("short"), Document(id="1", title="", text="One.", source="", url="")]
+    write_documents(records, tmp_path / "d.jsonl.zst", tmp_path / "c.json")
+    split_part(tmp_path / "d.jsonl.zst", "books", split, tmp_path / "s.txt.zst", tmp_path / "s.index.npy")
+    assert content_of(tmp_path / "s.txt.zst") == b"One.\n\n"
+
+
+def test_an_empty_shard_is_a_file(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, ["One."])
+    write_plan([("books", [part])], 3, 1e-9, tmp_path / "plan.json")
+    for shard in ("00000", "00001", "00002", HELD_OUT):
+        write_shard(tmp_path / "plan.json", shard, tmp_path / f"{shard}.txt.zst")
+    assert [len(content_of(tmp_path / f"{number:05d}.txt.zst")) for number in range(3)] == [0, 6, 0]
+    with write_compressed(tmp_path / "empty.zst"):
+        pass
+    assert content_of(tmp_path / "empty.zst") == b""

@@ -1,0 +1,158 @@
+"""Text files to documents."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus import text_files
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.text_files import read_files
+from bertline.files import read_json
+
+
+def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
+    read_files([str(file) for file in files], *paths, source="books", **settings)
+    validate_documents(*paths)
+    return list(read_documents(paths[0])), read_json(paths[1])
+
+
+def put(path: Path, text: str | bytes) -> Path:
+    content = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def test_a_file_is_a_document_and_blank_lines_part_paragraphs(tmp_path: Path) -> None:
+    book = put(tmp_path / "Moby Dick.txt", "\r\n  Call me\r\nIshmael.\r\n\r\n \r\nSome years\r\nago.\r\n\r\n* * *\r\n")
+    documents, counts = read(tmp_path, book)
+    assert documents == [
+        {
+            "id": str(book),
+            "title": "Moby Dick",
+            "text": "Call me Ishmael.\nSome years ago.",
+            "source": "books",
+            "url": "",
+        }
+    ]
+    assert (counts["read"], counts["kept"], counts["dropped"], counts["files"]) == (1, 1, {}, 1)
+
+
+def test_files_keep_their_order_and_gzip_is_read(tmp_path: Path) -> None:
+    files = [put(tmp_path / "z.txt", "Last."), put(tmp_path / "a.txt.gz", "First.")]
+    documents, _ = read(tmp_path, *files)
+    assert [(document["title"], document["text"]) for document in documents] == [("z", "Last."), ("a", "First.")]
+
+
+def test_a_separator_divides_a_file_and_what_is_dropped_is_counted(tmp_path: Path) -> None:
+    file = put(tmp_path / "many.txt", "One is long enough.\n---\n\n--- \nTwo.\n---\nThree is long enough.")
+    documents, counts = read(tmp_path, file, separator="---", minimum_characters=10)
+    assert [document["id"] for document in documents] == [f"{file}#0", f"{file}#3"]
+    assert counts["read"] == 4
+    assert counts["dropped"] == {"empty": 1, "short": 1}
+
+
+def test_lines_that_nobody_wrapped_are_paragraphs(tmp_path: Path) -> None:
+    file = put(tmp_path / "a.txt", f"{'A long paragraph. ' * 20}\nA short one.\nAnother.\n")
+    documents, _ = read(tmp_path, file)
+    assert documents[0]["text"].split("\n")[1:] == ["A short one.", "Another."]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***", "*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***"),
+        ("***START OF THIS PROJECT GUTENBERG EBOOK EMMA***", "End of Project Gutenberg's Emma, by Jane Austen"),
+        ("*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*", "End of the Project Gutenberg Etext"),
+    ],
+)
+def test_the_licence_of_project_gutenberg_is_cut_off(tmp_path: Path, start: str, end: str) -> None:
+    file = put(tmp_path / "emma.txt", f"The licence.\n\n{start}\n\nEmma was handsome.\n\n{end}\n\nMore licence.\n")
+    documents, counts = read(tmp_path, file)
+    assert documents[0]["text"] == "Emma was handsome."
+    assert counts["gutenberg_lines_removed"] == 7 - 1
+
+
+def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> None:
+    text = "The Ball.\n\nEnd of Project Gutenberg's The Ball\n\n*END THE SMALL PRINT! FOR PUBLIC DOMAIN*\n"
+    documents, _ = read(tmp_path, put(tmp_path / "ball.txt", text))
+    assert documents[0]["text"] == "The Ball."
+
+
+def test_a_text_that_is_not_utf_8_is_told_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "CHUNK_BYTES", 7)
+    content = "Grüße über alles ".encode() + "Käse".encode("latin-1")
+    file = put(tmp_path / "a.txt", content)
+    with pytest.raises(BertlineError) as caught:
+        read(tmp_path, file)
+    assert f"{file} is not utf-8: byte {content.index(0xE4)} is 0xe4" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    documents, _ = read(tmp_path, put(tmp_path / "b.txt", "Käse".encode("latin-1")), encoding="latin-1")
+    assert documents[0]["text"] == "Käse"
+
+
+def test_a_character_cut_off_at_the_end_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match=r"is not utf-8: byte 2 is 0xc3 \(unexpected end of data\)"):
+        read(tmp_path, put(tmp_path / "a.txt", b"ab\xc3"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
+@settings(deadline=None, max_examples=50)
+@given(text=st.text(st.sampled_from("aé \r\n"), max_size=30))
+def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, encoding: str, text: str) -> None:
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_bytes(text.encode(encoding))
+    expected = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 3, 1 << 20):
+            patch.setattr(text_files, "CHUNK_BYTES", size)
+            assert (list(text_files._lines(path, encoding)) or [""]) == expected
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", b"\xef\xbb\xbfText."))
+    assert documents[0]["text"] == "Text."
+
+
+def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.txt.gz"
+    cut.write_bytes(gzip.compress(b"text" * 1000)[:-12])
+    plain = tmp_path / "plain.txt.gz"
+    plain.write_bytes(b"text")
+    for file, message in ((cut, "not a sound gzip"), (plain, "not a sound gzip"), (tmp_path / "no", "does not exist")):
+        with pytest.raises(BertlineError, match=message):
+            read(tmp_path, file)
+    with pytest.raises(BertlineError, match="the encoding 'utf8000' is unknown"):
+        read(tmp_path, plain, encoding="utf8000")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.txt.gz", "plain.txt.gz"]
+
+
+def test_no_word_of_a_real_book_is_lost(test_data: Path, tmp_path: Path) -> None:
+    for name, encoding in (("melville-moby_dick", "utf-8"), ("chesterton-ball", "latin-1")):
+        file = test_data / "books" / f"{name}.txt"
+        documents, _ = read(tmp_path, file, encoding=encoding)
+        words = file.read_bytes().decode(encoding).partition("End of Project Gutenberg's")[0].split()
+        assert len(words) > 79_000
+        assert with_letters(documents[0]["text"].split()) == with_letters(words)
+
+
+def with_letters(words: list[str]) -> list[str]:
+    return [word for word in words if any(map(str.isalnum, word))]
+
+
+def test_the_two_latin_1_books_are_refused_as_utf_8(test_data: Path, tmp_path: Path) -> None:
+    for name in ("chesterton-ball", "shakespeare-caesar"):
+        file = test_data / "books" / f"{name}.txt"
+        content = file.read_bytes()
+        with pytest.raises(BertlineError) as caught:
+            read(tmp_path, file)
+        with pytest.raises(UnicodeDecodeError) as reference:
+            content.decode()
+        assert f"byte {reference.value.start} is" in str(caught.value)

@@ -1,0 +1,219 @@
+"""The card and the reader over all files of a dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
+
+from bertline.console import BertlineError
+from bertline.encoding.card import validate_dataset, write_card
+from bertline.encoding.dataset import continuation_bitmap, open_dataset
+from bertline.encoding.layout import open_samples
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+
+SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """A dataset to damage."""
+    shutil.copytree(finished.parent, tmp_path / "dataset")
+    return tmp_path / "dataset/dataset.json"
+
+
+def change(card: Path, **changes: Any) -> None:
+    card.write_text(json.dumps(json.loads(card.read_text()) | changes))
+
+
+def test_the_reader_joins_the_files_in_the_cards_order(finished: Path) -> None:
+    reader = open_dataset(finished, 32, "train")
+    files = [open_samples(finished.parent / f"seq32/{shard}.h5") for shard in ("00000", "00001")]
+    samples = [
+        file.input_ids[int(file.sample_offsets[row]) : int(file.sample_offsets[row + 1])]
+        for file in files
+        for row in range(len(file))
+    ]
+    assert len(reader) == len(samples) == len(reader.lengths)
+    for index, sample in enumerate(samples):
+        assert reader.tokens(index).tolist() == sample.tolist()
+        assert reader.lengths[index] == len(sample)
+    for name in ("second_segment_start", "next_sentence_labels", "corpus_index"):
+        assert getattr(reader, name).tolist() == [value for file in files for value in getattr(file, name).tolist()]
+    with pytest.raises(IndexError):
+        reader.tokens(len(reader))
+    with pytest.raises(ValueError, match="read-only"):
+        reader.tokens(0)[0] = 1
+
+
+def test_gathering_gives_samples_in_the_asked_order_with_repeats(finished: Path) -> None:
+    reader = open_dataset(finished, 64, "train")
+    indices = np.random.default_rng(0).integers(0, len(reader), 200)
+    batch = reader.gather(indices)
+    for number, index in enumerate(indices.tolist()):
+        row = batch.tokens[batch.offsets[number] : batch.offsets[number + 1]]
+        assert row.tolist() == reader.tokens(index).tolist()
+    assert batch.offsets[-1] == len(batch.tokens)
+    assert batch.second_segment_start.tolist() == reader.second_segment_start[indices].tolist()
+    assert batch.next_sentence_labels.tolist() == reader.next_sentence_labels[indices].tolist()
+    assert reader.gather(np.array([], dtype=np.int64)).tokens.size == 0
+    with pytest.raises(IndexError):
+        reader.gather(np.array([-1]))
+
+
+def test_the_card_adds_up(finished: Path) -> None:
+    card = json.loads(finished.read_text())
+    assert (card["documents"], card["held_out_documents"]) == (59, 5)
+    assert card["corpora"] == [
+        {"name": "news", "documents": 38, "read": 44, "kept": 38, "dropped": {"too short": 6}, "characters": 200},
+        {"name": "books", "documents": 26, "read": 29, "kept": 26, "dropped": {"too short": 3}, "characters": 100},
+    ]
+    for length, section in card["sequence_lengths"].items():
+        reader = open_dataset(finished, int(length), "train")
+        assert [entry["file"] for entry in section["train"]] == [f"seq{length}/0000{n}.h5" for n in range(2)]
+        assert [entry["file"] for entry in section["held_out"]] == [f"seq{length}/held_out.h5"]
+        assert section["samples"] == len(reader) == sum(section["length_histogram"]["counts"])
+        assert section["tokens"] == reader.lengths.sum() == sum(entry["tokens"] for entry in section["train"])
+        edges = section["length_histogram"]["edges"]
+        assert edges[-1] == int(length)
+        assert section["length_histogram"]["counts"][-1] == (reader.lengths >= edges[-2]).sum()
+    assert [VOCABULARY[index] for index in continuation_bitmap(card).nonzero()[0]] == ["##s", "##ing", "##er", "##ly"]
+
+
+def test_a_dataset_made_twice_has_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    again = make_dataset(tmp_path / "again")
+    for path in sorted(finished.parent.rglob("*")):
+        if path.suffix in (".h5", ".json") and path.is_file():
+            assert path.read_bytes() == (again.parent / path.relative_to(finished.parent)).read_bytes(), path.name
+
+
+def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"read": 40, "kept": 39, "dropped": {"too short": 1}}))
+    arguments: dict[str, Any] = {"fingerprint": FINGERPRINT, "settings": {}, "sequence_lengths": [32]}
+    folder, plan = finished.parent, finished.parent / "plan.json"
+    before = finished.read_bytes()
+    with pytest.raises(BertlineError, match="corpus news: 39 documents were kept, 38 are in the encoded files"):
+        write_card(folder, plan, counts={"news": [counts], "books": [folder / "books-0.counts.json"]}, **arguments)
+    with pytest.raises(BertlineError, match="no counts are given for news"):
+        write_card(folder, plan, counts={"books": [folder / "books-0.counts.json"]}, **arguments)
+    assert finished.read_bytes() == before
+
+
+def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> None:
+    counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
+    counts["books"] = [copied.parent / "books-0.counts.json"]
+    with pytest.raises(BertlineError, match=r"belongs to another dataset than its dataset.json says"):
+        write_card(
+            copied.parent,
+            copied.parent / "plan.json",
+            fingerprint="f" * 16,
+            settings={},
+            sequence_lengths=[32],
+            counts=counts,
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"layout_version": 2}, "dataset.json has layout version 2, read is 1; encode the dataset again"),
+        ({"fingerprint": "f" * 16}, "belongs to another dataset than its dataset.json says"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, Any], fault: str) -> None:
+    change(copied, **changes)
+    with pytest.raises(BertlineError, match=fault):
+        open_dataset(copied, 32, "train")
+
+
+def test_a_file_of_another_tokenizer_is_refused(copied: Path) -> None:
+    tokenizer = json.loads(copied.read_text())["tokenizer"]
+    change(copied, tokenizer=tokenizer | {"sha256": "a" * 64})
+    with pytest.raises(BertlineError, match=r"00000.h5 was encoded with another tokenizer than its dataset.json says"):
+        open_dataset(copied, 32, "train")
+
+
+def test_a_missing_shard_says_how_to_make_it(copied: Path) -> None:
+    (copied.parent / "seq32/00001.h5").unlink()
+    with pytest.raises(BertlineError, match=r"00001.h5 does not exist; run `snakemake encode`"):
+        open_dataset(copied, 32, "train")
+
+
+def test_a_length_that_is_not_encoded_says_which_are(finished: Path) -> None:
+    with pytest.raises(BertlineError, match="is encoded for sequence lengths 32, 64, not 128"):
+        open_dataset(finished, 128, "train")
+
+
+def test_a_file_in_the_place_of_another_length_is_refused(copied: Path) -> None:
+    shutil.copy(copied.parent / "seq64/00000.h5", copied.parent / "seq32/00000.h5")
+    with pytest.raises(BertlineError, match="is encoded for another sequence length"):
+        open_dataset(copied, 32, "train")
+
+
+@pytest.mark.parametrize("objective", ["next_sentence", "none"])
+def test_a_whole_dataset_is_valid(finished: Path, tmp_path: Path, objective: str) -> None:
+    card = finished if objective == "next_sentence" else make_dataset(tmp_path / "none", pair_objective="none")
+    verdict = validate_dataset(card)
+    assert verdict.startswith("valid: 59 documents and 5 held out")
+    assert "\n" not in verdict
+
+
+def test_the_validator_finds_a_file_that_is_not_the_cards(copied: Path) -> None:
+    file = copied.parent / "seq64/held_out.h5"
+    content = bytearray(file.read_bytes())
+    unused = content.rindex(bytes(64))  # between two datasets: no digest of the file's own covers it
+    content[unused + 32] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(BertlineError, match=r"held_out.h5 is .*dataset.json says"):
+        validate_dataset(copied)
+
+
+def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
+    tokenizer = make_tokenizer([*VOCABULARY, "more"], lowercase=True, source="the test")
+    save_tokenizer(tokenizer, copied.parent / "tokenizer.json")
+    with pytest.raises(BertlineError, match=r"does not describe the tokenizer.json beside it"):
+        validate_dataset(copied)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"documents": 58}, "do not agree"),
+        ({"sentences": 1}, "sentences is 1, the files hold"),
+        ({"corpora": [{"name": "all", "documents": 64, "read": 70, "kept": 64, "dropped": {"a": 5}}]}, "read is not"),
+    ],
+)
+def test_the_validator_finds_counts_that_do_not_add_up(copied: Path, changes: dict[str, Any], fault: str) -> None:
+    change(copied, **changes)
+    with pytest.raises(BertlineError, match=fault):
+        validate_dataset(copied)
+
+
+def test_the_validator_s_script_prints_a_verdict_or_one_error(copied: Path) -> None:
+    command = [sys.executable, SCRIPTS / "validate_dataset.py", copied]
+    good = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert good.stdout.startswith("valid: ")
+    (copied.parent / "seq64/00000.h5").unlink()
+    bad = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert bad.stderr.splitlines()[-1].startswith("error: ")
+    assert bad.stdout == ""
+
+
+def test_reading_and_encoding_need_no_torch() -> None:
+    modules = ["card", "dataset", "encoder", "layout", "samples", "tokenization", "tokenizer", "trigram", "vocabulary"]
+    imports = "; ".join(f"import bertline.encoding.{module}" for module in modules)
+    subprocess.run([sys.executable, "-c", f"{imports}; import sys; assert 'torch' not in sys.modules"], check=True)

@@ -1,0 +1,192 @@
+"""Samples: nothing lost, nothing empty, labels that say the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.samples import Samples, make_samples, sample_ids, sample_lengths, second_segment_starts
+from bertline.encoding.tokenization import TokenizedShard
+
+CLS, SEP, PIECE, FIRST_WORD = 0, 1, 2, 3  # ids of the made-up vocabulary; PIECE continues a word
+VOCAB_SIZE = 1 << 16
+
+Document = list[list[int]]  # sentences of ids
+
+
+def make_shard(documents: list[Document]) -> TokenizedShard:
+    sentences = [sentence for document in documents for sentence in document]
+    return TokenizedShard(
+        ids=np.array([index for sentence in sentences for index in sentence], dtype=np.uint16),
+        sentence_offsets=np.cumsum([0, *map(len, sentences)]),
+        document_offsets=np.cumsum([0, *map(len, documents)]),
+    )
+
+
+def continues_word() -> np.ndarray:
+    flags = np.zeros(VOCAB_SIZE, dtype=bool)
+    flags[PIECE] = True
+    return flags
+
+
+def samples_of(shard: TokenizedShard, length: int, objective: str, short: float = 0.1, name: str = "00000") -> Samples:
+    return make_samples(
+        shard,
+        continues_word(),
+        sequence_length=length,
+        pair_objective=objective,
+        short_sequence_probability=short,
+        seed=7,
+        shard_name=name,
+    )
+
+
+def long_documents(count: int, sentences: int, words: int, seed: int = 0) -> list[Document]:
+    """Every token is another word: a token's id tells its place."""
+    random = np.random.default_rng(seed)
+    following = iter(range(FIRST_WORD, VOCAB_SIZE))
+
+    def sentence() -> list[int]:
+        return [next(following) for _ in range(random.integers(1, words + 1))]
+
+    return [[sentence() for _ in range(sentences)] for _ in range(count)]
+
+
+SENTENCE = st.lists(st.sampled_from([PIECE, PIECE, FIRST_WORD, FIRST_WORD + 1]), min_size=1, max_size=40)
+DOCUMENTS = st.lists(st.lists(SENTENCE, max_size=6), max_size=6)
+
+
+@given(documents=DOCUMENTS, length=st.integers(16, 48), short=st.sampled_from([0.0, 0.1, 1.0]))
+@settings(max_examples=300, deadline=None)
+def test_pairs_hold_every_token_once_and_their_labels_are_true(
+    documents: list[Document], length: int, short: float
+) -> None:
+    shard = make_shard(documents)
+    samples = samples_of(shard, length, "next_sentence", short)
+    tokens_before = shard.sentence_offsets[shard.document_offsets]
+    document_of = np.repeat(np.arange(len(documents)), np.diff(tokens_before))
+    with_text = len(np.unique(document_of))
+    seen = np.zeros(len(shard.ids), dtype=int)
+    reused = 0
+    for a, a_end, b, b_end, is_random, document in samples.table.tolist():
+        assert a < a_end
+        assert b < b_end
+        assert set(document_of[a:a_end]) == {document}
+        if is_random:
+            assert len(set(document_of[b:b_end])) == 1
+            assert document not in document_of[b:b_end]
+        else:
+            assert b == a_end
+            assert set(document_of[b:b_end]) == {document}
+            seen[b:b_end] += 1
+        new = seen[a:a_end] == 0
+        reused += int((~new).sum())
+        seen[a:a_end] = 1
+    assert (sample_lengths(samples) <= length).all()
+    if with_text > 1:
+        assert (seen == 1).all()
+        assert (reused, samples.unplaced_tokens, samples.without_partner) == (0, 0, 0)
+    else:
+        # A lone document has no partner: its last token may need the text before it once more.
+        assert (seen == 0).sum() == samples.unplaced_tokens == (len(shard.ids) == 1)
+        assert not samples.table[:, 4].any()
+        assert reused < length
+
+
+@given(documents=DOCUMENTS, length=st.integers(16, 48), short=st.sampled_from([0.0, 0.1, 1.0]))
+@settings(max_examples=200, deadline=None)
+def test_single_segments_hold_every_token_once_in_order(documents: list[Document], length: int, short: float) -> None:
+    shard = make_shard(documents)
+    samples = samples_of(shard, length, "none", short)
+    tokens_before = shard.sentence_offsets[shard.document_offsets]
+    document_of = np.repeat(np.arange(len(documents)), np.diff(tokens_before))
+    begins, ends = samples.table[:, 0], samples.table[:, 1]
+    assert concatenated_ranges(begins, ends - begins).tolist() == list(range(len(shard.ids)))
+    assert (begins < ends).all()
+    assert (document_of[begins] == document_of[ends - 1]).all()
+    assert (document_of[begins] == samples.table[:, 5]).all()
+    assert (sample_lengths(samples) <= length).all()
+    assert not second_segment_starts(samples).any()
+    assert not samples.table[:, 4].any()
+
+
+@pytest.mark.parametrize("objective", ["next_sentence", "none"])
+def test_segments_begin_with_words(objective: str) -> None:
+    random = np.random.default_rng(1)
+    documents = [[[FIRST_WORD, *random.choice([PIECE, FIRST_WORD], 30).tolist()] for _ in range(20)] for _ in range(10)]
+    shard = make_shard(documents)
+    table = samples_of(shard, 64, objective).table
+    assert PIECE not in shard.ids[table[:, 0]]
+    if objective == "next_sentence":
+        assert PIECE not in shard.ids[table[:, 2]]
+
+
+def test_full_length_samples_are_full_but_for_the_end_of_each_document() -> None:
+    documents = long_documents(5, 40, 30)
+    samples = samples_of(make_shard(documents), 64, "none", short=0.0)
+    is_last = np.append(np.diff(samples.table[:, 5]) > 0, True)
+    assert (sample_lengths(samples)[~is_last] == 64).all()
+    assert is_last.sum() == 5
+
+
+def test_pairs_are_full_but_for_the_ends_of_documents() -> None:
+    samples = samples_of(make_shard(long_documents(20, 100, 30)), 64, "next_sentence", short=0.0)
+    assert (sample_lengths(samples) == 64).mean() > 0.9
+
+
+def test_about_half_of_the_pairs_are_random_and_splits_fall_between_sentences() -> None:
+    shard = make_shard(long_documents(20, 100, 20))
+    samples = samples_of(shard, 128, "next_sentence")
+    assert 0.45 < samples.table[:, 4].mean() < 0.55
+    assert np.isin(samples.table[:, 1], shard.sentence_offsets).mean() > 0.9
+    assert np.isin(samples.table[:, 2], shard.sentence_offsets).mean() > 0.9
+
+
+def test_the_length_of_a_sample_does_not_tell_its_label() -> None:
+    """With documents shorter than the target, a random segment that filled the sample would give itself away."""
+    samples = samples_of(make_shard(long_documents(400, 12, 15)), 512, "next_sentence")
+    lengths, is_random = sample_lengths(samples), samples.table[:, 4].astype(bool)
+    # The best that a threshold on the length can do, beyond always giving the more frequent label.
+    thresholds = np.unique(lengths)[:, None]
+    accuracy = ((lengths > thresholds) == is_random).mean(axis=1)
+    best = max(accuracy.max(), (1 - accuracy).max())
+    assert best - max(is_random.mean(), 1 - is_random.mean()) < 0.05
+
+
+def test_short_sequences_come_as_often_as_asked() -> None:
+    shard = make_shard(long_documents(5, 400, 20))
+    lengths = sample_lengths(samples_of(shard, 128, "none", short=0.25))
+    assert 0.2 < (lengths < 128).mean() < 0.3
+    assert len(np.unique(lengths)) > 20
+
+
+def test_random_choices_depend_on_seed_shard_and_length_only() -> None:
+    shard = make_shard(long_documents(10, 30, 20))
+    first = samples_of(shard, 64, "next_sentence").table
+    assert (first == samples_of(shard, 64, "next_sentence").table).all()
+    other = samples_of(shard, 64, "next_sentence", name="00001").table
+    assert first.shape != other.shape or (first != other).any()
+
+
+def test_a_lone_document_counts_the_partners_it_lacks() -> None:
+    samples = samples_of(make_shard(long_documents(1, 60, 20)), 64, "next_sentence")
+    assert 0.2 < samples.without_partner / len(samples.table) < 0.8
+
+
+def test_an_unknown_objective_is_one_line() -> None:
+    with pytest.raises(BertlineError, match="given 'order', allowed are next_sentence, none"):
+        samples_of(make_shard([]), 64, "order")
+
+
+def test_ids_are_laid_out_with_cls_and_sep() -> None:
+    shard = make_shard([[[10, 11], [12]], [[13]]])
+    table = np.array([[0, 2, 3, 4, 1, 0], [2, 3, 0, 0, 0, 0]])
+    samples = Samples(table)
+    ids = np.concatenate(list(sample_ids(shard, samples, CLS, SEP)))
+    assert ids.tolist() == [CLS, 10, 11, SEP, 13, SEP, CLS, 12, SEP]
+    assert sample_lengths(samples).tolist() == [6, 3]
+    assert second_segment_starts(samples).tolist() == [4, 0]

@@ -1,0 +1,188 @@
+"""The tokenizer: taken, trained, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import (
+    continuations,
+    load_tokenizer,
+    make_tokenizer,
+    save_tokenizer,
+    special_token_ids,
+    take_tokenizer,
+)
+from bertline.encoding.vocabulary import sample_text, train_wordpiece
+
+SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
+
+
+def write_vocabulary(path: Path, tokens: list[str]) -> Path:
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("missing", SPECIAL)
+def test_a_vocabulary_without_a_special_token_is_refused_in_one_line(tmp_path: Path, missing: str) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", [token for token in VOCABULARY if token != missing])
+    with pytest.raises(BertlineError) as error:
+        take_tokenizer(vocabulary, lowercase=True)
+    assert f"vocab.txt: the vocabulary has no {missing};" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_token_that_stands_twice_is_named_with_its_lines(tmp_path: Path) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", [*VOCABULARY, "river"])
+    with pytest.raises(BertlineError, match="'river' stands in lines 9 and 24"):
+        take_tokenizer(vocabulary, lowercase=True)
+
+
+def test_ids_are_line_numbers_whatever_the_line_ends(tmp_path: Path) -> None:
+    unusual = [*VOCABULARY, "\u2028", "\x85"]  # line ends to str.splitlines, tokens to Google
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(unusual).encode())
+    tokenizer = take_tokenizer(tmp_path / "vocab.txt", lowercase=True)
+    assert [tokenizer.token_to_id(token) for token in unusual] == list(range(len(unusual)))
+
+
+def test_a_tokenizer_json_gives_the_bytes_that_its_vocabulary_gave(tmp_path: Path) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", VOCABULARY)
+    save_tokenizer(take_tokenizer(vocabulary, lowercase=False), tmp_path / "first.json")
+    save_tokenizer(take_tokenizer(tmp_path / "first.json", lowercase=True), tmp_path / "second.json")
+    assert (tmp_path / "first.json").read_bytes() == (tmp_path / "second.json").read_bytes()
+    assert json.loads((tmp_path / "second.json").read_text())["normalizer"]["lowercase"] is False
+
+
+def test_literal_special_tokens_in_text_are_words(tmp_path: Path) -> None:
+    save_tokenizer(make_tokenizer([*VOCABULARY, "[", "]", "sep"], lowercase=True, source="x"), tmp_path / "t.json")
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    special = set(special_token_ids(tokenizer).values()) - {tokenizer.token_to_id("[UNK]")}
+    ids = tokenizer.encode("the [SEP] river[MASK] [CLS][PAD] [sep]", add_special_tokens=False).ids
+    assert special.isdisjoint(ids)
+    assert [tokenizer.id_to_token(index) for index in ids[:4]] == ["the", "[", "sep", "]"]
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    other = Tokenizer(models.BPE())
+    other.pre_tokenizer = pre_tokenizers.ByteLevel()
+    other.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BertlineError, match="its normalizer is None; name a tokenizer of BERT's kind"):
+        load_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(BertlineError, match=r"is not a tokenizer.json"):
+        load_tokenizer(tmp_path / "broken.json")
+    with pytest.raises(BertlineError, match="does not exist"):
+        take_tokenizer(tmp_path / "absent.txt", lowercase=True)
+
+
+def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
+    tokenizer.add_tokens(["two words"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BertlineError, match="'two words' is added outside its WordPiece vocabulary"):
+        load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_padding_and_truncation_of_a_foreign_file_are_switched_off(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=4)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert len(load_tokenizer(tmp_path / "tokenizer.json").encode("the river", add_special_tokens=False).ids) == 2
+    assert len(load_tokenizer(tmp_path / "tokenizer.json").encode("the " * 9, add_special_tokens=False).ids) == 9
+
+
+def test_continuations_are_the_pieces_that_begin_with_two_hashes() -> None:
+    tokenizer = make_tokenizer([*VOCABULARY, "##", "#"], lowercase=True, source="x")
+    continues = continuations(tokenizer)
+    assert [tokenizer.id_to_token(index) for index in continues.nonzero()[0]] == ["##s", "##ing", "##er", "##ly"]
+    assert len(continues) == len(VOCABULARY) + 2
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_ids_of_googles_vocabulary_are_those_of_transformers(test_data: Path, case: str) -> None:
+    from transformers import BertTokenizer
+
+    vocabulary = test_data / f"vocab/bert-base-{case}-vocab.txt"
+    theirs = BertTokenizer(str(vocabulary), do_lower_case=case == "uncased")
+    ours = take_tokenizer(vocabulary, lowercase=case == "uncased")
+    assert special_token_ids(ours) == dict(zip(SPECIAL, (0, 100, 101, 102, 103), strict=True))
+    texts = (test_data / "books/carroll-alice.txt").read_text(encoding="utf-8").splitlines()[:400]
+    texts += ["naïve Ἀθῆναι 東京 is 東京", "it's 3.14—or so", "İstanbul\u00a0ΣΊΣΥΦΟΣ", "a\x1cb\u200bc", "x" * 101]
+    for text in texts:
+        assert ours.encode(text, add_special_tokens=False).ids == theirs(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.slow
+def test_training_gives_the_same_bytes_whatever_the_threads_and_the_hash_seed(tmp_path: Path) -> None:
+    shards = [write_shard(tmp_path / f"{n}.txt.zst", make_documents(60, n)) for n in range(2)]
+    digests = set()
+    for number, (threads, parallel) in enumerate([("1", "true"), ("2", "true"), ("3", "true"), ("1", "false")]):
+        output = tmp_path / f"{number}.json"
+        subprocess.run(
+            [sys.executable, SCRIPT, *shards, "--vocab-size", "90", "--output", output],
+            check=True,
+            capture_output=True,
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": str(number),
+                "RAYON_NUM_THREADS": threads,
+                "TOKENIZERS_PARALLELISM": parallel,
+            },
+        )
+        digests.add(hashlib.sha256(output.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_training_is_the_same_where_characters_do_not_all_fit(tmp_path: Path) -> None:
+    """Characters that are equally rare compete for the last places: the library's own choice is random."""
+    letters = [chr(code) for code in range(0x4E00, 0x4E00 + 300)]
+    shard = write_shard(tmp_path / "0.txt.zst", [["".join(letters), *make_documents(1, 1)[0]]])
+    first, second = (train_wordpiece([shard], vocab_size=120, lowercase=False, seed=1) for _ in range(2))
+    assert first.get_vocab() == second.get_vocab()
+    assert first.get_vocab_size() <= 120
+    assert letters[0] in first.get_vocab()
+    assert letters[-1] not in first.get_vocab()
+
+
+def test_a_trained_tokenizer_knows_its_text(tmp_path: Path) -> None:
+    documents = make_documents(60, 1)
+    shard = write_shard(tmp_path / "0.txt.zst", documents)
+    tokenizer = train_wordpiece([shard], vocab_size=100, lowercase=True, seed=1)
+    assert [tokenizer.id_to_token(index) for index in range(5)] == SPECIAL
+    text = " ".join(sentence for document in documents for sentence in document)
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.token_to_id("[UNK]") not in ids
+    assert tokenizer.decode(ids) == text.replace(" .", ".")
+    assert "river" in tokenizer.get_vocab()
+
+
+def test_training_without_text_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="there is no text to train a tokenizer on"):
+        train_wordpiece([write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, seed=1)
+
+
+def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_path: Path) -> None:
+    lines = {f"{shard}/{number} {'é' * 400}" for shard in range(3) for number in range(9000)}
+    shards = [
+        write_shard(tmp_path / f"{shard}.txt.zst", [[line for line in sorted(lines) if line.startswith(f"{shard}/")]])
+        for shard in range(3)
+    ]
+    everything = [line for text in sample_text(shards, 1, 1 << 40) for line in text.split("\n") if line]
+    assert sorted(everything) == sorted(lines)
+    sample = [line for text in sample_text(shards, 1, 9_000_000) for line in text.split("\n") if line]
+    assert set(sample) <= lines
+    assert len(set(sample)) == len(sample)
+    assert {line[0] for line in sample} == {"0", "1", "2"}
+    assert 7_500_000 < sum(len(line.encode()) + 1 for line in sample) < 9_500_000
+    other = [line for text in sample_text(shards, 2, 9_000_000) for line in text.split("\n") if line]
+    assert other != sample

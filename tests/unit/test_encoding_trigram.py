@@ -1,0 +1,134 @@
+"""The trigram baseline: a probability distribution, equal to a plain computation of the same smoothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoding_helpers import SPECIAL, make_dataset
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import open_dataset
+from bertline.encoding.trigram import BITS, fit, predict, trigram_cross_entropy
+
+SCRIPT = Path(__file__).parents[2] / "workflow/scripts/trigram_baseline.py"
+WORDS = 6
+
+
+def pack(text: list[int]) -> np.ndarray:
+    """Packed trigrams of a text of words 0 to WORDS - 1, with WORDS outside it."""
+    padded = np.array([WORDS, WORDS, *text], dtype=np.uint64)
+    return padded[:-2] << np.uint64(2 * BITS) | padded[1:-1] << np.uint64(BITS) | padded[2:]
+
+
+def plain_kneser_ney(text: list[int], discounts: list[list[float]]) -> dict[tuple[int, int, int], float]:
+    """Every trigram's probability by the textbook's recursion, with dictionaries."""
+    padded = [WORDS, WORDS, *text]
+    counts: list[dict] = [Counter(zip(padded, padded[1:], padded[2:], strict=False))]
+    for _ in range(2):
+        counts.append(Counter(ngram[1:] for ngram in counts[-1]))
+    by_context: list[dict] = []
+    for table in counts:
+        of_context: dict = defaultdict(dict)
+        for ngram, count in table.items():
+            of_context[ngram[:-1]][ngram[-1]] = count
+        by_context.append(of_context)
+
+    def probability(context: tuple[int, ...], word: int, level: int) -> float:
+        if level == 3:
+            return 1 / WORDS
+        lower = probability(context[1:], word, level + 1)
+        followers = by_context[level].get(context)
+        if not followers:
+            return lower
+        of_count = discounts[2 - level]
+        total = sum(followers.values())
+        spare = sum(of_count[min(count, 3) - 1] for count in followers.values()) / total
+        count = followers.get(word, 0)
+        return (count - of_count[min(count, 3) - 1] if count else 0) / total + spare * lower
+
+    contexts = [(a, b) for a in range(WORDS + 1) for b in range(WORDS + 1)]
+    return {(*context, word): probability(context, word, 0) for context in contexts for word in range(WORDS)}
+
+
+@pytest.fixture(scope="module")
+def text() -> list[int]:
+    random = np.random.default_rng(3)
+    steps = random.choice([0, 1, 1, 2], 300)
+    return (np.cumsum(steps) % (WORDS - 1)).tolist()  # the last word never occurs
+
+
+def test_probabilities_are_those_of_a_plain_computation(text: list[int]) -> None:
+    orders = fit(pack(text))
+    plain = plain_kneser_ney(text, [order.discounts.tolist() for order in orders])
+    keys = np.array([a << 2 * BITS | b << BITS | c for a, b, c in plain], dtype=np.uint64)
+    assert predict(orders, keys, WORDS) == pytest.approx(list(plain.values()), rel=1e-12)
+
+
+def test_probabilities_of_all_words_sum_to_one_in_any_context(text: list[int]) -> None:
+    orders = fit(pack(text))
+    for first in range(WORDS + 1):
+        for second in range(WORDS + 1):
+            context = first << 2 * BITS | second << BITS
+            keys = np.array([context | word for word in range(WORDS)], dtype=np.uint64)
+            probabilities = predict(orders, keys, WORDS)
+            assert probabilities.sum() == pytest.approx(1)
+            assert (probabilities > 0).all()
+
+
+def test_discounts_are_chen_and_goodmans_where_the_counts_allow() -> None:
+    # Unigrams in the lowest order: 10 seen once, 4 twice, 3 three times, 2 four times.
+    counts = [1] * 10 + [2] * 4 + [3] * 3 + [4] * 2
+    trigrams = np.concatenate([np.full(count, word, dtype=np.uint64) for word, count in enumerate(counts)])
+    base = 10 / (10 + 2 * 4)
+    expected = [1 - 2 * base * 4 / 10, 2 - 3 * base * 3 / 4, 3 - 4 * base * 2 / 3]
+    assert fit(trigrams)[2].discounts == pytest.approx(expected)
+
+
+def positions_of(reader) -> list[tuple[int, np.ndarray]]:
+    special = list(range(len(SPECIAL)))
+    return [(sample, np.flatnonzero(~np.isin(reader.tokens(sample), special))[::5]) for sample in range(len(reader))]
+
+
+def test_the_baseline_beats_guessing_and_is_the_same_each_time(tmp_path: Path) -> None:
+    card = make_dataset(tmp_path)
+    train, held_out = open_dataset(card, 64, "train"), open_dataset(card, 64, "held_out")
+    positions = positions_of(held_out)
+    first = trigram_cross_entropy(train, held_out, positions)
+    assert first == trigram_cross_entropy(train, held_out, iter(positions))
+    assert first["tokens"] == sum(len(at) for _, at in positions)
+    words = train.card["tokenizer"]["vocab_size"] - len(SPECIAL)
+    assert 0.5 < first["cross_entropy"] < np.log(words) - 0.2
+    few = trigram_cross_entropy(train, held_out, positions, max_tokens=500)
+    assert 200 < few["training_tokens"] < 600
+    assert few["cross_entropy"] > first["cross_entropy"]
+    with pytest.raises(BertlineError, match="no training or no held-out tokens"):
+        trigram_cross_entropy(train, held_out, [])
+
+
+def test_context_does_not_reach_into_the_sample_before(tmp_path: Path) -> None:
+    """The first word of a sample has [CLS] before it and nothing before that, wherever the sample stands."""
+    card = make_dataset(tmp_path)
+    train, held_out = open_dataset(card, 64, "train"), open_dataset(card, 64, "held_out")
+    one = np.array([1])
+    alone = [trigram_cross_entropy(train, held_out, [(sample, one)])["cross_entropy"] for sample in (0, 1, 2)]
+    together = trigram_cross_entropy(train, held_out, [(sample, one) for sample in (0, 1, 2)])
+    assert together["cross_entropy"] == pytest.approx(np.mean(alone))
+
+
+@pytest.mark.slow
+def test_the_script_asks_for_the_trainers_held_out_positions(tmp_path: Path) -> None:
+    from bertline.training.masking import held_out_positions
+
+    card = make_dataset(tmp_path)
+    recipe = json.dumps({"settings": {"sequence_length": 32}})
+    command = [sys.executable, SCRIPT, "--dataset", card, "--recipe", recipe, "--output", tmp_path / "trigram.json"]
+    subprocess.run(command, check=True)
+    train, held_out = open_dataset(card, 32, "train"), open_dataset(card, 32, "held_out")
+    expected = trigram_cross_entropy(train, held_out, held_out_positions(held_out))
+    assert json.loads((tmp_path / "trigram.json").read_text()) == expected

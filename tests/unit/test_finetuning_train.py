@@ -1,0 +1,372 @@
+"""Fine-tuning: batches, the optimizer, and whole runs of a tiny network."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.finetuning import train as loop
+from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW
+from bertline.finetuning.sequences import SpecialTokens, make_sequences
+from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.train import finetune, make_model, predict
+from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
+from bertline.modeling.huggingface import export_huggingface
+from bertline.training.optimizers import make_optimizer
+
+Json = dict[str, Any]
+REPOSITORY = Path(__file__).parents[2]
+MODEL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+NAMES = [f"n{index}" for index in range(12)]
+PLACES = [f"p{index}" for index in range(12)]
+WORDS = ["was", "born", "in", "and", "died", "where", "who", *NAMES, *PLACES]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", *WORDS]
+    save_tokenizer(make_tokenizer(vocabulary, lowercase=True, source="the test"), path)
+    return path
+
+
+def write_cola(path: Path, examples: int = 32) -> Path:
+    """Sentences of random words of different lengths, with random labels: nothing to learn but themselves."""
+    generator = np.random.default_rng(1)
+    rows = []
+    for _ in range(examples):
+        words = generator.choice(WORDS, size=generator.integers(6, 15))
+        rows.append(f"t\t{generator.integers(2)}\t\t{' '.join(words)}\n")
+    path.write_text("".join(rows))
+    return path
+
+
+def write_squad(path: Path, *, version_2: bool = False) -> Path:
+    generator = np.random.default_rng(2)
+    paragraphs = []
+    for index in range(16):
+        name = NAMES[index % 12]
+        birth, death = generator.choice(PLACES, size=2, replace=False)
+        context = f"{name} was born in {birth} and {name} died in {death} ."
+        questions: list[Json] = []
+        for verb, answer in (("was born", birth), ("died", death)):
+            impossible = version_2 and verb == "died"
+            given = [] if impossible else [{"text": answer, "answer_start": context.index(answer)}]
+            identity = f"{index}-{verb}"
+            question = {"id": identity, "question": f"where {verb} ?", "answers": given, "is_impossible": impossible}
+            questions.append(question)
+        paragraphs.append({"context": context, "qas": questions})
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+def recipe_for(task: str, file: Path, **changes: Any) -> Json:
+    settings = {
+        "epochs": 4,
+        "batch_size": 8,
+        "learning_rate": 2e-3,
+        "warmup": 0.1,
+        "weight_decay": 0.01,
+        "precision": "fp32",
+        "max_sequence_length": 32,
+        "doc_stride": 8,
+        "max_query_length": 8,
+        "max_answer_length": 4,
+    }
+    return {
+        "fingerprint": "0123456789abcdef",
+        "task": task,
+        "seed": changes.pop("seed", 1),
+        "start": "random",
+        "model": MODEL | changes.pop("model", {}),
+        "initial_weights": changes.pop("initial_weights", None),
+        "data": {"train": str(file), "dev": str(file)},
+        "settings": settings | changes,
+    }
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+# Batches
+
+
+def test_an_epoch_of_batches_holds_every_input_once() -> None:
+    lengths = np.random.default_rng(0).integers(3, 90, size=203)
+    batches = list(islice(training_batches(lengths, 4, seed=7), 2 * 51))
+    for epoch in (batches[:51], batches[51:]):
+        assert sorted(np.concatenate(epoch)) == list(range(203))
+    assert not all(np.array_equal(a, b) for a, b in zip(batches[:51], batches[51:], strict=True))
+    again = islice(training_batches(lengths, 4, seed=7), 2 * 51)
+    assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
+
+
+def test_batches_need_little_padding() -> None:
+    lengths = np.random.default_rng(0).integers(3, 90, size=4000)
+    batches = list(islice(training_batches(lengths, 16, seed=7), 250))
+    padded = sum(len(rows) * lengths[rows].max() for rows in batches)
+    assert padded < 1.06 * lengths.sum()
+
+
+def test_the_shortest_inputs_do_not_always_share_a_batch() -> None:
+    lengths = np.arange(3, 67)
+    batches = list(islice(training_batches(lengths, 4, seed=7), 10 * 16))
+    beside_the_shortest = {int(index) for rows in batches if 0 in rows for index in rows}
+    assert len(beside_the_shortest) > 15
+
+
+def test_evaluation_batches_hold_every_input_once_and_no_more_tokens_than_allowed() -> None:
+    lengths = np.random.default_rng(0).integers(3, 90, size=203)
+    batches = list(evaluation_batches(lengths, 200))
+    assert sorted(np.concatenate(batches)) == list(range(203))
+    assert max(len(rows) * lengths[rows].max() for rows in batches) <= 200
+    assert [len(rows) for rows in evaluation_batches(np.array([300, 5]), 200)] == [1, 1]
+
+
+def test_padded_batches_hold_the_inputs_and_their_segments() -> None:
+    sequences = make_sequences([([7, 8], [9]), ([7], None)], SpecialTokens(0, 2, 3))
+    input_ids, token_type_ids, mask = pad(sequences, np.array([1, 0]), 0, torch.device("cpu"))
+    assert input_ids.tolist() == [[2, 7, 3, 0, 0, 0], [2, 7, 8, 3, 9, 3]]
+    assert token_type_ids.tolist() == [[0] * 6, [0, 0, 0, 0, 1, 1]]
+    assert mask is not None
+    assert mask.tolist() == [[True] * 3 + [False] * 3, [True] * 6]
+    assert pad(sequences, np.array([0]), 0, torch.device("cpu"))[2] is None
+
+
+# The optimizer
+
+
+def test_the_optimizer_is_the_one_of_pretraining_to_the_last_bit() -> None:
+    settings = {
+        "optimizer": "adamw",
+        "betas": list(BETAS),
+        "epsilon": EPSILON,
+        "weight_decay": 0.1,
+        "learning_rate": 1e-2,
+    }
+    results = []
+    for ours in (True, False):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL}), 2)
+        optimizer: Any = (
+            AdamW(model.parameters(), weight_decay=settings["weight_decay"])
+            if ours
+            else make_optimizer(model, settings)
+        )
+        for _ in range(3):
+            ids = torch.randint(40, (4, 6))
+            model(ids, torch.zeros_like(ids), None).square().sum().backward()
+            if ours:
+                optimizer.step(settings["learning_rate"])
+            else:
+                optimizer.step()
+                optimizer.zero_grad()
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+# Whole runs
+
+
+def test_a_tiny_network_learns_32_examples_by_heart(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=120, model=NO_DROPOUT)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"] == {"accuracy": 100.0, "matthews": 100.0}
+    assert metrics["baselines"] == {"majority": 0.0}
+    written = (tmp_path / "out/predictions.tsv").read_text().splitlines()
+    labels = [line.split("\t")[1] for line in (tmp_path / "train.tsv").read_text().splitlines()]
+    assert written == ["index\tprediction", *(f"{index}\t{label}" for index, label in enumerate(labels))]
+
+
+def test_a_tiny_network_learns_to_answer_32_questions(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"), epochs=60, model=NO_DROPOUT)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"] == {"exact_match": 100.0, "f1": 100.0}
+    assert metrics["baselines"]["copy_position"] == pytest.approx(50.0)
+    assert metrics["baselines"]["majority"] < 50
+    assert len(json.loads((tmp_path / "out/predictions.json").read_text())) == 32
+
+
+def test_a_tiny_network_learns_to_leave_questions_unanswered(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("squad_v2", write_squad(tmp_path / "squad.json", version_2=True), epochs=60, model=NO_DROPOUT)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"]["f1"] == metrics["scores"]["no_answer_f1"] == metrics["scores"]["has_answer_f1"] == 100.0
+    assert isinstance(metrics["null_threshold"], float)
+    predictions = json.loads((tmp_path / "out/predictions.json").read_text())
+    assert all((text == "") == question.endswith("died") for question, text in predictions.items())
+    assert len(predictions) == 32
+
+
+def test_a_tiny_network_learns_a_regression(tmp_path: Path, tokenizer: Path) -> None:
+    rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+    recipe = recipe_for("stsb", tmp_path / "train.tsv", epochs=60, model=NO_DROPOUT)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"]["pearson"] > 95
+    assert metrics["baselines"] == {"majority": 0.0}
+
+
+def test_the_same_seed_gives_the_same_predictions_and_another_seed_another_course(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    file = write_squad(tmp_path / "squad.json")
+    courses, predictions = [], []
+    for name, seed in (("first", 5), ("second", 5), ("other", 6)):
+        finetune(recipe_for("squad_v1", file, seed=seed), tokenizer, tmp_path / name, threads=1)
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        courses.append([json.loads(line)["metrics"] for line in lines])
+        predictions.append((tmp_path / name / "predictions.json").read_bytes())
+    assert courses[0] == courses[1] != courses[2]
+    assert predictions[0] == predictions[1]
+
+
+def test_a_run_leaves_its_declared_files_and_nothing_else(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"metrics.json", "metrics.jsonl", "recipe.json", "predictions.tsv"}
+    assert json.loads((tmp_path / "out/metrics.json").read_text()) == metrics
+    assert metrics["primary"] in metrics["scores"]
+    frozen = json.loads((tmp_path / "out/recipe.json").read_text())
+    assert {key: frozen[key] for key in recipe} == recipe
+    assert frozen["versions"]["torch"] == torch.__version__
+    journal = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in journal] == [*range(1, 17), 16]
+    assert journal[-1]["metrics"] == {f"dev/{name}": value for name, value in metrics["scores"].items()}
+    rates = [point["metrics"]["train/learning_rate"] for point in journal[:-1]]
+    assert max(rates) == pytest.approx(2e-3, rel=0.05)
+    assert 0 < rates[-1] < rates[2]
+
+
+def test_predictions_do_not_depend_on_the_batch(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for task_name, file in (
+        ("cola", write_cola(tmp_path / "train.tsv")),
+        ("squad_v1", write_squad(tmp_path / "squad.json")),
+    ):
+        recipe = recipe_for(task_name, file)
+        task = prepare_task(task_name, recipe["data"], recipe["settings"], tokenizer)
+        model = make_model(MODEL, task, 32, None)
+        together = predict(model, task, task.dev, "fp32")
+        monkeypatch.setattr(loop, "EVALUATION_TOKENS", 1)
+        alone = predict(model, task, task.dev, "fp32")
+        monkeypatch.undo()
+        assert np.abs(together).max() > 1e-3
+        np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_pretrained_weights_are_where_training_starts(tmp_path: Path, tokenizer: Path) -> None:
+    size = len(json.loads(tokenizer.read_text())["model"]["vocab"])
+    config = BertConfig.from_dict({"vocab_size": size, **MODEL})
+    torch.manual_seed(9)
+    pretrained = BertForPreTraining(config)
+    export_huggingface(config, pretrained.state_dict(), tokenizer, tmp_path / "huggingface")
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
+    task = prepare_task("cola", recipe["data"], recipe["settings"], tokenizer)
+    model = make_model({}, task, 32, tmp_path / "huggingface")
+    expected = pretrained.bert.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.bert.state_dict().items())
+    finetune(recipe, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+    assert (tmp_path / "out/metrics.json").exists()
+
+
+# Bad input
+
+
+def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), learning_rate=1e30, warmup=0)
+    with pytest.raises(BertlineError, match=r"the loss is not finite at step .* lower the learning rate"):
+        finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "initial_weights", "message"),
+    [
+        ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
+        ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model only 20"),
+        ({"precision": "fp16"}, None, "precision: given 'fp16', allowed are fp32, bf16"),
+        ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
+        ({}, "weights", "the recipe starts from random weights"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_one_line(
+    tmp_path: Path, tokenizer: Path, changes: Json, initial_weights: str | None, message: str
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), **changes)
+    with pytest.raises(BertlineError) as caught:
+        finetune(recipe, tokenizer, tmp_path / "out", initial_weights=initial_weights, threads=1)
+    assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("task", "key"), [("cola", "batch_size"), ("squad_v1", "doc_stride")])
+def test_a_missing_setting_is_named(tmp_path: Path, tokenizer: Path, task: str, key: str) -> None:
+    recipe = recipe_for(task, tmp_path / "train.tsv")
+    del recipe["settings"][key]
+    with pytest.raises(BertlineError, match=f"recipe.settings: the key '{key}' is missing"):
+        finetune(recipe, tokenizer, tmp_path / "out")
+
+
+def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
+    with pytest.raises(BertlineError, match="unknown task 'ax', allowed are squad_v1, squad_v2, cola"):
+        finetune(recipe_for("ax", tmp_path / "train.tsv"), tokenizer, tmp_path / "out")
+
+
+def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    arguments = ["--recipe", json.dumps(recipe), "--tokenizer", str(tokenizer), "--initial-weights"]
+    return subprocess.run(
+        [
+            sys.executable,
+            *options,
+            "workflow/scripts/finetune.py",
+            *arguments,
+            "--output",
+            str(output),
+            "--threads",
+            "1",
+        ],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_script_starts_quickly_and_takes_no_initial_weights_as_random_ones(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
+    done = run_script(recipe, tokenizer, tmp_path / "out", "-X", "importtime")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/metrics.json").exists()
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
+    assert "torch" in imported
+    assert not imported & {"torch._dynamo", "sklearn", "scipy", "transformers", "mlflow"}
+
+
+def test_the_script_ends_with_one_line_for_a_bad_file(tmp_path: Path, tokenizer: Path) -> None:
+    file = write_cola(tmp_path / "train.tsv")
+    file.write_text("t\t1\n")
+    done = run_script(recipe_for("cola", file), tokenizer, tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: {file}: line 1: no column 'original_judgement'")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,81 @@
+"""Checkpoints are complete or absent, found by validity, and left alone when they are another model's."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import torch
+
+from bertline.console import BertlineError
+from bertline.training.checkpoints import clean_up, find_checkpoint, load_checkpoint, save_checkpoint
+
+
+def save(directory, step, *, fingerprint="mine", keep=2):
+    return save_checkpoint(
+        directory,
+        weights={"weight": torch.full((3,), float(step))},
+        optimizer={"weight.exp_avg": torch.zeros(3)},
+        state={"fingerprint": fingerprint, "step": step},
+        keep=keep,
+    )
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_newest_is_found_and_old_ones_are_dropped(tmp_path):
+    for step in (3, 6, 9):
+        save(tmp_path, step)
+    assert names(tmp_path) == ["durable.json", "step-00000006", "step-00000009"]
+    assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 9}
+    path, state = find_checkpoint(tmp_path, "mine")
+    assert state["step"] == 9
+    weights, optimizer = load_checkpoint(path)
+    assert weights["weight"].tolist() == [9, 9, 9]
+    assert list(optimizer) == ["weight.exp_avg"]
+
+
+def test_a_checkpoint_of_another_fingerprint_is_reported_and_left_alone(tmp_path, caplog):
+    foreign = save(tmp_path, 50, fingerprint="theirs")
+    assert find_checkpoint(tmp_path, "mine") is None
+    assert "of another model" in caplog.text
+    for step in (3, 6, 9):
+        save(tmp_path, step)
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 9
+    assert foreign.exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_path, caplog, name, damage):
+    save(tmp_path, 3)
+    file = save(tmp_path, 6) / name
+    content = bytearray(file.read_bytes())
+    if damage == "remove":
+        file.unlink()
+    else:
+        if damage == "flip":
+            content[len(content) - 3 if name != "state.json" else 0] ^= 0x40
+        file.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+    with caplog.at_level(logging.WARNING):
+        assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    assert "step-00000006 is damaged" in caplog.text
+    save(tmp_path, 6)
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
+
+
+def test_training_does_not_silently_start_anew_when_all_checkpoints_are_damaged(tmp_path):
+    (save(tmp_path, 3) / "model.safetensors").unlink()
+    with pytest.raises(BertlineError, match=r"every checkpoint is damaged, the newest is step-00000003"):
+        find_checkpoint(tmp_path, "mine")
+
+
+def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
+    save(tmp_path, 3)
+    (tmp_path / "step-00000003").rename(tmp_path / ".step-00000006.part")
+    assert find_checkpoint(tmp_path, "mine") is None
+    clean_up(tmp_path)
+    assert names(tmp_path) == ["durable.json"]

@@ -1,0 +1,43 @@
+"""The journal keeps what is durable and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from bertline.training.journal import Journal
+
+
+def points(path):
+    return [(point["step"], point["metrics"]) for point in map(json.loads, path.read_text().splitlines())]
+
+
+def test_a_resume_takes_back_what_came_after_its_checkpoint(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, last_step=-1)
+    for step in (0, 5, 10):
+        journal.append(step, {"train/loss": step / 2})
+    journal.close()
+    with path.open("a") as file:
+        file.write('{"step": 15, "metr')  # cut short by a crash
+    journal = Journal(path, last_step=5)
+    journal.append(10, {"train/loss": 5.0})
+    journal.close()
+    assert points(path) == [(0, {"train/loss": 0.0}), (5, {"train/loss": 2.5}), (10, {"train/loss": 5.0})]
+
+
+def test_a_torn_line_is_cut_off(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"metrics": {}, "step": 0, "timestamp": 1}\n{"step": 1')
+    Journal(path, last_step=100).close()
+    assert points(path) == [(0, {})]
+
+
+def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, last_step=-1)
+    journal.append(1, {"train/loss": 1.5, "train/gradient_norm": float("inf")})
+    point = json.loads(path.read_text())  # at once, not when it is closed
+    assert abs(point["timestamp"] - time.time() * 1000) < 60_000
+    assert point["metrics"] == {"train/loss": 1.5}
+    journal.close()

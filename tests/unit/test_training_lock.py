@@ -1,0 +1,86 @@
+"""One trainer at a time on a phase."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from bertline.console import BertlineError
+from bertline.training import lock as lock_module
+from bertline.training.lock import PhaseLock
+
+
+def forge(directory, **changes):
+    path = directory / "lock.json"
+    owner = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**owner, **changes}))
+    return path
+
+
+def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    first, second = PhaseLock(tmp_path), PhaseLock(tmp_path)
+    assert first.try_acquire() is None
+    assert second.try_acquire() == f"process {os.getpid()} on {socket.gethostname()}, job 77"
+    first.release()
+    assert second.try_acquire() is None
+    second.check()
+    second.release()
+    assert not (tmp_path / "lock.json").exists()
+
+
+def test_a_dead_owner_on_this_host_is_taken_over_at_once(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert PhaseLock(tmp_path).try_acquire() is None
+    forge(tmp_path, pid=ended.pid)
+    assert PhaseLock(tmp_path).try_acquire() is None
+
+
+def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
+    assert PhaseLock(tmp_path).try_acquire() is None
+    forge(tmp_path, process_started=1.0)
+    assert PhaseLock(tmp_path).try_acquire() is None
+
+
+def test_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stands_still(tmp_path, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
+    assert PhaseLock(tmp_path).try_acquire() is None
+    path = forge(tmp_path, host="elsewhere", pid=1)
+    waiting = PhaseLock(tmp_path)
+    for beat in range(5):  # however long it lives, an owner that beats keeps the lock
+        os.utime(path, (beat, beat))
+        assert "elsewhere" in waiting.try_acquire()
+        clock[0] += 50
+    clock[0] += 20
+    assert waiting.try_acquire() is None
+
+
+def test_a_trainer_that_was_taken_over_finds_out(tmp_path):
+    first = PhaseLock(tmp_path)
+    assert first.try_acquire() is None
+    forge(tmp_path, token="another")  # noqa: S106
+    with pytest.raises(BertlineError, match="belongs to another trainer"):
+        first.check()
+    first.release()
+    assert (tmp_path / "lock.json").exists()
+
+
+def test_the_heart_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock_module, "HEARTBEAT_SECONDS", 0.01)
+    lock = PhaseLock(tmp_path)
+    assert lock.try_acquire() is None
+    path = tmp_path / "lock.json"
+    os.utime(path, (1, 1))
+    for _ in range(500):
+        if path.stat().st_mtime > 1:
+            break
+        lock_module.time.sleep(0.01)
+    assert path.stat().st_mtime > 1
+    lock.release()

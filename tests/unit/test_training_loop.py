@@ -1,0 +1,232 @@
+"""Whole phases of a very small model, undisturbed, killed, stopped and continued."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from fabricated_dataset import recipe, write_dataset
+from safetensors.torch import load_file
+from training_processes import Trainer
+from transformers import BertForPreTraining
+
+from bertline.files import sha256_of_file
+from bertline.modeling import bert
+from bertline.modeling.huggingface import export_huggingface
+from bertline.training.publishing import export_phase
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+LONG = recipe(steps=60)
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
+
+
+def train(given, card, output, **options):
+    trainer = Trainer(given, card, output, **options)
+    assert trainer.finish() == 0, trainer.log.read_text()
+    return trainer
+
+
+def step_of(checkpoint):
+    return int("".join(filter(str.isdigit, checkpoint.name)))
+
+
+def is_being_written(folder, later_than):
+    return any(step_of(part) > later_than for part in folder.glob(".step-*.part"))
+
+
+def is_past(moment):
+    return time.monotonic() > moment
+
+
+def journal(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(card, tmp_path_factory):
+    """One rank, undisturbed."""
+    output = tmp_path_factory.mktemp("finished") / "phase"
+    train(LONG, card, output, evaluate_every=20)
+    return output
+
+
+def test_a_phase_learns_and_leaves_its_outputs(card, finished):
+    assert sorted(path.name for path in finished.iterdir()) == [
+        "checkpoints", "metrics.jsonl", "model.safetensors", "recipe.json",
+    ]  # fmt: skip
+    points = journal(finished)
+    assert [point["step"] for point in points] == [0, 1, 10, 20, 30, 40, 50, 60]
+    evaluated = [point["step"] for point in points if "held_out/mlm_loss" in point["metrics"]]
+    assert evaluated == [0, 20, 40, 60]
+    first, last = points[0]["metrics"], points[-1]["metrics"]
+    assert last["held_out/mlm_loss"] < first["held_out/mlm_loss"]
+    assert last["train/samples"] == 960
+    assert last["train/tokens"] > 10_000
+    for key in ("train/mlm_loss", "train/pair_loss", "train/gradient_norm", "train/tokens_per_second"):
+        assert last[key] > 0
+    assert last["system/memory_megabytes"] > 50
+    frozen = json.loads((finished / "recipe.json").read_text())
+    assert frozen["settings"] == LONG["settings"]
+    assert frozen["model"]["vocab_size"] == 75
+    assert frozen["dataset_digest"] == sha256_of_file(card)
+    assert frozen["finished"] >= frozen["started"]
+    assert not (finished / "checkpoints" / "lock.json").exists()
+
+
+def test_a_finished_phase_is_exported(card, finished, tmp_path):
+    export_phase(finished, card.parent / "tokenizer.json", tmp_path / "export")
+    assert BertForPreTraining.from_pretrained(tmp_path / "export").config.vocab_size == 75
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_ends_with_the_same_bits(card, finished, tmp_path):
+    output = tmp_path / "phase"
+    folder = output / "checkpoints"
+    moments = random.Random(7)  # noqa: S311
+    killed_while_writing = 0
+    for kill in range(8):
+        newest = max(map(step_of, folder.glob("step-*")), default=0)
+        trainer = Trainer(LONG, card, output, checkpoint_every=3, evaluate_every=20)
+        until = time.monotonic() + moments.uniform(0.05, 1.0)
+        writes_its_second = functools.partial(is_being_written, folder, newest + 3)
+        ready = writes_its_second if kill % 2 else functools.partial(is_past, until)
+        assert trainer.kill_when(ready)
+        killed_while_writing += is_being_written(folder, newest + 3)
+    assert killed_while_writing >= 1
+    resumed = train(LONG, card, output, checkpoint_every=3, evaluate_every=20)
+    assert "resuming" in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(finished / "model.safetensors")
+    assert [point["step"] for point in journal(output)] == sorted({point["step"] for point in journal(output)})
+
+
+@pytest.mark.slow
+def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
+    """The real command: SIGTERM, then SIGKILL to its whole process group, then undisturbed to the end."""
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
+    given = recipe(steps=24)
+    train(given, card, undisturbed, ranks=2)
+    command = [
+        sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", SCRIPTS / "pretrain.py",
+        "--recipe", json.dumps(given), "--dataset", card, "--initial-weights", "--output", output,
+        "--threads", "2", "--checkpoint-every", "3",
+    ]  # fmt: skip
+    for number, step, status in ((signal.SIGTERM, 3, 75), (signal.SIGKILL, 12, -9)):
+        process = subprocess.Popen([*map(str, command)], process_group=0, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not any(step_of(path) >= step for path in output.glob("checkpoints/step-*")):
+            time.sleep(0.005)
+        if number == signal.SIGTERM:
+            process.terminate()  # to the launcher alone, which passes it on
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        _, messages = process.communicate(timeout=60)
+        assert process.returncode == status, messages
+        assert (status == 75) == ("told to stop" in messages)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resuming" in done.stderr
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+
+
+def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):
+    output = tmp_path / "phase"
+    trainer = Trainer(LONG, card, output, checkpoint_every=3)
+    assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000009").exists())
+    resumed = train(LONG, card, output, ranks=2)
+    assert "world_size was 1 and is 2: same samples in the same batches" in resumed.log.read_text()
+    assert journal(output)[-1]["step"] == 60
+
+
+def test_a_changed_recipe_is_never_resumed(card, tmp_path):
+    output = tmp_path / "phase"
+    train(recipe(steps=3), card, output)
+    other = {**recipe(steps=3, learning_rate=0.01), "fingerprint": "b" * 16}
+    trainer = train(other, card, output)
+    text = trainer.log.read_text()
+    assert "step-00000003 is of another model" in text
+    assert "resuming" not in text
+    assert "b" * 16 in (output / "recipe.json").read_text()
+
+
+def test_a_second_trainer_waits_or_says_so(card, tmp_path):
+    output = tmp_path / "phase"
+    first = Trainer(recipe(steps=120), card, output)
+    while not (output / "checkpoints" / "lock.json").exists():
+        time.sleep(0.01)
+    second = Trainer(recipe(steps=120), card, output, wait_for_lock=False)
+    assert second.finish() == 1
+    assert "is training this phase; let it finish, or stop it" in second.log.read_text()
+    third = Trainer(recipe(steps=120), card, output)
+    while "waiting until it is done" not in third.log.read_text():
+        assert third.running()
+        time.sleep(0.01)
+    first.signal(signal.SIGTERM)
+    assert first.finish() == 75
+    assert third.finish() == 0
+    assert "resuming" in third.log.read_text()
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_the_second_phase_takes_weights_and_moments_over(card, tmp_path, kind):
+    first, second, third = tmp_path / "one", tmp_path / "two", tmp_path / "three"
+    train(recipe(steps=5, optimizer=kind), card, first)
+    next_recipe = {
+        **recipe(steps=1, optimizer=kind, learning_rate=1e-3, schedule="constant", warmup=0),
+        "fingerprint": "b" * 16,
+        "initial_weights": {"phase": "a" * 16},
+    }
+    train(next_recipe, card, second, initial_weights=first / "model.safetensors")
+    moments = load_file(second / "checkpoints" / "step-00000001" / "optimizer.safetensors")
+    before = load_file(first / "checkpoints" / "step-00000005" / "optimizer.safetensors")
+    name = "bert.layers.0.qkv.weight"
+    # LAMB's bias correction starts anew, AdamW's goes on.
+    assert moments[f"{name}.step"] == (1 if kind == "lamb" else 6)
+    # One gradient explains both moments only if they go on from the phase before.
+    gradient = (moments[f"{name}.exp_avg"] - 0.9 * before[f"{name}.exp_avg"]) / 0.1
+    expected = 0.999 * before[f"{name}.exp_avg_sq"] + 0.001 * gradient**2
+    torch.testing.assert_close(moments[f"{name}.exp_avg_sq"], expected, rtol=1e-3, atol=1e-16)
+
+    without = {**next_recipe, "settings": {**next_recipe["settings"], "hand_over": "weights"}}
+    train({**without, "fingerprint": "c" * 16}, card, third, initial_weights=first)
+    fresh = load_file(third / "checkpoints" / "step-00000001" / "optimizer.safetensors")
+    assert fresh[f"{name}.step"] == 1
+    start = load_file(first / "model.safetensors")[name]
+    for folder in (second, third):
+        moved = (load_file(folder / "model.safetensors")[name] - start).abs().max()
+        assert 0 < moved < 0.02
+
+
+def test_weights_of_another_vocabulary_are_refused_in_one_line(card, tmp_path):
+    other_card = write_dataset(tmp_path / "other", reversed_words=True)
+    model = bert.BertForPreTraining(bert.BertConfig.from_dict({**LONG["model"], "vocab_size": 75}))
+    export_huggingface(model.config, model.state_dict(), other_card.parent / "tokenizer.json", tmp_path / "bert")
+    given = {**recipe(steps=1), "initial_weights": {"directory": str(tmp_path / "bert")}}
+    trainer = Trainer(given, card, tmp_path / "phase")
+    assert trainer.finish() == 1
+    assert "numbers its words otherwise than the dataset's tokenizer" in trainer.log.read_text()
+    assert "Traceback" not in trainer.log.read_text()
+    train(given, other_card, tmp_path / "fitting")
+
+    given = {**recipe(steps=1), "fingerprint": "b" * 16, "initial_weights": {"phase": "a" * 16}}
+    trainer = Trainer(given, card, tmp_path / "next", initial_weights=tmp_path / "fitting")
+    assert trainer.finish() == 1
+    assert "have different tokenizers" in trainer.log.read_text()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(card, tmp_path):
+    given = recipe(steps=20, learning_rate=1e30, optimizer="adamw", warmup=0)
+    trainer = Trainer(given, card, tmp_path / "phase", checkpoint_every=1)
+    assert trainer.finish() == 1
+    assert "the loss or its gradient is not finite; lower learning_rate" in trainer.log.read_text()

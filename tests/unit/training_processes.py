@@ -1,0 +1,89 @@
+"""Trainers as processes of their own that start at once, because a fork server has already imported PyTorch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["bertline.training.loop"])
+
+
+class Trainer:
+    """The ranks of one phase in training, in a process group of their own."""
+
+    def __init__(
+        self,
+        recipe: dict[str, Any],
+        card: Path,
+        output: Path,
+        *,
+        ranks: int = 1,
+        initial_weights: Path | None = None,
+        **options: Any,
+    ) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.log = output.with_suffix(".log")
+        given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
+        self._processes = [
+            CONTEXT.Process(target=run_rank, args=(rank, ranks, port, self.log, *given), daemon=True)
+            for rank in range(ranks)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def finish(self) -> int:
+        """Wait; returns rank 0's exit status."""
+        for process in self._processes:
+            process.join(60)
+            assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
+        return self._processes[0].exitcode
+
+    def kill_when(self, ready: Callable[[], bool], *, seconds: float = 30.0) -> bool:
+        """SIGKILL all ranks as soon as `ready`; returns whether they were still running."""
+        deadline = time.monotonic() + seconds
+        while self.running() and not ready():
+            assert time.monotonic() < deadline, f"never ready:\n{self.log.read_text()}"
+            time.sleep(0.001)
+        running = self.running()
+        self.signal(signal.SIGKILL)
+        for process in self._processes:
+            process.join(30)
+        return running
+
+    def running(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
+    def signal(self, number: int) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                os.kill(process.pid, number)
+
+
+def run_rank(
+    rank: int,
+    ranks: int,
+    port: int,
+    log: Path,
+    recipe: dict[str, Any],
+    card: Path,
+    output: Path,
+    initial_weights: Path | None,
+    options: dict[str, Any],
+) -> None:
+    from bertline.console import run_command
+    from bertline.training.loop import Options, train
+
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}})
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 2)
+    run_command(lambda: train(recipe, card, output, initial_weights=initial_weights, options=Options(**options)))

@@ -1,0 +1,33 @@
+"""Predict the held-out tokens that a phase is evaluated on with a trigram model of its training tokens."""
+
+import argparse
+import json
+from pathlib import Path
+
+from bertline.console import run_command
+from bertline.encoding.dataset import open_dataset
+from bertline.encoding.trigram import MAX_TOKENS, trigram_cross_entropy
+from bertline.files import write_json
+from bertline.training.masking import held_out_positions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python workflow/scripts/trigram_baseline.py --dataset results/runs/demo/dataset/dataset.json "
+        '--recipe \'{"settings":{"sequence_length":128}}\' --output trigram.json',
+    )
+    parser.add_argument("--dataset", type=Path, required=True, metavar="JSON", help="the dataset's dataset.json")
+    parser.add_argument("--recipe", type=json.loads, required=True, metavar="JSON", help="of the phase")
+    parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help="to train on (default: %(default)s)")
+    parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="cross_entropy in nats a token")
+    arguments = parser.parse_args()
+    length = arguments.recipe["settings"]["sequence_length"]
+    train = open_dataset(arguments.dataset, length, "train")
+    held_out = open_dataset(arguments.dataset, length, "held_out")
+    baseline = trigram_cross_entropy(train, held_out, held_out_positions(held_out), max_tokens=arguments.max_tokens)
+    write_json(arguments.output, baseline)
+
+
+if __name__ == "__main__":
+    run_command(main)
