@@ -45,7 +45,7 @@ test: $(READY) ## run the tests
 lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
 	ruff format --check .
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --check Snakefile workflow
 	snakemake --lint --configfile config/demo.yaml
 	mypy
 

@@ -1,8 +1,4 @@
-"""bertline: from raw text to a fine-tuned BERT. What can be asked for is listed at the end of this file."""
-
-from snakemake.utils import min_version
-
-min_version("9.9")
+"""bertline: from raw text to a fine-tuned BERT. The rules below are what a person asks for."""
 
 # A --configfile replaces the default configuration; with a plain `configfile:` Snakemake would merge the two.
 if not workflow.configfiles:
@@ -13,15 +9,11 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/download.smk"
 include: "workflow/rules/corpus.smk"
-include: "workflow/rules/dataset.smk"
+include: "workflow/rules/shards.smk"
+include: "workflow/rules/encode.smk"
 include: "workflow/rules/pretrain.smk"
 include: "workflow/rules/finetune.smk"
 include: "workflow/rules/report.smk"
-
-
-onstart:
-    refuse_missing_inputs()
-    plan.write_links(existing_only=False)
 
 
 rule all:
@@ -31,7 +23,6 @@ rule all:
         markers("complete"),
 
 
-# The targets of a person, in the order of the data's flow.
 rule list_parts:
     input:
         dump_listings(),

@@ -111,6 +111,9 @@ def test_transformers_tokenizes_as_the_exported_tokenizer_does(tmp_path, tokeniz
     expected = Tokenizer.from_file(str(tokenizer_json)).encode(text, add_special_tokens=False).ids
     assert encoded["input_ids"][: len(expected) + 2] == [2, *expected, 3]
     assert encoded["token_type_ids"][-1] == 1
+    alone = Tokenizer.from_file(str(tmp_path / "export" / "tokenizer.json")).encode(text, "Word5 a")
+    assert alone.ids == encoded["input_ids"]
+    assert alone.type_ids == encoded["token_type_ids"]
     assert (tmp_path / "export" / "vocab.txt").read_text().split("\n")[:5] == [
         "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
     ]  # fmt: skip

@@ -5,8 +5,12 @@ import re
 import shlex
 import sys
 
+from snakemake.utils import min_version
+
 from bertline import plan as planning
 from bertline.console import BertlineError
+
+min_version("9.9")
 
 try:
     plan = planning.make_plan(
@@ -70,22 +74,6 @@ def refuse_missing_inputs():
         sys.exit(f"error: {plan.problems[0]}")
 
 
-def built_datasets():
-    """The datasets that this graph makes itself."""
-    return {
-        key: dataset for key, dataset in plan.datasets.items() if "path" not in dataset
-    }
-
-
-def dump_listings():
-    """The pinned listing of every Wikimedia dump asked for."""
-    return sorted(
-        f"resources/wikimedia/{corpus['wiki']}/{corpus['settings']['dump']}/parts.json"
-        for corpus in plan.corpora.values()
-        if from_dump(corpus)
-    )
-
-
 def parts_of(corpus):
     """The names of a corpus's parts; for a dump they are known once it was listed."""
     entry = plan.corpora[corpus]
@@ -97,59 +85,14 @@ def parts_of(corpus):
     return list(json.loads(Path(listing).read_text())["parts"])
 
 
-def downloaded_files(wildcards):
-    """Every part of every dump, and the evaluation data that comes from the network."""
-    parts = [
-        f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{part}.xml.bz2"
-        for corpus, entry in plan.corpora.items()
-        if from_dump(entry)
-        for part in parts_of(corpus)
-    ]
-    return parts + list(plan.downloads)
+include: "../inputs/targets.smk"
+include: "../inputs/corpus.smk"
+include: "../inputs/dataset.smk"
+include: "../inputs/pretrain.smk"
+include: "../inputs/finetune.smk"
+include: "../inputs/report.smk"
 
 
-def sentence_files(wildcards):
-    """The sentences of every part of every corpus that a dataset of this configuration is made from."""
-    used = {
-        corpus for dataset in built_datasets().values() for corpus in dataset["corpora"]
-    }
-    return [
-        f"results/corpora/{corpus}/sentences/{part}.txt.zst"
-        for corpus in sorted(used)
-        for part in parts_of(corpus)
-    ]
-
-
-def dataset_cards():
-    return [f"{plan.dataset_folder(dataset)}/dataset.json" for dataset in plan.datasets]
-
-
-def exports():
-    last_phases = {list(run["phases"].values())[-1] for run in plan.runs.values()}
-    return [f"results/phases/{phase}/huggingface" for phase in sorted(last_phases)]
-
-
-def scores():
-    return [
-        f"results/finetunings/{finetuning}/metrics.json"
-        for finetuning in plan.finetunings
-    ]
-
-
-def records():
-    return [
-        f"results/runs/{name}/record-{run['fingerprint']}.json"
-        for name, run in plan.runs.items()
-    ]
-
-
-def markers(stage):
-    """The tracker's marks that a stage of every run is in MLflow."""
-    return [
-        f"results/runs/{name}/tracked-{stage}-{run['fingerprint']}.json"
-        for name, run in plan.runs.items()
-    ]
-
-
-def report_page():
-    return f"results/report/{planning.report_fingerprint(plan)}/index.html"
+onstart:
+    refuse_missing_inputs()
+    plan.write_links(existing_only=False)

@@ -1,53 +1,6 @@
 """From downloaded dumps and text files to cleaned documents and their sentences, part by part."""
 
 
-def corpus_setting(key):
-    """A rule's input or parameter that is a setting of its corpus."""
-    return lambda wildcards: plan.corpora[wildcards.corpus]["settings"][key]
-
-
-def corpus_name(wildcards):
-    return plan.corpora[wildcards.corpus]["name"]
-
-
-def dump_part(wildcards):
-    """The downloaded part of a Wikimedia corpus; a part that the listing does not name is refused."""
-    entry = plan.corpora[wildcards.corpus]
-    if wildcards.part not in parts_of(wildcards.corpus):
-        raise ValueError(
-            f"{wildcards.corpus} has no part '{wildcards.part}'; its parts.json lists those it has"
-        )
-    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{wildcards.part}.xml.bz2"
-
-
-def dump_name(wildcards):
-    entry = plan.corpora[wildcards.corpus]
-    return f"{entry['wiki']}-{entry['settings']['dump']}"
-
-
-def text_files(wildcards):
-    return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
-
-
-def separator_option(wildcards):
-    separator = plan.corpora[wildcards.corpus]["settings"].get("separator")
-    return f"--separator {shlex.quote(separator)}" if separator else ""
-
-
-def of_all_parts(pattern):
-    """A rule's input: the files of all parts of its corpus."""
-    return lambda wildcards: [
-        pattern.format(corpus=wildcards.corpus, part=part)
-        for part in parts_of(wildcards.corpus)
-    ]
-
-
-def punkt_model(wildcards):
-    """The folder of the Punkt model that splits a corpus's sentences."""
-    given = plan.corpora[wildcards.corpus]["settings"]["punkt"]
-    return f"results/corpora/{wildcards.corpus}/punkt" if given == "trained" else given
-
-
 rule extract_part:
     input:
         ancient(dump_part),

@@ -46,13 +46,6 @@ rule download_part:
         " --mirrors {resources.mirrors} --output {output} > {log} 2>&1"
 
 
-def download_settings(wildcards):
-    path = f"resources/evaluation/{wildcards.file}"
-    if path not in plan.downloads:
-        raise ValueError(f"{path} is no evaluation data of this configuration")
-    return planning.recipe_json(plan.downloads[path])
-
-
 rule download_evaluation:
     output:
         "resources/evaluation/{file}",

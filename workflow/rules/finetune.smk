@@ -1,24 +1,6 @@
 """From weights to scores: one job for a task, a start and a seed."""
 
 
-def finetuning_recipe(wildcards):
-    return planning.recipe_json(plan.finetunings[wildcards.finetuning])
-
-
-def finetuning_data(split):
-    return lambda wildcards: plan.finetunings[wildcards.finetuning]["data"][split]
-
-
-def finetuning_tokenizer(wildcards):
-    return f"{plan.dataset_folder(plan.finetunings[wildcards.finetuning]['dataset'])}/tokenizer.json"
-
-
-def finetuning_weights(wildcards):
-    """The export to start from; none for random weights."""
-    initial = plan.finetunings[wildcards.finetuning]["initial_weights"]
-    return [f"results/phases/{initial['phase']}/huggingface"] if initial else []
-
-
 rule finetune_task:
     input:
         train=ancient(finetuning_data("train")),

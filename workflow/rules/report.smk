@@ -1,28 +1,6 @@
 """What a person looks at: the runs' records, MLflow, and the report."""
 
 
-def record_json(wildcards):
-    return planning.canonical_json(planning.record(plan, wildcards.run))
-
-
-def dataset_card_of_run(wildcards):
-    return f"{plan.dataset_folder(plan.runs[wildcards.run]['dataset'])}/dataset.json"
-
-
-def phase_metrics_of_run(wildcards):
-    return [
-        f"results/phases/{phase}/metrics.jsonl"
-        for phase in plan.runs[wildcards.run]["phases"].values()
-    ]
-
-
-def scores_of_run(wildcards):
-    return [
-        f"results/finetunings/{finetuning}/metrics.json"
-        for finetuning in plan.runs[wildcards.run]["finetunings"].values()
-    ]
-
-
 rule describe_run:
     output:
         "results/runs/{run}/record-{fingerprint}.json",

@@ -105,8 +105,8 @@ def mask_tokens(
 
     flat = selected.flatten().nonzero().flatten()
     labels = input_ids.flatten()[flat]
-    choice = mix_tensor(hashes.flatten()[flat])
-    word = vocabulary.words[mix_tensor(choice).bitwise_and(UNIFORM_RANGE - 1) % len(vocabulary.words)]
+    choice = mix_tensor(hashes.flatten()[flat])  # upper bits: what becomes of it; lower bits: the random word
+    word = vocabulary.words[(choice & (UNIFORM_RANGE - 1)) % len(vocabulary.words)]
     share = uniform(choice)
     replaced = torch.where(share < MASK_BELOW, vocabulary.mask_id, torch.where(share < RANDOM_BELOW, word, labels))
     masked_ids = input_ids.flatten().clone()
