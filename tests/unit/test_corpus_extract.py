@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -174,8 +175,10 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     )
     monkeypatch.setattr(extract, "PROGRAM", hanging)
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 0.5)
+    started = time.monotonic()
     with pytest.raises(BertlineError, match=r"stood still for 0\.5 s .* its last words: no memory"):
         extract_part(dump, tmp_path / "extracted")
+    assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
     status = Path(f"/proc/{child_file.read_text()}/status")
     if Path("/proc/self/status").exists() and status.exists():
         assert "Z (zombie)" in status.read_text()
