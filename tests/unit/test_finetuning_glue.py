@@ -138,7 +138,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 def test_quotes_and_unusual_line_separators_belong_to_the_sentence(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
-    sentences = ['" The unbalanced quote', "A line\u2028separator and a form\ffeed", "plain"]
+    sentences = ['" The unbalanced quote', "A line\u2028separator and a form\ffeed", "", " plain "]
     path.write_text("sentence\tlabel\n" + "".join(f"{sentence}\t1\n" for sentence in sentences), encoding="utf-8")
     assert read_glue(path, GLUE_TASKS["sst2"]).first == sentences
 

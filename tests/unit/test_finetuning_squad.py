@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,14 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
 from bertline.finetuning.sequences import SpecialTokens, special_tokens
-from bertline.finetuning.squad import SquadFile, Windows, has_most_context, make_windows, read_squad
-from bertline.finetuning.squad_answers import answer_questions, best_spans, copy_position, most_frequent_answer
+from bertline.finetuning.squad import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
+from bertline.finetuning.squad_answers import (
+    Candidate,
+    answer_questions,
+    best_spans,
+    copy_position,
+    most_frequent_answer,
+)
 from bertline.finetuning.squad_metrics import best_null_threshold, normalize_answer, question_scores, score_squad
 
 Json = dict[str, Any]
@@ -225,6 +232,29 @@ def test_a_window_without_the_answer_points_at_the_classification_token(
     assert labelled == {0: 1, 1: 1}
 
 
+def test_an_answer_is_labelled_in_exactly_the_windows_that_hold_all_of_it(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer, doc_stride=1)
+    first, last = windows.answer_tokens[windows.question].T
+    end = windows.first_token + windows.context_tokens
+    held = (windows.first_token <= first) & (last < end)
+    assert 0 < held.sum() < len(held)
+    assert ((windows.answer[:, 0] > 0) == held).all()
+
+
+def test_each_word_and_mark_as_an_answer_is_labelled_with_itself(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    answers = [Answer(match.group(), match.start()) for match in re.finditer(r"\w+|[.,]", CONTEXT)]
+    squad = replace(squad, questions=[replace(squad.questions[0], answers=(answer,)) for answer in answers])
+    windows = windows_of(squad, tokenizer, max_sequence_length=64)
+    labelled = [text_of_answer(squad, windows, window) for window in range(len(answers))]
+    assert labelled == [answer.text for answer in answers]
+
+
 @pytest.mark.parametrize(
     ("file", "version_2"), [("train-v1.1-slice", False), ("dev-v1.1", False), ("dev-v2.0-slice", True)]
 )
@@ -326,6 +356,32 @@ def test_a_network_that_knows_answers_every_question(
     assert answers["q1"].null_difference == pytest.approx(-10)
 
 
+def test_an_answer_starts_where_its_window_has_most_context(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    generator = np.random.default_rng(0)
+    start, end = generator.normal(size=(2, len(windows.sequences.tokens))).astype(np.float32)
+    best = answer_questions(squad, windows, start, end, max_answer_length=5)
+    elsewhere = ~has_most_context(windows)
+    elsewhere[windows.sequences.offsets[:-1]] = False  # the score of no answer is no matter of context
+    start[elsewhere] = 100
+    assert answer_questions(squad, windows, start, end, max_answer_length=5) == best
+
+
+def test_of_a_text_in_two_places_the_better_score_is_kept(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer, max_sequence_length=64)
+    logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    kord = np.flatnonzero(windows.sequences.tokens == tokenizer[0].token_to_id("kord"))
+    logits[kord] = [5, 4, 4, 5]
+    answers = answer_questions(squad, windows, logits, logits, max_answer_length=1)
+    assert [found.candidates[0] for found in answers.values()] == [Candidate("Kord", 10.0)] * 2
+
+
 def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
     def change(document: Json) -> None:
         document["data"][0]["paragraphs"][0]["context"] = " "
@@ -355,3 +411,8 @@ def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
     dev = read_squad(write(tmp_path / "dev.json", broken(other)), version_2=False)
     copied = copy_position(windows_of(train, tokenizer), dev, windows_of(dev, tokenizer))
     assert copied == {"q1": "1900", "q2": "1900"}
+    longer = [replace(question, answers=(Answer("in Tarn in", 18),)) for question in train.questions]
+    longer_windows = windows_of(replace(train, questions=longer), tokenizer)
+    short = replace(dev, contexts=["Ada died."])
+    assert set(copy_position(longer_windows, dev, windows_of(dev, tokenizer)).values()) == {"in Tarn in"}
+    assert set(copy_position(longer_windows, short, windows_of(short, tokenizer)).values()) == {"."}

@@ -144,6 +144,7 @@ def test_evaluation_batches_hold_every_input_once_and_no_more_tokens_than_allowe
 
 def test_padded_batches_hold_the_inputs_and_their_segments() -> None:
     sequences = make_sequences([([7, 8], [9]), ([7], None)], SpecialTokens(0, 2, 3))
+    assert sequences.second_segment_start.tolist() == [4, 0]
     input_ids, token_type_ids, mask = pad(sequences, np.array([1, 0]), 0, torch.device("cpu"))
     assert input_ids.tolist() == [[2, 7, 3, 0, 0, 0], [2, 7, 8, 3, 9, 3]]
     assert token_type_ids.tolist() == [[0] * 6, [0, 0, 0, 0, 1, 1]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,7 +11,7 @@ from transformers import BertConfig as TheirConfig
 from transformers import BertForPreTraining as TheirBert
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering
+from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering, BertModel, initialize
 from bertline.modeling.huggingface import to_huggingface
 
 SHAPE = {
@@ -140,3 +142,22 @@ def test_a_wrong_key_of_the_model_is_named(change, message):
 def test_configuration_survives_its_dictionary():
     config = BertConfig.from_dict(SHAPE)
     assert BertConfig.from_dict(config.to_dict()) == config
+
+
+def test_sinusoidal_positions_start_with_neighbours_alike() -> None:
+    """Against the formula of Vaswani et al. 2017, written out for one place."""
+    config = BertConfig(
+        vocab_size=100,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        position_initialization="sinusoidal",
+    )
+    model = BertModel(config)
+    initialize(model, config)
+    table = model.embeddings.position.weight
+    expected = math.sin(7 / 10000 ** (4 / 16)) * 0.02 * math.sqrt(2)
+    assert table[7, 4].item() == pytest.approx(expected, rel=1e-4)
+    similarity = torch.nn.functional.cosine_similarity(table[50], table)
+    assert similarity[51] > similarity[55] > similarity[90]

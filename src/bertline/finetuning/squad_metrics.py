@@ -101,11 +101,11 @@ def best_null_threshold(
         _, answered = question_scores(predictions[question], accepted, version_2=True)
         _, unanswered = question_scores("", accepted, version_2=True)
         gains.append((null_differences[question], answered - unanswered))
+    # Of equal differences the losses come first: a sum is never best before all of them are in it.
     gains.sort()
     best, best_gain, gain = gains[0][0] - 1.0, 0.0, 0.0
-    for index, (difference, question_gain) in enumerate(gains):
+    for difference, question_gain in gains:
         gain += question_gain
-        is_last_of_its_value = index + 1 == len(gains) or gains[index + 1][0] != difference
-        if is_last_of_its_value and gain > best_gain:
+        if gain > best_gain:
             best, best_gain = difference, gain
     return best

@@ -1,7 +1,7 @@
 """What is written about the world: articles of an encyclopedia and chapters of books, as sentences with their facts.
 
-A fact is said two or three times in one text, in different wordings and not far apart, next to facts of other people that look
-like it. So a masked value can be found by reading, and only by reading.
+A fact is said two or three times in one text, in different wordings and not far apart, next to facts of other people
+that look like it. So a masked value can be found by reading, and only by reading.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertline.sample.language import (
     make_scene,
     say,
 )
-from bertline.sample.world import Person, Province, Town, World
+from bertline.sample.world import Person, Province, Town, World, random_stream
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def town_article(rng: Random, town: Town, province: Province, lexicon: Lexicon) 
 
 def make_articles(seed: int, world: World, lexicon: Lexicon) -> list[Article]:
     """Every person's and every town's article, in random order."""
-    rng = Random(f"{seed}/articles")
+    rng = random_stream(seed, "articles")
     people = {person.full_name: person for person in world.people}
     articles = [person_article(rng, person, people, world.provinces[person.province]) for person in world.people]
     articles += [
@@ -146,8 +146,8 @@ def chapter(rng: Random, province: Province, lexicon: Lexicon) -> list[list[str]
 
 
 def make_books(seed: int, world: World, lexicon: Lexicon, *, books: int, chapters: int) -> list[tuple[str, str]]:
-    """Books as pairs of title and plain text: chapters with headings, paragraphs wrapped and set apart by empty lines."""
-    rng = Random(f"{seed}/books")
+    """Books as pairs of title and plain text: chapters with headings, wrapped paragraphs, empty lines between them."""
+    rng = random_stream(seed, "books")
     shelf = []
     for number in range(books):
         province = world.provinces[rng.choices(("east", "west"), (2, 1))[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from bertline.sample.world import Person, Town
+from bertline.sample.world import Person, Town, random_stream
 
 # {s} is the subject, {o} the value, {a} the indefinite article that fits the value.
 WORDINGS: dict[str, tuple[str, ...]] = {
@@ -164,8 +164,8 @@ def ask(fact: Fact, question: str, subject: str) -> str:
     return text[0].upper() + text[1:]
 
 
-# The grammar of scenery. Nouns and verbs are dealt out to the provinces like values: what the acceptability task trains on is never
-# what it is scored on.
+# The grammar of scenery. Its words are dealt out to the provinces like values: what the acceptability task trains on
+# is never what it is scored on.
 NOUNS = (
     *(("apple", "apples"), ("barn", "barns"), ("basket", "baskets"), ("bird", "birds"), ("boat", "boats")),
     *(("bridge", "bridges"), ("cart", "carts"), ("child", "children"), ("church", "churches"), ("door", "doors")),
@@ -199,7 +199,7 @@ class Lexicon:
 
 def make_lexicons(seed: int) -> dict[str, Lexicon]:
     """A lexicon for each province (no noun, verb or adjective in both) and one, "all", of everything."""
-    rng = Random(f"{seed}/lexicon")
+    rng = random_stream(seed, "lexicon")
     nouns, verbs, adjectives = list(NOUNS), list(VERBS), list(ADJECTIVES)
     for words in (nouns, verbs, adjectives):
         rng.shuffle(words)

@@ -20,7 +20,7 @@ from bertline.sample.language import (
     say,
     spoil,
 )
-from bertline.sample.world import VALUE_KIND, Person, Province
+from bertline.sample.world import VALUE_KIND, Person, Province, random_stream
 
 Row = tuple[str, ...]
 PROVINCE_OF_SPLIT = {"train": "east", "dev": "west"}
@@ -39,7 +39,7 @@ def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossi
     A paragraph tells of two people or of two towns; its sentences stand in random order.
     """
     version = "v2.0" if impossible else "1.1"
-    rng = Random(f"{seed}/squad/{split}")
+    rng = random_stream(seed, f"squad/{split}")
     entries = []
     for index in range(paragraphs):
         context, told, namer = _paragraph(rng, province)
@@ -102,8 +102,8 @@ def _untold(rng: Random, province: Province, told: list[tuple[Fact, int]]) -> Fa
 
 def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list[Row]:
     """CoLA's four columns (source, label, star, sentence); half of the sentences are spoiled."""
-    rng = Random(f"{seed}/acceptability/{split}")
-    table = []
+    rng = random_stream(seed, f"acceptability/{split}")
+    table: list[Row] = []
     for index in range(rows):
         scene = make_scene(rng, lexicon)
         good = index % 2 == 0
@@ -125,8 +125,8 @@ def _family_names(people: list[Person]) -> dict[str, str]:
 
 
 def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """MRPC's five columns. A paraphrase says the same fact in another wording; the others change its value or its relation."""
-    rng = Random(f"{seed}/paraphrase/{split}")
+    """MRPC's five columns. A paraphrase says the fact in another wording; the others change its value or relation."""
+    rng = random_stream(seed, f"paraphrase/{split}")
     table = []
     for index in range(rows):
         person = rng.choice(province.people)
@@ -156,8 +156,8 @@ def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[
 
 
 def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """RTE's four columns. The premise tells three facts of two people; the hypothesis one of them in another wording, or not."""
-    rng = Random(f"{seed}/entailment/{split}")
+    """RTE's four columns. The premise tells three facts of two people; the hypothesis says one of them, or not."""
+    rng = random_stream(seed, f"entailment/{split}")
     table = []
     for index in range(rows):
         people = _people(rng, province, 2)

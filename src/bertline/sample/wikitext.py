@@ -1,7 +1,7 @@
-"""A mirror shaped like dumps.wikimedia.org: `{wiki}/{date}/dumpstatus.json` and multistream bz2 parts with MediaWiki markup.
+"""A mirror shaped like dumps.wikimedia.org: dumpstatus.json and multistream bz2 parts with MediaWiki markup.
 
 Format: https://www.mediawiki.org/xml/export-0.11.xsd. A multistream file is bz2 streams one after another: the site's
-description, then up to a hundred pages each, then the closing tag; an index file says at which byte each page's stream begins.
+description, then up to a hundred pages each, then the closing tag; an index file says where each page's stream begins.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from bertline.files import write_atomically, write_json
 from bertline.sample.articles import Article, Section
 from bertline.sample.language import Sentence
-from bertline.sample.world import VALUE_KIND, Person
+from bertline.sample.world import VALUE_KIND, Person, random_stream
 
 NAMESPACES = {
     **{-2: "Media", -1: "Special", 0: "", 1: "Talk", 2: "User", 3: "User talk", 4: "Wikipedia", 5: "Wikipedia talk"},
@@ -100,8 +100,8 @@ def _table(facts: dict[str, str]) -> str:
 
 
 def make_pages(seed: int, articles: list[Article]) -> list[Page]:
-    """All pages of the wiki: the articles in their order, and among them redirects, stubs, talk, templates and categories."""
-    rng = Random(f"{seed}/pages")
+    """All pages of the wiki: articles in their order, and among them redirects, stubs, talk, templates, categories."""
+    rng = random_stream(seed, "pages")
     pages = [Page(article.title, 0, article_text(rng, article)) for article in articles]
     extra = [
         Page("Template:Infobox person", 10, '{| class="infobox"\n! {{{name}}}\n|-\n| {{{birthplace|}}}\n|}'),
@@ -119,7 +119,7 @@ def make_pages(seed: int, articles: list[Article]) -> list[Page]:
         old_title = f"{article.title} ({'person' if isinstance(article.subject, Person) else 'town'})"
         extra.append(Page(old_title, 0, f"#REDIRECT [[{article.title}]]\n\n{{{{R from move}}}}", article.title))
     for article in rng.sample(articles, 40):
-        text = f"== A question ==\nIs {article.title} spelt like this? ~~~~\n: It is.\n:: Good & thanks <small>again</small>."
+        text = f"== A question ==\nIs it spelt {article.title}? ~~~~\n: It is.\n:: Good & thanks <small>again</small>."
         extra.append(Page(f"Talk:{article.title}", 1, text))
     for article in rng.sample(articles, 20):
         title = f"Street of {article.title}"
@@ -148,14 +148,16 @@ def site_header(wiki: str) -> str:
 def page_xml(page: Page, page_id: int) -> str:
     """One page element with its latest revision."""
     content = page.text.encode()
-    sha1 = _base36(int(hashlib.sha1(content).hexdigest(), 16)).rjust(31, "0")
+    sha1 = _base36(int(hashlib.sha1(content, usedforsecurity=False).hexdigest(), 16)).rjust(31, "0")
     redirect = f"    <redirect title={_quoted(page.redirect)} />\n" if page.redirect else ""
     return (
-        f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>{page.namespace}</ns>\n    <id>{page_id}</id>\n{redirect}"
+        f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>{page.namespace}</ns>\n    <id>{page_id}</id>\n"
+        f"{redirect}"
         f"    <revision>\n      <id>{page_id * 7 + 100000}</id>\n      <parentid>{page_id * 7 + 99993}</parentid>\n"
-        "      <timestamp>2025-12-24T12:00:00Z</timestamp>\n      <contributor>\n        <username>Generator</username>\n"
-        f"        <id>1</id>\n      </contributor>\n      <comment>/* new */ {escape(page.title)}</comment>\n"
-        f"      <origin>{page_id * 7 + 100000}</origin>\n      <model>wikitext</model>\n      <format>text/x-wiki</format>\n"
+        "      <timestamp>2025-12-24T12:00:00Z</timestamp>\n"
+        "      <contributor>\n        <username>Generator</username>\n        <id>1</id>\n      </contributor>\n"
+        f"      <comment>/* new */ {escape(page.title)}</comment>\n      <origin>{page_id * 7 + 100000}</origin>\n"
+        "      <model>wikitext</model>\n      <format>text/x-wiki</format>\n"
         f'      <text bytes="{len(content)}" sha1="{sha1}" xml:space="preserve">'
         f"{escape(page.text, {chr(34): '&quot;'})}</text>\n      <sha1>{sha1}</sha1>\n    </revision>\n  </page>\n"
     )
@@ -206,8 +208,8 @@ def write_mirror(directory: Path, pages: list[Page], *, wiki: str, date: str, pa
             files[name] = {
                 "size": len(content),
                 "url": f"/{wiki}/{date}/{name}",
-                "md5": hashlib.md5(content).hexdigest(),
-                "sha1": hashlib.sha1(content).hexdigest(),
+                "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
+                "sha1": hashlib.sha1(content, usedforsecurity=False).hexdigest(),
             }
     job = {"status": "done", "updated": f"{date[:4]}-{date[4:6]}-{date[6:]} 12:00:00", "files": files}
     write_json(folder / "dumpstatus.json", {"version": "0.8", "jobs": {"articlesmultistreamdump": job}})

@@ -1,7 +1,7 @@
 """An invented world: people and towns with names made of syllables, and the facts that hold of them.
 
-The world has two provinces that share no name and no value. Tasks train on one and are scored on the other, so no entity of a
-dev set stands in the task's training text; the pretraining corpus tells of both.
+The world has two provinces that share no name and no value. Tasks train on one and are scored on the other, so no
+entity of a dev set stands in the task's training text; the pretraining corpus tells of both.
 """
 
 from __future__ import annotations
@@ -105,9 +105,14 @@ class World:
         return [town for province in self.provinces.values() for town in province.towns]
 
 
-def make_world(seed: int, *, people: int = 640) -> World:
+def random_stream(seed: int, purpose: str) -> Random:
+    """Random numbers for one purpose, whatever the others draw."""
+    return Random(f"{seed}/{purpose}")  # noqa: S311 - no secret
+
+
+def make_world(seed: int, *, people: int = 800) -> World:
     """Invent the world of a seed. Two thirds of the names and of the people belong to the eastern province."""
-    rng = Random(f"{seed}/world")
+    rng = random_stream(seed, "world")
     taken = {value for values in ORDINARY_VALUES.values() for value in values}
     pools = {
         "female": _names(rng, 24, taken, 2, "aei"),

@@ -1,0 +1,101 @@
+"""The launcher gives every rank torchrun's environment, and passes on how the first rank that failed ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+WRITE_ENVIRONMENT = f"""
+import json, os, sys
+values = {{name: os.environ[name] for name in {NAMES}}}
+open(f"{{sys.argv[1]}}/{{values['RANK']}}.json", "w").write(json.dumps([values, sys.argv[2:]]))
+"""
+# Stands for Slurm: starts the tasks one after the other with the variables that srun sets.
+SRUN = """#!/usr/bin/env python3
+import os, subprocess, sys
+options = dict(argument[2:].split("=") for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
+tasks, per_node = int(options["ntasks"]), int(options["ntasks-per-node"])
+assert tasks == int(options["nodes"]) * per_node and options["kill-on-bad-exit"] == "1"
+first = next(number for number, argument in enumerate(sys.argv[1:], 1) if not argument.startswith("--"))
+for task in range(tasks):
+    slurm = {"PROCID": task, "LOCALID": task % per_node, "NTASKS": tasks, "JOB_ID": 61234}
+    values = {f"SLURM_{name}": str(value) for name, value in slurm.items()}
+    values["SLURM_LAUNCH_NODE_IPADDR"] = "10.0.0.7"
+    subprocess.run(sys.argv[first:], env={**os.environ, **values}, check=True)
+"""
+
+
+def launch(tmp_path, program, *arguments, after=(), **environment):
+    script = tmp_path / "trainer.py"
+    script.write_text(program)
+    command = [sys.executable, LAUNCH, *arguments, script, tmp_path, *after]
+    return subprocess.run(
+        [*map(str, command)], env={**os.environ, **environment}, timeout=60, capture_output=True, text=True, check=False
+    )
+
+
+def environments(tmp_path):
+    return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(len(list(tmp_path.glob("*.json"))))]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_local_ranks_get_torchruns_environment(tmp_path, count):
+    done = launch(tmp_path, WRITE_ENVIRONMENT, "--processes-per-node", count, after=["--recipe", '{"a": 1}'])
+    assert done.returncode == 0, done.stderr
+    ranks = environments(tmp_path)
+    assert len(ranks) == count
+    for rank, (values, arguments) in enumerate(ranks):
+        assert values["RANK"] == values["LOCAL_RANK"] == str(rank)
+        assert values["WORLD_SIZE"] == values["LOCAL_WORLD_SIZE"] == str(count)
+        assert values["MASTER_PORT"] == ranks[0][0]["MASTER_PORT"]
+        assert arguments == ["--recipe", '{"a": 1}']
+
+
+def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "srun").write_text(SRUN)
+    (folder / "srun").chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    done = launch(tmp_path, WRITE_ENVIRONMENT, "--nodes", 2, "--processes-per-node", 2, after=["--x"], PATH=path)
+    assert done.returncode == 0, done.stderr
+    ranks = environments(tmp_path)
+    assert [values["RANK"] for values, _ in ranks] == ["0", "1", "2", "3"]
+    assert [values["LOCAL_RANK"] for values, _ in ranks] == ["0", "1", "0", "1"]
+    for values, arguments in ranks:
+        assert values["WORLD_SIZE"] == "4"
+        assert values["LOCAL_WORLD_SIZE"] == "2"
+        assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.7", "21234")
+        assert arguments == ["--x"]
+
+
+@pytest.mark.parametrize("status", [1, 75])
+def test_the_status_of_the_first_rank_that_failed_is_passed_on(tmp_path, status):
+    program = f"""
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit({status})
+time.sleep(1 if {status} == 75 else 50)
+open(sys.argv[1] + "/saved", "w")
+"""
+    begun = time.monotonic()
+    done = launch(tmp_path, program, "--processes-per-node", 2)
+    assert done.returncode == status
+    assert time.monotonic() - begun < 30
+    # Ranks that were told to stop may finish what they do; one left alone by a failure may not go on.
+    assert (tmp_path / "saved").exists() == (status == 75)
+
+
+def test_several_nodes_without_a_slurm_job_are_refused(tmp_path):
+    environment = {name: "" for name in os.environ if name.startswith("SLURM_")}
+    done = launch(tmp_path, "", "--within-srun", **environment)
+    assert done.returncode == 1
+    assert "several nodes need a Slurm job" in done.stderr
