@@ -172,6 +172,13 @@ def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "plan.json").exists()
 
 
+def test_holding_out_everything_is_one_line(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, ["One.", "Two."])
+    with pytest.raises(BertlineError, match=r"all documents are held out; lower held_out, given 1\.0"):
+        write_plan([("books", [part])], 2, 1.0, tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
 def test_what_is_no_index_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.index.npy"
     with pytest.raises(BertlineError, match="does not exist"):
@@ -185,6 +192,9 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
     rows: Any = np.array([(0, 10, 1, 1), (11, 10, 2, 1)], dtype=INDEX_TYPE)
     np.save(path, rows)
     with pytest.raises(BertlineError, match="do not follow each other"):
+        read_index(path)
+    np.save(path, np.array([(0, 10, 1, 1), (10, 1, 2, 0)], dtype=INDEX_TYPE))
+    with pytest.raises(BertlineError, match="its documents are empty"):
         read_index(path)
 
 

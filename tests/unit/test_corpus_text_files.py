@@ -117,8 +117,9 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    documents, _ = read(tmp_path, put(tmp_path / "a.txt", b"\xef\xbb\xbfText."))
-    assert documents[0]["text"] == "Text."
+    start = "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***"
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", f"\ufeff{start}\nEmma was handsome."))
+    assert documents[0]["text"] == "Emma was handsome."
 
 
 def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:

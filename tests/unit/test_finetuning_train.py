@@ -20,7 +20,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, training_batche
 from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
-from bertline.finetuning.train import finetune, make_model, predict
+from bertline.finetuning.train import finetune, loss_of, make_model, predict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers import make_optimizer
@@ -150,6 +150,11 @@ def test_padded_batches_hold_the_inputs_and_their_segments() -> None:
     assert token_type_ids.tolist() == [[0] * 6, [0, 0, 0, 0, 1, 1]]
     assert mask is not None
     assert mask.tolist() == [[True] * 3 + [False] * 3, [True] * 6]
+    shorter = make_sequences([([7, 8], [9]), ([7], [9])], SpecialTokens(0, 2, 3))
+    assert pad(shorter, np.array([0, 1]), 0, torch.device("cpu"))[1].tolist() == [
+        [0, 0, 0, 0, 1, 1],
+        [0, 0, 0, 1, 1, 0],
+    ]
     assert pad(sequences, np.array([0]), 0, torch.device("cpu"))[2] is None
 
 
@@ -274,6 +279,49 @@ def test_predictions_do_not_depend_on_the_batch(
         monkeypatch.undo()
         assert np.abs(together).max() > 1e-3
         np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_the_loss_does_not_depend_on_the_batch(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"), max_sequence_length=16)
+    task = prepare_task("squad_v1", recipe["data"], recipe["settings"], tokenizer)
+    model = make_model(MODEL | {"initializer_range": 1.0}, task, 16, None).eval()
+
+    def loss(rows: list[int]) -> torch.Tensor:
+        inputs = pad(task.train, np.array(rows), 0, torch.device("cpu"))
+        return loss_of(model(*inputs), torch.from_numpy(task.train_targets[rows]), inputs[2])
+
+    rows = [int(task.train.lengths.argmin()), int(task.train.lengths.argmax())]
+    torch.testing.assert_close(loss(rows), (loss(rows[:1]) + loss(rows[1:])) / 2)
+
+
+def test_pairs_are_cut_to_the_length_and_predictions_bear_official_labels(tmp_path: Path, tokenizer: Path) -> None:
+    labels = ["entailment", "not_entailment", "entailment"]
+    rows = "".join(f"{index}\t{' '.join(NAMES)}\t{PLACES[index]}\t{label}\n" for index, label in enumerate(labels))
+    (tmp_path / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{rows}")
+    recipe = recipe_for("rte", tmp_path / "train.tsv", max_sequence_length=10)
+    task = prepare_task("rte", recipe["data"], recipe["settings"], tokenizer)
+    assert task.train.lengths.tolist() == [10, 10, 10]
+    assert task.train.second_segment_start.tolist() == [8, 8, 8]
+    task.evaluate(np.eye(2, dtype=np.float32)[[0, 1, 1]]).write_predictions(tmp_path)
+    written = (tmp_path / "predictions.tsv").read_text()
+    assert written == "index\tprediction\n0\tentailment\n1\tnot_entailment\n2\tnot_entailment\n"
+
+
+def test_single_sentences_are_cut_to_the_length(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), max_sequence_length=7)
+    task = prepare_task("cola", recipe["data"], recipe["settings"], tokenizer)
+    assert task.train.lengths.tolist() == [7] * 32
+
+
+def test_the_majority_baseline_is_the_most_frequent_class_of_training(tmp_path: Path, tokenizer: Path) -> None:
+    for split, labels in (("train", "1101"), ("dev", "0010001100")):
+        rows = "".join(f"{PLACES[index]}\t{label}\n" for index, label in enumerate(labels))
+        (tmp_path / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
+    recipe = recipe_for("sst2", tmp_path / "train.tsv")
+    recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
+    task = prepare_task("sst2", recipe["data"], recipe["settings"], tokenizer)
+    assert task.baselines == {"majority": pytest.approx(30.0)}
+    assert task.examples == {"train": 4, "dev": 10, "train_skipped": 0, "dev_skipped": 0}
 
 
 def test_pretrained_weights_are_where_training_starts(tmp_path: Path, tokenizer: Path) -> None:

@@ -29,8 +29,10 @@ DIGESTS = {
 }
 
 BOOKS = {
-    "one.txt": "CHAPTER I\n\nThe old mill stood by the river. Nobody had\nlived there since Dr. Harrow left; why, no one knew.\n",
-    "two.txt": "It rained. It rained all day! “Will it stop?” asked the miller’s son.\n\nIt did not stop.\n\n\nThe end.\n",
+    "one.txt": "CHAPTER I\n\nThe old mill stood by the river. Nobody had\n"
+    "lived there since Dr. Harrow left; why, no one knew.\n",
+    "two.txt": "It rained. It rained all day! “Will it stop?” asked the miller’s son.\n\n"
+    "It did not stop.\n\n\nThe end.\n",
     "three.txt": "*** START OF THE BOOK ***\nA café, a naïve girl, and № 5.\n*** END OF THE BOOK ***\nNotes.\n",
 }
 

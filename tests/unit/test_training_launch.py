@@ -94,8 +94,9 @@ open(sys.argv[1] + "/saved", "w")
     assert (tmp_path / "saved").exists() == (status == 75)
 
 
-def test_several_nodes_without_a_slurm_job_are_refused(tmp_path):
-    environment = {name: "" for name in os.environ if name.startswith("SLURM_")}
-    done = launch(tmp_path, "", "--within-srun", **environment)
+def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    done = launch(tmp_path, "", "--within-srun")
     assert done.returncode == 1
     assert "several nodes need a Slurm job" in done.stderr

@@ -170,7 +170,7 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
         inputs = pad(task.train, rows, task.special.padding, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=settings["precision"] == "bf16"):
             outputs = model(*inputs)
-        loss = _loss(outputs, torch.from_numpy(task.train_targets[rows]).to(device), inputs[2])
+        loss = loss_of(outputs, torch.from_numpy(task.train_targets[rows]).to(device), inputs[2])
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
         optimizer.step(learning_rate)
@@ -190,9 +190,12 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
     return steps
 
 
-def _loss(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """The mean loss over a batch: of classes, of scores, or of first and last tokens.
+
+    Padding is no possible answer, so the loss of an input does not depend on which others share its batch.
+    """
     if isinstance(outputs, tuple):
-        # Padding is no possible answer: the loss does not depend on which inputs share a batch.
         start, end = (
             logits.float() if attention_mask is None else logits.float().masked_fill(~attention_mask, -torch.inf)
             for logits in outputs

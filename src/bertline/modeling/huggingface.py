@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
@@ -21,6 +18,7 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, write_json, write_text
 from bertline.modeling.bert import BertConfig
+from bertline.modeling.weights import load_tensors, save_tensors
 
 # Our names and Hugging Face's, apart from what is split, tied or padded. {} is the number of a layer.
 NAMES = {
@@ -69,12 +67,8 @@ def export_huggingface(
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".part", dir=directory.parent))
     try:
         padding_id = _write_tokenizer(Path(tokenizer_json), model_config, aside)
-        weights = {name: tensor.contiguous() for name, tensor in to_huggingface(model_config, state_dict).items()}
-        save_file(weights, aside / "model.safetensors", metadata={"format": "pt"})
+        save_tensors(aside / "model.safetensors", to_huggingface(model_config, state_dict))
         write_json(aside / "config.json", _huggingface_config(model_config, padding_id))
-        for path in aside.iterdir():
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
         aside.chmod(0o755)
         if directory.exists():
             shutil.rmtree(directory)
@@ -196,12 +190,8 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
             " (pytorch_model.bin is a pickle and is not read)" if (directory / "pytorch_model.bin").exists() else ""
         )
         raise BertlineError(f"{path} does not exist{reason}; save the model as safetensors")
-    try:
-        weights = load_file(path)
-    except SafetensorError as error:
-        raise BertlineError(f"{path} is not a complete safetensors file ({error}); fetch it again") from None
     renamed = {}
-    for name, tensor in weights.items():
+    for name, tensor in load_tensors(path).items():
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         if name.startswith(("embeddings.", "encoder.", "pooler.")):  # an encoder saved without heads

@@ -23,6 +23,8 @@ from bertline.sample.language import (
 )
 from bertline.sample.world import Person, Province, Town, World, random_stream
 
+CHAPTER_BREAK = "* * *"
+
 
 @dataclass(frozen=True)
 class Section:
@@ -78,7 +80,7 @@ def person_article(rng: Random, person: Person, people: dict[str, Person], provi
     every = [fact.relation for fact in facts_of(person) if fact.relation not in ("spouse", "teacher")]
     lead = tell(rng, pick_facts(rng, person, every, 3), namer, times=1)
     sections = [
-        Section(heading, tuple(tell(rng, [*own, *pick_facts(rng, companion, every, 3)], namer, times=2)))
+        Section(heading, tuple(tell(rng, [*own, *pick_facts(rng, companion, every, 2)], namer, times=3)))
         for heading, own, companion in (
             ("Early life", pick_facts(rng, person, ("birthplace", "school", "birth_year", "teacher"), 3), teacher),
             ("Home", pick_facts(rng, person, ("residence", "spouse", "dish", "pet"), 3), spouse),
@@ -96,17 +98,27 @@ def town_article(rng: Random, town: Town, province: Province, lexicon: Lexicon) 
     own = facts_of(town)
     other = rng.choice([candidate for candidate in province.towns if candidate != town])
     compared = tell(rng, [*own, *rng.sample(facts_of(other), 2)], namer, times=2)
-    inhabitants = [fact for person in people for fact in rng.sample(facts_of(person), 3)]
-    sights = [Sentence(make_scene(rng, lexicon).text()) for _ in range(6)]
+    inhabitants = [fact for person in people for fact in rng.sample(facts_of(person), 2)]
+    words = few_words(rng, lexicon)
+    sights = [Sentence(make_scene(rng, words).text()) for _ in range(6)]
     return Article(
         town.name,
         town,
         (
             Section("", tuple(tell(rng, rng.sample(own, 2), namer, times=1))),
             Section("History", tuple(compared)),
-            Section("People", tuple(tell(rng, inhabitants, namer, times=2))),
+            Section("People", tuple(tell(rng, inhabitants, namer, times=3))),
             Section("Sights", tuple(sights)),
         ),
+    )
+
+
+def few_words(rng: Random, lexicon: Lexicon) -> Lexicon:
+    """The words of scenery that one text keeps to."""
+    return Lexicon(
+        tuple(rng.sample(lexicon.nouns, 7)),
+        tuple(rng.sample(lexicon.verbs, 4)),
+        tuple(rng.sample(lexicon.adjectives, 4)),
     )
 
 
@@ -130,32 +142,38 @@ def _strangers(rng: Random, province: Province, count: int) -> list[Person]:
             return people
 
 
-def chapter(rng: Random, province: Province, lexicon: Lexicon) -> list[list[str]]:
+def chapter(rng: Random, cast: Sequence[Person], lexicon: Lexicon) -> list[list[str]]:
     """A book's chapter as paragraphs of sentences: what is told, what is seen, what is asked and answered."""
-    people = _strangers(rng, province, 3)
+    people = rng.sample(cast, 2)
     namer = Namer(rng, people)
-    facts = [fact for person in people[:2] for fact in rng.sample(facts_of(person), 3)]
+    facts = [fact for person in people for fact in rng.sample(facts_of(person), 3)]
     told = [sentence.text for sentence in tell(rng, facts, namer, times=1)]
     seen = [make_scene(rng, lexicon).text() for _ in range(rng.randint(5, 8))]
     talk: list[str] = []
     for fact in rng.sample(facts, 5):
         question = ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject))
         answer = say(fact, rng.choice(WORDINGS[fact.relation]), namer(fact.subject)).text
-        talk += [question, answer] if rng.random() < 0.5 else [f"{question} {fact.value}."]
+        talk += [question, answer] if rng.random() < 0.5 else [question, f"{fact.value[0].upper()}{fact.value[1:]}."]
     return [told, talk, seen] if rng.random() < 0.5 else [seen, told, talk]
 
 
 def make_books(seed: int, world: World, lexicon: Lexicon, *, books: int, chapters: int) -> list[tuple[str, str]]:
-    """Books as pairs of title and plain text: chapters with headings, wrapped paragraphs, empty lines between them."""
+    """Books as pairs of title and plain text: chapters with headings, wrapped paragraphs, empty lines between them.
+
+    A line of CHAPTER_BREAK stands between two chapters: each is a story of its own.
+    """
     rng = random_stream(seed, "books")
     shelf = []
     for number in range(books):
         province = world.provinces[rng.choices(("east", "west"), (2, 1))[0]]
         title = f"The {rng.choice(lexicon.adjectives)} {rng.choice(lexicon.nouns)[0]}".title()
         parts = [title.upper(), f"Volume {number + 1}"]
+        cast, words = _strangers(rng, province, 4), few_words(rng, lexicon)
         for index in range(chapters):
+            if index:
+                parts.append(CHAPTER_BREAK)
             parts.append(f"CHAPTER {index + 1}")
-            parts += [_wrap(" ".join(paragraph)) for paragraph in chapter(rng, province, lexicon)]
+            parts += [_wrap(" ".join(paragraph)) for paragraph in chapter(rng, cast, words)]
         shelf.append((title, "\n\n".join(parts) + "\n"))
     return shelf
 

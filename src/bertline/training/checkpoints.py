@@ -12,18 +12,16 @@ name: a damaged one is reported and the one before is used; one of another finge
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
+from bertline.modeling.weights import load_tensors, save_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +43,7 @@ def save_checkpoint(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     for name, tensors in zip(FILES, (weights, optimizer), strict=True):
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, aside / name)
-        _fsync(aside / name)
+        save_tensors(aside / name, tensors)
     digests = {name: sha256_of_file(aside / name) for name in FILES}
     write_json(aside / "state.json", {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
     fsync_directory(aside)
@@ -81,10 +78,7 @@ def find_checkpoint(directory: Path, fingerprint: str) -> tuple[Path, dict[str, 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The weights and the optimizer's tensors of a checkpoint. Raises BertlineError when a file cannot be read."""
-    try:
-        weights, optimizer = (load_file(path / name) for name in FILES)
-    except (SafetensorError, OSError) as error:
-        raise BertlineError(f"the checkpoint {path} cannot be read ({error}); delete it and run again") from None
+    weights, optimizer = (load_tensors(path / name) for name in FILES)
     return weights, optimizer
 
 
@@ -137,8 +131,3 @@ def _remove(path: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
     path.rename(removed)
     shutil.rmtree(removed)
-
-
-def _fsync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -16,6 +14,7 @@ from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.huggingface import load_encoder, load_huggingface
+from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import find_checkpoint, load_checkpoint
 from bertline.training.data import TrainingData
 from bertline.training.hashing import mix_integers
@@ -101,10 +100,7 @@ def _folder(initial: dict[str, Any], path: Path | None) -> Path:
 def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
     if read_json(folder / "recipe.json").get("tokenizer_sha256") != data.tokenizer_sha256:
         raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
-    try:
-        return load_file(folder / "model.safetensors")
-    except (SafetensorError, OSError) as error:
-        raise BertlineError(f"initial weights: {folder}/model.safetensors cannot be read ({error})") from None
+    return load_tensors(folder / "model.safetensors")
 
 
 def _check_vocabulary(folder: Path, config: BertConfig, data: TrainingData) -> None:

@@ -1,0 +1,38 @@
+"""Tensors in safetensors files, with the errors a person can act on."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bertline.console import BertlineError
+from bertline.files import write_atomically
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors, wherever they are, to `path`, complete or not at all. Raises OSError when the disk is full."""
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with write_atomically(path) as temporary:
+        try:
+            save_file(content, temporary, {"format": "pt"})
+        except SafetensorError as error:
+            # The package tells the system's error only in its text.
+            for number in (errno.ENOSPC, errno.EDQUOT):
+                if f"os error {number}" in str(error):
+                    raise OSError(number, "no space left", str(path)) from None
+            raise
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a file. Raises BertlineError when it is missing or damaged."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist") from None
+    except (SafetensorError, OSError) as error:
+        raise BertlineError(f"{path} is not a complete safetensors file ({error}); fetch or make it again") from None

@@ -1,0 +1,50 @@
+"""Files of weights: what goes wrong is said in one line."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from bertline.console import BertlineError
+from bertline.modeling import weights
+from bertline.modeling.weights import load_tensors, save_tensors
+
+
+def test_a_full_disk_is_told_by_its_number_and_leaves_nothing(tmp_path, monkeypatch):
+    def fail(tensors, path, metadata):
+        Path(path).write_bytes(b"begun")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(weights, "save_file", fail)
+    with pytest.raises(OSError, match="no space left") as caught:
+        weights.save_tensors(tmp_path / "tensors", {"weight": torch.zeros(3)})
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_weights_is_readable_as_any_other(tmp_path):
+    (tmp_path / "other").touch()
+    save_tensors(tmp_path / "tensors", {"weight": torch.zeros(3)})
+    assert (tmp_path / "tensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_tensors_come_back(tmp_path):
+    given = {"weight": torch.randn(4, 3).T, "step": torch.tensor(3.0)}
+    save_tensors(tmp_path / "tensors", given)
+    loaded = load_tensors(tmp_path / "tensors")
+    assert all(torch.equal(loaded[name], given[name]) for name in given)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_missing_or_cut_file_is_an_error_of_one_line(tmp_path, damage):
+    path = tmp_path / "tensors"
+    if damage == "cut":
+        save_tensors(path, {"weight": torch.zeros(100)})
+        path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(BertlineError, match=r"does not exist|not a complete safetensors file") as caught:
+        load_tensors(path)
+    assert "\n" not in str(caught.value)
