@@ -17,8 +17,8 @@ from bertline.sample.world import make_world
 WIKI, DATE = "samplewiki", "20260101"
 # Chosen by trial: two million tokens of pretraining see the text about three times; a fine-tuning takes ten seconds.
 PEOPLE, BOOKS, CHAPTERS, PARTS = 800, 120, 20, 4
-SQUAD_PARAGRAPHS = {"train": 500, "dev": 150}
-ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 1500, "dev": 400}}
+SQUAD_PARAGRAPHS = {"train": 1000, "dev": 150}
+ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 2400, "dev": 400}}
 
 
 def generate(output: Path | str, seed: int) -> None:

@@ -20,7 +20,7 @@ from bertline.sample.language import (
     say,
     spoil,
 )
-from bertline.sample.world import VALUE_KIND, Person, Province, random_stream
+from bertline.sample.world import Person, Province, random_stream
 
 Row = tuple[str, ...]
 PROVINCE_OF_SPLIT = {"train": "east", "dev": "west"}
@@ -112,41 +112,24 @@ def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list
     return table
 
 
-def _other_value(rng: Random, province: Province, fact: Fact, avoid: set[str]) -> str:
-    """Another value that the fact's relation could have."""
-    kind = VALUE_KIND[fact.relation]
-    if kind == "person":
-        return rng.choice([name for name in (person.full_name for person in province.people) if name not in avoid])
-    return rng.choice([value for value in province.values[kind] if value not in avoid])
-
-
 def _family_names(people: list[Person]) -> dict[str, str]:
     return {person.full_name: person.family_name for person in people}
 
 
 def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """MRPC's five columns. A paraphrase says the fact in another wording; the others change its value or relation."""
+    """MRPC's five columns. A paraphrase says the fact in other words; the others tell another fact of the person."""
     rng = random_stream(seed, f"paraphrase/{split}")
     table = []
     for index in range(rows):
         person = rng.choice(province.people)
-        fact = rng.choice(facts_of(person))
+        fact, other = rng.sample(facts_of(person), 2)
         first, second = rng.sample(WORDINGS[fact.relation], 2)
-        other = fact
-        if index % 2:
-            if VALUE_KIND[fact.relation] == "town" and rng.random() < 0.5:
-                relation = rng.choice([name for name in ("birthplace", "residence", "school") if name != fact.relation])
-                other = Fact(fact.subject, relation, fact.value)
-                second = rng.choice(WORDINGS[relation])
-            else:
-                other = Fact(fact.subject, fact.relation, _other_value(rng, province, fact, {fact.value, fact.subject}))
-        table.append(
-            (
-                "0" if index % 2 else "1",
-                say(fact, first, person.full_name).text,
-                say(other, second, person.family_name if rng.random() < 0.5 else person.full_name).text,
-            )
-        )
+        same = index % 2 == 0
+        if not same:
+            second = rng.choice(WORDINGS[other.relation])
+        name = person.family_name if rng.random() < 0.5 else person.full_name
+        told = say(fact if same else other, second, name)
+        table.append(("1" if same else "0", say(fact, first, person.full_name).text, told.text))
     rng.shuffle(table)
     offset = 1_000_000 if split == "train" else 2_000_000
     return [
@@ -156,27 +139,18 @@ def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[
 
 
 def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """RTE's four columns. The premise tells three facts of two people; the hypothesis says one of them, or not."""
+    """RTE's four columns. The premise tells two facts of a person; the hypothesis says one of them or another fact."""
     rng = random_stream(seed, f"entailment/{split}")
     table = []
     for index in range(rows):
-        people = _people(rng, province, 2)
-        facts = [*rng.sample(facts_of(people[0]), 2), rng.choice(facts_of(people[1]))]
-        rng.shuffle(facts)
+        person = rng.choice(province.people)
+        *facts, untold = rng.sample(facts_of(person), 3)
         used = [rng.choice(WORDINGS[fact.relation]) for fact in facts]
-        premise = " ".join(say(fact, used[n], fact.subject).text for n, fact in enumerate(facts))
-        chosen = rng.randrange(3)
-        fact = facts[chosen]
+        premise = " ".join(say(fact, wording, fact.subject).text for fact, wording in zip(facts, used, strict=True))
+        chosen = rng.randrange(2)
+        fact = facts[chosen] if index % 2 == 0 else untold
         wording = rng.choice([text for text in WORDINGS[fact.relation] if text != used[chosen]])
-        entailed = index % 2 == 0
-        if not entailed:
-            told = {other.value for other in facts} | {other.subject for other in facts}
-            if rng.random() < 0.3:
-                subject = next(person.full_name for person in people if person.full_name != fact.subject)
-                fact = Fact(subject, fact.relation, fact.value)
-            else:
-                fact = Fact(fact.subject, fact.relation, _other_value(rng, province, fact, told))
-        name = _family_names(people)[fact.subject]
-        table.append((premise, say(fact, wording, name).text, "entailment" if entailed else "not_entailment"))
+        label = "entailment" if index % 2 == 0 else "not_entailment"
+        table.append((premise, say(fact, wording, person.family_name).text, label))
     rng.shuffle(table)
     return [(str(number), *row) for number, row in enumerate(table)]
