@@ -26,10 +26,6 @@ from bertline.sample.world import Person, Province, Town, World, random_stream
 CHAPTER_BREAK = "* * *"
 
 
-# The share of a fact's wordings that stand side by side: a small network first learns to look at what is near.
-TOGETHER = 0.75
-
-
 @dataclass(frozen=True)
 class Section:
     """A heading (empty for the lead) and the sentences of one paragraph."""
@@ -64,17 +60,10 @@ class Namer:
 
 
 def tell(rng: Random, facts: Sequence[Fact], namer: Namer, *, times: int) -> list[Sentence]:
-    """Say every fact `times` times, each time in another wording.
-
-    The facts come in random order. Most wordings of a fact follow each other, the rest is said anywhere.
-    """
-    placed = []
-    for fact in facts:
-        place = rng.random()
-        for wording in rng.sample(WORDINGS[fact.relation], times):
-            placed.append((place if rng.random() < TOGETHER else rng.random(), rng.random(), fact, wording))
-    placed.sort(key=lambda item: item[:2])
-    return [say(fact, wording, namer(fact.subject)) for _, _, fact, wording in placed]
+    """Say every fact `times` times, each time in another wording, in random order."""
+    chosen = [(fact, wording) for fact in facts for wording in rng.sample(WORDINGS[fact.relation], times)]
+    rng.shuffle(chosen)
+    return [say(fact, wording, namer(fact.subject)) for fact, wording in chosen]
 
 
 def pick_facts(rng: Random, subject: Person | Town, relations: Sequence[str], count: int) -> list[Fact]:
