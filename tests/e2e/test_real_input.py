@@ -12,7 +12,7 @@ import real_input
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
-from conftest import copy_workflow, run_snakemake
+from snakemake_runs import copy_workflow, run_snakemake
 
 # Untrained, the loss is log(30522) = 10.3 nats; 120 steps of a two-layer model on real text take it well below that.
 LOSS_MARGIN = 1.5

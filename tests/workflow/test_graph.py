@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, run_snakemake
+from snakemake_runs import ROOT, run_snakemake
+
+from bertline.plan import make_plan
+from bertline.sample.generate import generate
 
 
 def jobs_of(output: str) -> dict[str, int]:
@@ -34,10 +38,11 @@ def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: P
 
 def test_a_given_configuration_replaces_the_default_one(workflow_folder: Path) -> None:
     """With a merge, the dry run would hold the 2 phases of bert-base as well, and Wikipedia's real dump."""
+    generate(workflow_folder / "resources/sample", 1)
     output = run_snakemake(
         workflow_folder, "--profile", "profiles/local", "--configfile", "config/demo.yaml", "--dry-run"
     ).stdout
-    assert jobs_of(output)["pretrain_phase"] == 2
+    assert jobs_of(output)["pretrain_phase"] == 3
     assert "samplewiki" in output
     assert "enwiki" not in output
 
@@ -66,13 +71,29 @@ def phase_keys() -> list[str]:
     return list(schema["$defs"]["phase"]["properties"])
 
 
-def test_the_slurm_profile_selects_slurm_with_its_own_resources(workflow_folder: Path) -> None:
-    """Without a cluster the executor stops at its first command; that it is Slurm's, and what it was given, is seen."""
-    output = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", "--verbose").stdout
-    assert "slurm" in output.split("executor")[1][:200].lower()
-    phase = output.split("rule pretrain_phase")[1].split("\n\n")[0]
+def test_the_slurm_profile_sets_its_own_resources(workflow_folder: Path) -> None:
+    output = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run").stdout
+    phase = output.split("rule pretrain_phase")[1].split("rule ")[0]
     assert "gres=gpu:8" in phase
     assert "micro_batch_tokens=32768" in phase
+
+
+def test_the_slurm_profile_selects_slurm(workflow_folder: Path) -> None:
+    """Without a cluster the submission fails; that it is Slurm which was asked is seen."""
+    generate(workflow_folder / "resources/sample", 1)
+    config = yaml.safe_load((workflow_folder / "config/demo.yaml").read_text())
+    with contextlib.chdir(workflow_folder):
+        books = make_plan(config, "config/config.schema.yaml", "config/models").corpus_of_name["books"]
+    finished = run_snakemake(
+        workflow_folder,
+        f"results/corpora/{books}/documents/part-00000.jsonl.zst",
+        *("--profile", "profiles/slurm", "--configfile", "config/demo.yaml", "--retries", "0"),
+        *("--slurm-init-seconds-before-status-checks", "1"),
+        check=False,
+    )
+    assert finished.returncode != 0
+    assert "SLURM run ID" in finished.stdout
+    assert "local" not in finished.stdout.split("Provided")[1].splitlines()[0]
 
 
 def test_there_is_no_default_profile() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import copy_workflow, run_snakemake
+from snakemake_runs import copy_workflow, run_snakemake
 
 from bertline.sample.generate import generate
 
@@ -56,7 +56,9 @@ CONFIG = {
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
-    return run_snakemake(folder, "--profile", "profiles/local", "--configfile", "small.yaml", *arguments).stdout
+    # Targets first: after --configfile they would be read as further configurations.
+    options = ("--profile", "profiles/local", "--configfile", "small.yaml")
+    return run_snakemake(folder, *arguments, *options).stdout
 
 
 def write_config(folder: Path, config: dict) -> None:
@@ -98,7 +100,7 @@ def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(gr
     before = shard.read_bytes()
     weights = {path: path.stat().st_mtime_ns for path in graph.glob("results/phases/*/model.safetensors")}
     shard.unlink()
-    assert rules_of(snakemake(graph, "--dry-run", "encode")) == {"encode_shard", "write_dataset_card", "encode"}
+    assert rules_of(snakemake(graph, "encode", "--dry-run")) == {"encode_shard", "write_dataset_card", "encode"}
     snakemake(graph, "encode")
     assert shard.read_bytes() == before
     assert "Nothing to be done" in snakemake(graph)

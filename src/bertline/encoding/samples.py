@@ -153,6 +153,8 @@ class _Cutter:
             while begin < limit:
                 target = self.target(maximum)
                 end = self.end_of_chunk(begin, target, limit)
+                if not partners and end == begin + 1 < limit:
+                    end += 1  # a token alone would find no second segment
                 middle = self.random_sentence(begin + 1, end)
                 # One sentence alone is parted where it leaves no room for another text, or where there is none.
                 if middle == end and end - begin > 1 and (2 * (end - begin) > target or not partners):
