@@ -19,8 +19,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        report_page(),
-        markers("complete"),
+        everything(),
 
 
 rule list_parts:
@@ -40,6 +39,7 @@ rule corpus:
 
 rule encode:
     input:
+        encoded_files(),
         dataset_cards(),
 
 

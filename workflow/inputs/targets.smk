@@ -40,6 +40,16 @@ def sentence_files(wildcards):
     ]
 
 
+def encoded_files():
+    """Every HDF5 file of the datasets that this graph makes: one that was deleted is made again."""
+    return [
+        f"results/datasets/{key}/seq{length}/{shard}.h5"
+        for key, dataset in built_datasets().items()
+        for length in SEQUENCE_LENGTHS
+        for shard in dataset["shards"]
+    ]
+
+
 def dataset_cards():
     return [f"{plan.dataset_folder(dataset)}/dataset.json" for dataset in plan.datasets]
 
@@ -80,3 +90,8 @@ def download_settings(wildcards):
     if path not in plan.downloads:
         raise ValueError(f"{path} is no evaluation data of this configuration")
     return planning.recipe_json(plan.downloads[path])
+
+
+def everything():
+    """Named one by one, so that a result that was deleted is made again."""
+    return [*exports(), *scores(), report_page(), *markers("complete")]
