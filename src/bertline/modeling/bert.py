@@ -267,17 +267,22 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
         if isinstance(module, Embeddings):
             nn.init.zeros_(module.word.weight[config.vocab_size :])
             if config.position_initialization == "sinusoidal":
-                # As loud as the words: a sine's mean square is 1/2.
-                waves = sinusoids(*module.position.weight.shape) * (config.initializer_range * math.sqrt(2))
-                module.position.weight.data.copy_(waves)
+                module.position.weight.data.copy_(sinusoids(*module.position.weight.shape) * config.initializer_range)
 
 
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Sines and cosines of geometric wavelengths, float32 [positions, width] (Vaswani et al. 2017, section 3.5).
+def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
+    """Sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
     Learned positions that start from them know from the first step which words are neighbours. A small network that has
-    seconds finds that out at length 128 only after minutes from random positions.
+    seconds finds that out at length 128 only after minutes from random positions. The idea is Vaswani's (2017, section
+    3.5); the wavelengths are not: those run to 60,000 tokens, and what a small network looks for first is a few tokens
+    away. These are `waves` geometric ones from 3 to 50 tokens, in the first `2 * waves` of the `width` numbers; the
+    others are 0.
     """
-    frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-    angles = torch.arange(positions)[:, None] * frequencies
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(positions, -1)[:, :width]
+    waves = min(waves, width // 2)
+    wavelengths = torch.logspace(math.log10(3), math.log10(50), waves)
+    angles = torch.arange(positions)[:, None] * (2 * math.pi / wavelengths)
+    table = torch.zeros(positions, width)
+    table[:, 0 : 2 * waves : 2] = angles.sin()
+    table[:, 1 : 2 * waves : 2] = angles.cos()
+    return table * math.sqrt(width / waves)
