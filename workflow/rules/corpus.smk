@@ -70,6 +70,8 @@ rule read_files:
         encoding=corpus_setting("encoding"),
         separator=separator_option,
         minimum_characters=corpus_setting("minimum_characters"),
+    message:
+        "Reading the text files of {wildcards.part} of {wildcards.corpus}"
     shell:
         "python workflow/scripts/read_files.py --files {input:q} --source {params.source} --encoding {params.encoding}"
         " {params.separator} --minimum-characters {params.minimum_characters}"

@@ -106,6 +106,8 @@ rule write_dataset_card:
         ),
         settings=dataset_settings_json,
         lengths=SEQUENCE_LENGTHS,
+    message:
+        "Describing dataset {wildcards.dataset}"
     shell:
         "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
         " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"

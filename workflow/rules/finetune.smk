@@ -15,6 +15,8 @@ rule finetune_task:
         "logs/finetune_task/{finetuning}.log",
     benchmark:
         "benchmarks/finetune_task/{finetuning}.tsv"
+    # Nothing waits for a score, and those from random weights could otherwise come before what all else waits for.
+    priority: -1
     conda:
         "../../envs/bertline.yaml"
     threads: 1

@@ -78,6 +78,8 @@ rule track_run:
     resources:
         mem_mb=1000,
         runtime=60,
+    message:
+        "Sending run {wildcards.run} to MLflow"
     shell:
         "python workflow/scripts/track.py {input.record} --report {input.report} --output {output} > {log} 2>&1"
 
@@ -109,6 +111,8 @@ rule write_report:
     resources:
         mem_mb=1000,
         runtime=20,
+    message:
+        "Writing the report"
     shell:
         "python workflow/scripts/report.py --record {input.records}"
         " --output-directory results/report/{wildcards.fingerprint} > {log} 2>&1"
