@@ -1,6 +1,7 @@
 """BERT as published (post-LN, Devlin et al. 2018, arXiv 1810.04805), in plain PyTorch.
 
-Shapes in comments: B sequences, S positions, H hidden size, A heads, M masked positions, V vocabulary.
+Shapes in comments: B sequences, S positions, H hidden size, A heads, M masked positions, V vocabulary. A packed batch
+is one row of all its tokens, B = 1 and S = T, with N sequences in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertline.console import BertlineError
+from bertline.modeling.attention import AttentionMask, Packed, attend
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -95,9 +97,12 @@ class Embeddings(nn.Module):
         self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
-        length = input_ids.shape[1]
-        hidden = self.word(input_ids) + self.token_type(token_type_ids) + self.position.weight[:length]
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        if isinstance(attention_mask, Packed):
+            positions = self.position(attention_mask.positions)
+        else:
+            positions = self.position.weight[: input_ids.shape[1]]
+        hidden = self.word(input_ids) + self.token_type(token_type_ids) + positions
         return self.dropout(self.normalization(hidden))
 
 
@@ -118,19 +123,15 @@ class Layer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         hidden = self.attention_normalization(hidden + self.dropout(self._attend(hidden, attention_mask)))
         transformed = self.output(self.activation(self.intermediate(hidden)))
         return self.output_normalization(hidden + self.dropout(transformed))
 
-    def _attend(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        batch, length, width = hidden.shape
-        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, A, S, H/A]
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, dropout_p=self.attention_dropout if self.training else 0.0
-        )
-        return self.attention_output(context.transpose(1, 2).reshape(batch, length, width))
+    def _attend(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, S, A, H/A]
+        dropout = self.attention_dropout if self.training else 0.0
+        return self.attention_output(attend(query, key, value, attention_mask, dropout=dropout))
 
 
 class BertModel(nn.Module):
@@ -143,7 +144,7 @@ class BertModel(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
 
         Parameters
@@ -151,22 +152,30 @@ class BertModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster.
+            faster; or, of a packed batch ([1, T]), where its sequences lie.
 
         Returns the last layer's hidden states [B, S, H].
         """
-        if attention_mask is not None:
-            attention_mask = attention_mask[:, None, None, :]
-        hidden = self.embeddings(input_ids, token_type_ids)
+        hidden = self.embeddings(input_ids, token_type_ids, attention_mask)
         for layer in self.layers:
             hidden = layer(hidden, attention_mask)
         return hidden
 
-    def pool(self, hidden: Tensor) -> Tensor:
-        """[CLS]'s hidden state [B, S, H] -> [B, H] through the pooler."""
+    def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """[CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
         if self.pooler is None:
             raise ValueError("this encoder was made without a pooler")
-        return torch.tanh(self.pooler(hidden[:, 0]))
+        return torch.tanh(self.pooler(first_tokens(hidden, attention_mask)))
+
+
+def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+    """The hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
+
+    Where `Packed.starts` repeat their end, there is no sequence, and the row is another's: its label is to be ignored.
+    """
+    if isinstance(attention_mask, Packed):
+        return hidden[0].index_select(0, attention_mask.starts[:-1].clamp(max=hidden.shape[1] - 1))
+    return hidden[:, 0]
 
 
 class MaskedLanguageHead(nn.Module):
@@ -202,7 +211,7 @@ class BertForPreTraining(nn.Module):
         initialize(self, config)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None, masked_positions: Tensor
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Score the masked positions and the pairs; other arguments as `BertModel.forward`.
 
@@ -215,7 +224,7 @@ class BertForPreTraining(nn.Module):
         hidden = self.bert(input_ids, token_type_ids, attention_mask)
         masked = hidden.reshape(-1, hidden.shape[-1]).index_select(0, masked_positions)
         word_logits = self.masked_language_head(masked, self.bert.embeddings.word.weight)
-        return word_logits, self.pair_head(self.bert.pool(hidden))
+        return word_logits, self.pair_head(self.bert.pool(hidden, attention_mask))
 
 
 class BertForSequenceClassification(nn.Module):
@@ -229,10 +238,10 @@ class BertForSequenceClassification(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         initialize(self, config)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Arguments as `BertModel.forward`. Returns logits [B, num_labels]."""
         hidden = self.bert(input_ids, token_type_ids, attention_mask)
-        return self.classifier(self.dropout(self.bert.pool(hidden)))
+        return self.classifier(self.dropout(self.bert.pool(hidden, attention_mask)))
 
 
 class BertForQuestionAnswering(nn.Module):
@@ -246,7 +255,7 @@ class BertForQuestionAnswering(nn.Module):
         initialize(self, config)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
         """Arguments as `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
         start, end = self.span(self.bert(input_ids, token_type_ids, attention_mask)).unbind(-1)

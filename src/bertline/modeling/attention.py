@@ -1,0 +1,136 @@
+"""Self-attention over sequences that stand in padded rows, or packed one behind the other without padding.
+
+Packed attention is `torch.nn.attention.varlen` on CUDA. On the CPU, where that does not exist, it is one operator that
+runs PyTorch's own attention kernel for each sequence; to torch.compile it is opaque, with a registered backward.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Packed(NamedTuple):
+    """Where the sequences lie in a batch of one row of T tokens.
+
+    starts: int32 [N + 1], ascending from 0 to T. Where they repeat T there is no sequence: N can stay the same.
+    positions: int64 [T], the place of each token in its sequence.
+    longest: an upper bound of the sequences' lengths.
+    """
+
+    starts: Tensor
+    positions: Tensor
+    longest: int
+
+    def to(self, device: torch.device) -> Packed:
+        """The same on `device`."""
+        return Packed(
+            self.starts.to(device, non_blocking=True), self.positions.to(device, non_blocking=True), self.longest
+        )
+
+
+# What a token may look at: bool [B, S], True for tokens and False for padding; None where nothing is padded.
+AttentionMask = Tensor | Packed | None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask, *, dropout: float) -> Tensor:
+    """Scaled dot-product attention of every token to all tokens of its sequence.
+
+    Parameters
+    ----------
+    query, key, value: [B, S, A, D]; packed, [1, T, A, D].
+    dropout: probability of dropping an attention weight. Packed sequences know none.
+
+    Returns [B, S, A x D].
+    """
+    if isinstance(attention_mask, Packed):
+        if dropout:
+            raise ValueError("packed sequences know no attention dropout")
+        context = _attend_packed(query[0], key[0], value[0], attention_mask)[None]
+    else:
+        mask = None if attention_mask is None else attention_mask[:, None, None, :]
+        query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
+        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
+    return context.flatten(2)
+
+
+def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
+    if query.device.type == "cuda":
+        from torch.nn.attention.varlen import varlen_attn
+
+        context = varlen_attn(query, key, value, packed.starts, packed.starts, packed.longest, packed.longest)
+        assert isinstance(context, Tensor)  # a tuple only when asked for more
+        return context
+    return _packed_attention(query, key, value, packed.starts)[0]
+
+
+@torch.library.custom_op("bertline::packed_attention", mutates_args=(), device_types="cpu")
+def _packed_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """[T, A, D] each -> context [T, A, D] and the softmaxes' logarithmic sums, float32 (or float64) [A, T]."""
+    tokens, heads, _ = query.shape
+    context = query.new_empty(query.shape)
+    sums = query.new_empty((heads, tokens), dtype=_sum_type(query))
+    for here in _sequences(starts):
+        rows = [_as_batch(tensor, here) for tensor in (query, key, value)]
+        found, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*rows)
+        context[here] = found[0].transpose(0, 1)
+        sums[:, here] = logsumexp[0]
+    return context, sums
+
+
+@_packed_attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    tokens, heads, _ = query.shape
+    return query.new_empty(query.shape), query.new_empty((heads, tokens), dtype=_sum_type(query))
+
+
+@torch.library.custom_op("bertline::packed_attention_backward", mutates_args=(), device_types="cpu")
+def _packed_attention_backward(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    results = (query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape))
+    for here in _sequences(starts):
+        rows = [_as_batch(tensor, here) for tensor in (gradient, query, key, value, context)]
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            *rows, sums[None, :, here], dropout_p=0.0, is_causal=False
+        )
+        for result, part in zip(results, found, strict=True):
+            result[here] = part[0].transpose(0, 1)
+    return results
+
+
+@_packed_attention_backward.register_fake
+def _(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
+
+
+def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, starts = inputs
+    ctx.save_for_backward(query, key, value, *output, starts)
+
+
+def _go_back(ctx: torch.autograd.function.BackwardCFunction, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_packed_attention_backward(gradient.contiguous(), *ctx.saved_tensors), None)
+
+
+_packed_attention.register_autograd(_go_back, setup_context=_keep)
+
+
+def _sequences(starts: Tensor) -> list[slice]:
+    bounds = starts.tolist()
+    return [slice(begin, end) for begin, end in pairwise(bounds) if end > begin]
+
+
+def _as_batch(tensor: Tensor, here: slice) -> Tensor:
+    """Tokens of one sequence as [1, A, S, D]."""
+    return tensor[here].transpose(0, 1)[None]
+
+
+def _sum_type(query: Tensor) -> torch.dtype:
+    return torch.float64 if query.dtype == torch.float64 else torch.float32
