@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,3 +37,9 @@ def run_snakemake(folder: Path, *arguments: str, check: bool = True, live: bool 
     if check and finished.returncode != 0:
         pytest.fail(f"snakemake {' '.join(arguments)} failed:\n{(finished.stdout or '')[-6000:]}")
     return finished
+
+
+def jobs_of(output: str) -> dict[str, int]:
+    """The job counts that a dry run prints."""
+    table = output.split("count", 1)[1]
+    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, flags=re.MULTILINE)}

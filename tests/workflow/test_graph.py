@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from pathlib import Path
 
 import pytest
 import yaml
-from snakemake_runs import ROOT, run_snakemake
+from snakemake_runs import ROOT, jobs_of, run_snakemake
 
 from bertline.plan import make_plan
 from bertline.sample.generate import generate
-
-
-def jobs_of(output: str) -> dict[str, int]:
-    """The job counts that a dry run prints."""
-    table = output.split("count", 1)[1]
-    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, flags=re.MULTILINE)}
 
 
 def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_folder: Path) -> None:

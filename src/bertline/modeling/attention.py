@@ -7,7 +7,7 @@ runs PyTorch's own attention kernel for each sequence; to torch.compile it is op
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -62,9 +62,8 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
     if query.device.type == "cuda":
         from torch.nn.attention.varlen import varlen_attn
 
-        context = varlen_attn(query, key, value, packed.starts, packed.starts, packed.longest, packed.longest)
-        assert isinstance(context, Tensor)  # a tuple only when asked for more
-        return context
+        starts, longest = packed.starts, packed.longest
+        return cast(Tensor, varlen_attn(query, key, value, starts, starts, longest, longest))
     return _packed_attention(query, key, value, packed.starts)[0]
 
 
