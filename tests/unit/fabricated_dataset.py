@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from bertline.files import sha256_of_file, write_json
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCAB_SIZE = 75
 FINGERPRINT = "d" * 16
+# Words 60 to 69 of the vocabulary continue the one before.
+CONTINUATION_BITMAP = base64.b64encode(
+    np.packbits(np.isin(np.arange(VOCAB_SIZE), np.arange(65, 75)), bitorder="little").tobytes()
+).decode()
 MODEL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -91,6 +96,7 @@ def write_dataset(
             "sha256": digest,
             "vocab_size": VOCAB_SIZE,
             "special_tokens": SPECIAL_TOKENS,
+            "continuation_bitmap": CONTINUATION_BITMAP,
         },
         "corpora": [],
         "sequence_lengths": {str(length): entries},
@@ -133,7 +139,8 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "betas": [0.9, 0.999],
             "epsilon": 1e-6,
             "max_gradient_norm": 1.0,
-            "masking": {"probability": 0.15, "max_predictions": None},
+            "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
+            "packing": False,
             "precision": "fp32",
             "hand_over": "weights+moments",
             **changes,

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from fabricated_dataset import write_dataset
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertline.encoding.dataset import open_dataset
-from bertline.training.batches import global_batch, micro_batches
-from bertline.training.masking import Masking
+from bertline.training.batches import Layout, deal, global_batch, micro_batches
+from bertline.training.masking import IGNORED, Masking
 
 
 @pytest.fixture(scope="module")
@@ -17,31 +19,96 @@ def reader(tmp_path_factory):
     return open_dataset(write_dataset(tmp_path_factory.mktemp("data") / "dataset"), 32, "train")
 
 
-def divide(reader, batch, *, world_size, micro_batch_size):
+MASKING = Masking(0.15)
+
+
+def divide(reader, batch, *, world_size, rows, shares=None, **layout):
+    ranks = deal(len(batch.samples), shares or [1.0] * world_size)
     return [
         list(
             micro_batches(
-                batch, reader, rank=rank, world_size=world_size, micro_batch_size=micro_batch_size, padding_id=0
+                batch.take(np.flatnonzero(ranks == rank)),
+                reader,
+                Layout(32, rows, **layout),
+                masking=MASKING,
+                padding_id=0,
             )
         )
         for rank in range(world_size)
     ]
 
 
+def samples_of(micro):
+    """Without the places that hold no sequence."""
+    return micro.samples[micro.pair_labels != IGNORED].tolist()
+
+
 def batch_of(reader, step=2, size=16):
-    return global_batch(reader.lengths, step=step, size=size, seed=1, masking=Masking(0.15))
+    return global_batch(reader.lengths, step=step, size=size, seed=1, masking=MASKING)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 20])
-@pytest.mark.parametrize("micro_batch_size", [1, 3, 64])
-def test_every_sample_of_a_global_batch_is_computed_once(reader, world_size, micro_batch_size):
+@pytest.mark.parametrize("rows", [1, 3, 64])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_every_sample_of_a_global_batch_is_computed_once(reader, world_size, rows, packed, fixed):
     batch = batch_of(reader)
-    ranks = divide(reader, batch, world_size=world_size, micro_batch_size=micro_batch_size)
-    seen = [sample for rank in ranks for micro in rank for sample in micro.samples.tolist()]
+    ranks = divide(reader, batch, world_size=world_size, rows=rows, packed=packed, fixed=fixed)
+    seen = [sample for rank in ranks for micro in rank for sample in samples_of(micro)]
     assert sorted(seen) == sorted(batch.samples.tolist())
-    assert all(len(micro.samples) <= micro_batch_size for rank in ranks for micro in rank)
-    rows = [sum(len(micro.samples) for micro in rank) for rank in ranks]
-    assert max(rows) - min(rows) <= 1
+    micros = [micro for rank in ranks for micro in rank]
+    assert sum(micro.tokens for micro in micros) == batch.lengths.sum()
+    assert all(micro.tokens <= rows * 32 for micro in micros)
+    for micro in micros:
+        assert micro.masked_counts.sum() <= micro.predictions
+    if fixed:
+        assert len({(micro.input_ids.shape, micro.samples.shape, micro.predictions) for micro in micros}) == 1
+    of_ranks = [sum(len(samples_of(micro)) for micro in rank) for rank in ranks]
+    assert max(of_ranks) - min(of_ranks) <= 1
+
+
+@given(
+    size=st.integers(1, 300),
+    shares=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=6).filter(any),
+)
+def test_ranks_get_samples_in_proportion_to_their_shares(size, shares):
+    ranks = deal(size, shares)
+    counts = np.bincount(ranks, minlength=len(shares))
+    exact = size * np.array(shares) / sum(shares)
+    assert counts.sum() == size
+    assert np.abs(counts - exact).max() <= len(shares) / 2 + 1
+    assert not counts[np.array(shares) == 0].any()
+    # Every rank gets short and long ones: any stretch of the sorted samples is divided alike.
+    half = np.bincount(ranks[: size // 2], minlength=len(shares))
+    assert np.abs(half - exact / 2).max() <= len(shares) / 2 + 2
+
+
+def test_equal_ranks_take_turns():
+    assert deal(7, [1.0, 1.0, 1.0]).tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_packed_sequences_stand_one_behind_the_other(reader):
+    batch = batch_of(reader, size=40)
+    for fixed in (False, True):
+        for micro in divide(reader, batch, world_size=1, rows=4, packed=True, fixed=fixed)[0]:
+            starts = micro.attention_mask.starts.tolist()
+            assert starts[-1] == micro.input_ids.shape[1]
+            assert max(np.diff(starts)) <= 32
+            for number, sample in enumerate(samples_of(micro)):
+                here = slice(starts[number], starts[number + 1])
+                tokens = reader.tokens(sample).astype(np.int64)
+                assert np.array_equal(micro.input_ids[0, here].numpy(), tokens)
+                start = int(reader.second_segment_start[sample])
+                assert micro.token_type_ids[0, here].tolist() == [0] * start + [1] * (len(tokens) - start)
+                assert micro.attention_mask.positions[here].tolist() == list(range(len(tokens)))
+                assert (micro.places.sequence[here] == number).all()
+            assert not micro.input_ids[0, micro.tokens :].any()
+
+
+def test_packing_leaves_little_room(reader):
+    batch = batch_of(reader, size=120)
+    micros = divide(reader, batch, world_size=1, rows=16, packed=True, fixed=True)[0]
+    assert len(micros) == -(-batch.lengths.sum() // (16 * 32))
 
 
 def test_consecutive_steps_walk_through_the_epochs(reader):
@@ -53,7 +120,7 @@ def test_consecutive_steps_walk_through_the_epochs(reader):
 
 def test_rows_hold_their_samples_and_little_padding(reader):
     batch = batch_of(reader, size=100)
-    for micro in divide(reader, batch, world_size=1, micro_batch_size=10)[0]:
+    for micro in divide(reader, batch, world_size=1, rows=10)[0]:
         width = micro.input_ids.shape[1]
         assert width % 8 == 0
         longest = 0
@@ -75,9 +142,9 @@ def test_rows_hold_their_samples_and_little_padding(reader):
 def test_a_batch_without_padding_has_no_mask(reader):
     full = np.flatnonzero(reader.lengths % 8 == 0)
     lengths = reader.lengths[full[:1]]
-    batch = global_batch(lengths, step=0, size=1, seed=1, masking=Masking(0.15))
+    batch = global_batch(lengths, step=0, size=1, seed=1, masking=MASKING)
     batch.samples[:] = full[0]
-    assert divide(reader, batch, world_size=1, micro_batch_size=4)[0][0].attention_mask is None
+    assert divide(reader, batch, world_size=1, rows=4)[0][0].attention_mask is None
 
 
 def test_a_single_segment_has_type_zero(reader):
@@ -88,6 +155,6 @@ def test_a_single_segment_has_type_zero(reader):
             content = reader.gather(indices)
             return content._replace(second_segment_start=np.zeros_like(content.second_segment_start))
 
-    micro = divide(OneSegment(), batch_of(reader), world_size=1, micro_batch_size=16)[0][0]
+    micro = divide(OneSegment(), batch_of(reader), world_size=1, rows=16)[0][0]
     assert not micro.token_type_ids.any()
     assert micro.input_ids.dtype == torch.int64

@@ -6,11 +6,12 @@ import pytest
 import torch
 from fabricated_dataset import MODEL, recipe, write_dataset
 
-from bertline.training.batches import global_batch
+from bertline.training.accumulation import Accumulation
+from bertline.training.batches import Layout
+from bertline.training.data import open_training_data
 from bertline.training.gradients import FlatGradients
 from bertline.training.group import Group
-from bertline.training.loop import STATISTICS, Options, Phase
-from bertline.training.masking import Masking
+from bertline.training.initial import make_model
 
 WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -20,31 +21,59 @@ def card(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
 
 
-def gradients_of(card, tmp_path, *, world_size, micro_batch_tokens, precision="fp32"):
+def gradients_of(card, *, shares=(1.0,), rows=128, packed=False, fixed=False, compiled=False, precision="fp32"):
     """The sum over the ranks, as the reduction gives it, with the statistics."""
     given = {**recipe(precision=precision), "model": WITHOUT_DROPOUT}
+    cpu = torch.device("cpu")
     total = None
-    for rank in range(world_size):
-        options = Options(micro_batch_tokens=micro_batch_tokens)
-        phase = Phase(given, card, tmp_path, Group(rank, world_size, torch.device("cpu")), None, options)
-        phase.gradients = FlatGradients(phase.model, STATISTICS)
-        batch = global_batch(phase.data.train.lengths, step=3, size=16, seed=42, masking=Masking(0.15))
-        phase._accumulate_gradients(batch)
-        total = phase.gradients.buffer if total is None else total + phase.gradients.buffer
+    for rank in range(len(shares)):
+        data = open_training_data(card, 32, cpu)
+        layout = Layout(32, rows, packed=packed, fixed=fixed)
+        group = Group(rank, len(shares), cpu)
+        accumulation = Accumulation(make_model(given, data), data, given, group, layout, compiled=compiled)
+        accumulation.divide(",".join(map(str, shares)))
+        accumulation.seek(3)
+        accumulation.compute(3)
+        accumulation.close()
+        buffer = accumulation.gradients.buffer
+        total = buffer if total is None else total + buffer
     return total
 
 
-@pytest.mark.parametrize(("world_size", "micro_batch_tokens"), [(1, 96), (2, 4096), (3, 64), (20, 4096)])
-def test_ranks_and_micro_batches_give_the_same_gradient(card, tmp_path, world_size, micro_batch_tokens):
-    whole = gradients_of(card, tmp_path, world_size=1, micro_batch_tokens=4096)
-    divided = gradients_of(card, tmp_path, world_size=world_size, micro_batch_tokens=micro_batch_tokens)
+@pytest.mark.parametrize(
+    "divided",
+    [
+        {"rows": 3},
+        {"shares": (1.0, 1.0)},
+        {"shares": (1.0, 1.0, 1.0), "rows": 2},
+        {"shares": (1.0, 0.3)},
+        {"shares": (0.0, 1.0), "rows": 5},
+        {"shares": (1.0,) * 20},
+        {"packed": True},
+        {"packed": True, "rows": 2},
+        {"packed": True, "rows": 1, "shares": (1.0, 0.5)},
+        {"fixed": True, "rows": 3},
+        {"fixed": True, "packed": True, "rows": 3},
+    ],
+    ids=str,
+)
+def test_ranks_shares_and_layouts_give_the_same_gradient(card, divided):
+    whole = gradients_of(card)
     assert whole.abs().max() > 0.1
-    torch.testing.assert_close(divided, whole, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradients_of(card, **divided), whole, rtol=1e-4, atol=1e-6)
 
 
-def test_bf16_is_close_to_fp32(card, tmp_path):
-    whole = gradients_of(card, tmp_path, world_size=1, micro_batch_tokens=4096)
-    rounded = gradients_of(card, tmp_path, world_size=1, micro_batch_tokens=4096, precision="bf16")
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_compiled_network_gives_the_same_gradient(card, packed):
+    torch.testing.assert_close(
+        gradients_of(card, packed=packed, fixed=True, rows=3, compiled=True), gradients_of(card), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_bf16_is_close_to_fp32(card):
+    whole = gradients_of(card)
+    rounded = gradients_of(card, precision="bf16")
     assert not torch.equal(whole, rounded)
     assert torch.linalg.vector_norm(whole - rounded) < 0.03 * torch.linalg.vector_norm(whole)
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -89,55 +84,6 @@ def test_a_phase_learns_and_leaves_its_outputs(card, finished):
 def test_a_finished_phase_is_exported(card, finished, tmp_path):
     export_phase(finished, card.parent / "tokenizer.json", tmp_path / "export")
     assert BertForPreTraining.from_pretrained(tmp_path / "export").config.vocab_size == 75
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_it_ends_with_the_same_bits(card, finished, tmp_path):
-    output = tmp_path / "phase"
-    folder = output / "checkpoints"
-    moments = random.Random(7)  # noqa: S311
-    killed_while_writing = 0
-    for kill in range(8):
-        newest = max(map(step_of, folder.glob("step-*")), default=0)
-        trainer = Trainer(LONG, card, output, checkpoint_every=3, evaluate_every=20)
-        until = time.monotonic() + moments.uniform(0.05, 1.0)
-        writes_its_second = functools.partial(is_being_written, folder, newest + 3)
-        ready = writes_its_second if kill % 2 else functools.partial(is_past, until)
-        assert trainer.kill_when(ready)
-        killed_while_writing += is_being_written(folder, newest + 3)
-    assert killed_while_writing >= 1
-    resumed = train(LONG, card, output, checkpoint_every=3, evaluate_every=20)
-    assert "resuming" in resumed.log.read_text()
-    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(finished / "model.safetensors")
-    assert [point["step"] for point in journal(output)] == sorted({point["step"] for point in journal(output)})
-
-
-@pytest.mark.slow
-def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
-    """The real command: SIGTERM, then SIGKILL to its whole process group, then undisturbed to the end."""
-    undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
-    given = recipe(steps=24)
-    train(given, card, undisturbed, ranks=2)
-    command = [
-        sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", SCRIPTS / "pretrain.py",
-        "--recipe", json.dumps(given), "--dataset", card, "--initial-weights", "--output", output,
-        "--threads", "2", "--checkpoint-every", "3",
-    ]  # fmt: skip
-    for number, step, status in ((signal.SIGTERM, 3, 75), (signal.SIGKILL, 12, -9)):
-        process = subprocess.Popen([*map(str, command)], process_group=0, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and not any(step_of(path) >= step for path in output.glob("checkpoints/step-*")):
-            time.sleep(0.005)
-        if number == signal.SIGTERM:
-            process.terminate()  # to the launcher alone, which passes it on
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
-        _, messages = process.communicate(timeout=60)
-        assert process.returncode == status, messages
-        assert (status == 75) == ("told to stop" in messages)
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "resuming" in done.stderr
-    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
 
 
 def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):
@@ -223,10 +169,3 @@ def test_weights_of_another_vocabulary_are_refused_in_one_line(card, tmp_path):
     trainer = Trainer(given, card, tmp_path / "next", initial_weights=tmp_path / "fitting")
     assert trainer.finish() == 1
     assert "have different tokenizers" in trainer.log.read_text()
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(card, tmp_path):
-    given = recipe(steps=20, learning_rate=1e30, optimizer="adamw", warmup=0)
-    trainer = Trainer(given, card, tmp_path / "phase", checkpoint_every=1)
-    assert trainer.finish() == 1
-    assert "the loss or its gradient is not finite; lower learning_rate" in trainer.log.read_text()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import SPECIAL_TOKENS, VOCAB_SIZE, write_dataset
+from fabricated_dataset import CONTINUATION_BITMAP, SPECIAL_TOKENS, VOCAB_SIZE, write_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
 from bertline.training.hashing import mix, mix_integers, mix_tensor
 from bertline.training.masking import (
     HELD_OUT_MASKING,
+    IGNORED,
     Masking,
+    Places,
     Vocabulary,
     count_masked,
     held_out_positions,
@@ -20,7 +22,13 @@ from bertline.training.masking import (
     mask_tokens,
 )
 
-CARD = {"tokenizer": {"vocab_size": VOCAB_SIZE, "special_tokens": SPECIAL_TOKENS}}
+CARD = {
+    "tokenizer": {
+        "vocab_size": VOCAB_SIZE,
+        "special_tokens": SPECIAL_TOKENS,
+        "continuation_bitmap": CONTINUATION_BITMAP,
+    }
+}
 VOCABULARY = Vocabulary.of_card(CARD)
 
 
@@ -35,10 +43,28 @@ def random_rows(count: int, length: int = 64) -> tuple[torch.Tensor, np.ndarray]
     return torch.from_numpy(rows), lengths
 
 
-def mask(rows, counts, *, samples=None, epoch=0, seed=7):
-    samples = torch.arange(len(rows)) if samples is None else samples
-    epochs = torch.full_like(samples, epoch)
-    return mask_tokens(rows, torch.as_tensor(counts), samples, epochs, seed=seed, vocabulary=VOCABULARY)
+def mask(rows, counts, *, samples=None, epoch=0, seed=7, masking=HELD_OUT_MASKING, places=None, predictions=None):
+    """Masked ids, and positions and labels without the ignored ones."""
+    samples = torch.arange(len(counts)) if samples is None else samples
+    masked, flat, labels = mask_tokens(
+        rows,
+        places or places_of(rows),
+        torch.as_tensor(counts),
+        samples,
+        torch.full_like(samples, epoch),
+        predictions=int(sum(counts)) if predictions is None else predictions,
+        masking=masking,
+        seed=seed,
+        vocabulary=VOCABULARY,
+    )
+    return masked, flat[labels != IGNORED], labels[labels != IGNORED]
+
+
+def places_of(rows):
+    count, length = rows.shape
+    return Places(
+        torch.arange(count).repeat_interleave(length), torch.arange(length).repeat(count), torch.arange(count) * length
+    )
 
 
 def test_both_hashes_give_the_same_bits():
@@ -108,6 +134,46 @@ def test_epoch_seed_and_sample_give_other_positions(change):
     assert len(set(before.tolist()) & set(after.tolist())) < 80  # 31 expected by chance of 200
 
 
+def test_packed_sequences_are_masked_as_rows_are():
+    rows, lengths = random_rows(30)
+    counts = count_masked(lengths, Masking(0.15))
+    masked, flat, _ = mask(rows, counts)
+    inside = torch.arange(64) < torch.from_numpy(lengths)[:, None]
+    whole = places_of(rows)
+    starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)[:-1]]))
+    packed = Places(whole.sequence[inside.flatten()], whole.position[inside.flatten()], starts)
+    packed_masked, packed_flat, _ = mask(rows[inside], counts, places=packed, predictions=int(counts.sum()) + 5)
+    assert torch.equal(packed_masked, masked[inside])
+    assert len(packed_flat) == len(flat)
+
+
+def test_whole_words_are_masked_with_all_their_pieces_but_the_last():
+    rows, lengths = random_rows(400)
+    counts = count_masked(lengths, Masking(0.15))
+    _, flat, _ = mask(rows, counts, masking=Masking(0.15, whole_word=True))
+    assert np.array_equal(np.bincount(flat // 64, minlength=400), counts)
+    chosen = torch.zeros(rows.numel(), dtype=torch.bool)
+    chosen[flat] = True
+    chosen, ids = chosen.view(rows.shape), rows
+    torn = torch.zeros(400, dtype=torch.int64)
+    continues = (ids[:, 1:] >= 65) & (ids[:, :-1] >= 5)  # a piece behind a word or another piece
+    torn += (continues & (chosen[:, 1:] != chosen[:, :-1])).sum(1)
+    assert torn.max() == 1
+    assert 0 < (torn == 1).double().mean() < 0.3
+    # Masking single tokens tears apart many more.
+    _, flat, _ = mask(rows, counts)
+    chosen = torch.zeros(rows.numel(), dtype=torch.bool)
+    chosen[flat] = True
+    chosen = chosen.view(rows.shape)
+    assert (continues & (chosen[:, 1:] != chosen[:, :-1])).sum() > 2 * torn.sum()
+
+
+def test_mask_only_replaces_every_chosen_token():
+    rows, lengths = random_rows(50)
+    masked, flat, _ = mask(rows, count_masked(lengths, Masking(0.4)), masking=Masking(0.4, mask_only=True))
+    assert (masked.flatten()[flat] == SPECIAL_TOKENS["[MASK]"]).all()
+
+
 def test_a_row_of_too_few_words_masks_what_it_has():
     rows = torch.tensor([[2, 9, 1, 1, 3]])
     _, flat, labels = mask(rows, [3])
@@ -133,6 +199,6 @@ def test_a_large_held_out_set_is_sampled_evenly():
 
 
 def test_a_vocabulary_without_mask_is_refused():
-    card = {"tokenizer": {"vocab_size": 9, "special_tokens": {"[PAD]": 0}}}
+    card = {"tokenizer": {"vocab_size": 9, "special_tokens": {"[PAD]": 0}, "continuation_bitmap": ""}}
     with pytest.raises(BertlineError, match=r"no \[MASK\]"):
         Vocabulary.of_card(card)

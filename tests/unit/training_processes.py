@@ -32,6 +32,7 @@ class Trainer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.log = output.with_suffix(".log")
+        self.log.touch()
         given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
         self._processes = [
             CONTEXT.Process(target=run_rank, args=(rank, ranks, port, self.log, *given), daemon=True)
@@ -81,9 +82,20 @@ def run_rank(
 ) -> None:
     from bertline.console import run_command
     from bertline.training.loop import Options, train
+    from bertline.training.stop import StopSignal
 
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}})
     with log.open("a") as file:
         os.dup2(file.fileno(), 2)
-    run_command(lambda: train(recipe, card, output, initial_weights=initial_weights, options=Options(**options)))
+    stop_signal = StopSignal(options.pop("stop_after_minutes", None))
+    run_command(
+        lambda: train(
+            recipe,
+            card,
+            output,
+            initial_weights=initial_weights,
+            options=Options(**options),
+            stop_signal=stop_signal,
+        )
+    )

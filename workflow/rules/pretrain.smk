@@ -22,6 +22,8 @@ rule pretrain_phase:
         nodes=1,
         processes_per_node=1,
         micro_batch_tokens=16384,
+        # Options of scripts/pretrain.py that a site wants: --compile, --activation-checkpointing, --division measured.
+        trainer_options="",
         checkpoint_every_minutes=15,
         log_every=10,
         evaluate_every=200,
@@ -36,7 +38,7 @@ rule pretrain_phase:
         " --initial-weights {params.initial_weights} --output results/phases/{wildcards.phase}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
-        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
+        " {resources.trainer_options} --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
 
 
 rule export_phase:

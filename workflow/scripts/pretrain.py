@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from bertline.console import BertlineError, run_command
+from bertline.training.stop import StopSignal
 
 EXAMPLE = """example:
   python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py \\
@@ -25,11 +26,33 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1, help="of this node, divided among its processes")
     parser.add_argument("--micro-batch-tokens", type=int, default=16384, help="tokens computed at once by a process")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the network with torch.compile: takes a minute at the start, and every step is faster",
+    )
+    parser.add_argument(
+        "--activation-checkpointing", action="store_true", help="less memory for a third more computation"
+    )
+    parser.add_argument(
+        "--division",
+        default="equal",
+        help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1",
+    )
     parser.add_argument("--log-every", type=int, default=10, metavar="STEPS")
     parser.add_argument("--evaluate-every", type=int, default=200, metavar="STEPS", help="0: only first and last")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="STEPS", help="0: only by the clock")
     parser.add_argument("--checkpoint-every-minutes", type=float, default=15.0, metavar="MINUTES")
     parser.add_argument("--keep-checkpoints", type=int, default=2, metavar="NUMBER")
+    parser.add_argument(
+        "--keep-every", type=int, default=0, metavar="STEPS", help="keep the checkpoints of these steps"
+    )
+    parser.add_argument(
+        "--stop-after-minutes",
+        type=float,
+        metavar="MINUTES",
+        help="save and exit with status 75 after this time; the same command goes on",
+    )
     parser.add_argument(
         "--when-locked",
         choices=["wait", "stop"],
@@ -37,6 +60,8 @@ def main() -> None:
         help="what to do while another trainer works on this phase",
     )
     given = parser.parse_args()
+    # Before PyTorch is imported: a signal in those seconds must not end the trainer.
+    stop_signal = StopSignal(given.stop_after_minutes)
 
     from bertline.training.loop import Options, train
     from bertline.training.recipe import parse_recipe
@@ -44,11 +69,15 @@ def main() -> None:
     options = Options(
         threads=given.threads,
         micro_batch_tokens=given.micro_batch_tokens,
+        compiled=given.compile,
+        activation_checkpointing=given.activation_checkpointing,
+        division=given.division,
         log_every=given.log_every,
         evaluate_every=given.evaluate_every,
         checkpoint_every=given.checkpoint_every,
         checkpoint_every_minutes=given.checkpoint_every_minutes,
         keep_checkpoints=given.keep_checkpoints,
+        keep_every=given.keep_every,
         wait_for_lock=given.when_locked == "wait",
     )
     try:
@@ -58,6 +87,7 @@ def main() -> None:
             given.output,
             initial_weights=given.initial_weights,
             options=options,
+            stop_signal=stop_signal,
         )
     except BertlineError:
         # All ranks find the same fault: rank 0 says it, and the launcher then stops the others.

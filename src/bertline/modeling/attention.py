@@ -26,12 +26,6 @@ class Packed(NamedTuple):
     positions: Tensor
     longest: int
 
-    def to(self, device: torch.device) -> Packed:
-        """The same on `device`."""
-        return Packed(
-            self.starts.to(device, non_blocking=True), self.positions.to(device, non_blocking=True), self.longest
-        )
-
 
 # What a token may look at: bool [B, S], True for tokens and False for padding; None where nothing is padded.
 AttentionMask = Tensor | Packed | None

@@ -1,24 +1,30 @@
 """From samples to the micro-batches of a rank.
 
 A global batch is a run of consecutive positions in the order of samples. Sorted by length, its samples are dealt to
-the ranks in turn and cut into micro-batches of neighbours: every rank gets the same mixture of lengths, and a
-micro-batch little padding. All of it is a pure function of the step.
+the ranks, to each in proportion to its share, so that every rank gets the same mixture of lengths; a rank's samples
+are then cut into micro-batches of padded rows, or packed without padding. All of it is a pure function of the step,
+the shares and the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from bertline.encoding.dataset import SampleReader
-from bertline.training.masking import Masking, count_masked
+from bertline.modeling.attention import AttentionMask, Packed
+from bertline.training.masking import IGNORED, Masking, Places, count_masked
 from bertline.training.order import samples_at
 
 LENGTH_MULTIPLE = 8
+# A packed micro-batch of fixed shape has room for so many times the sequences of full length that fill it.
+SHORTEST_OF_FULL = 4
 
 
 @dataclass(frozen=True)
@@ -30,23 +36,67 @@ class GlobalBatch:
     lengths: np.ndarray
     masked_counts: np.ndarray
 
+    def take(self, rows: np.ndarray) -> GlobalBatch:
+        """Only these rows."""
+        return GlobalBatch(self.samples[rows], self.epochs[rows], self.lengths[rows], self.masked_counts[rows])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the micro-batches of a phase are laid out.
+
+    sequence_length: what samples are at most long.
+    rows: of full length that a micro-batch holds at most; packed, as many tokens.
+    packed: sequences one behind the other instead of rows.
+    fixed: every micro-batch has the same shapes, as compiled programs want them.
+    """
+
+    sequence_length: int
+    rows: int
+    packed: bool = False
+    fixed: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch of fixed shape, padding included."""
+        return self.rows * self.sequence_length
+
+    @property
+    def sequences(self) -> int:
+        """Of a micro-batch of fixed shape."""
+        return SHORTEST_OF_FULL * self.rows if self.packed else self.rows
+
+    def predictions(self, masking: Masking) -> int:
+        """Masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences."""
+        a_row = int(count_masked(np.array([self.sequence_length]), masking)[0])
+        return self.rows * a_row + (SHORTEST_OF_FULL + self.rows // 8 if self.packed else 0)
+
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Unmasked rows, padded to a multiple of 8."""
+    """Unmasked sequences: rows [B, S] padded to a multiple of 8, or packed into one row [1, T]."""
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
-    attention_mask: Tensor | None  # bool [B, S]; None when no row is padded
-    pair_labels: Tensor  # int64 [B], 1 = random next
-    samples: Tensor  # int64 [B]
-    epochs: Tensor  # int64 [B]
-    masked_counts: Tensor  # int64 [B]
+    attention_mask: AttentionMask  # None when no row is padded and shapes may vary
+    places: Places
+    pair_labels: Tensor  # int64 [N], 1 = random next, -100 where there is no sequence
+    samples: Tensor  # int64 [N]
+    epochs: Tensor  # int64 [N]
+    masked_counts: Tensor  # int64 [N]
+    predictions: int  # masked positions: their number, or where shapes are fixed an upper bound
+    tokens: int  # without padding
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same on `device`."""
-        tensors = {name: value.to(device, non_blocking=True) for name, value in vars(self).items() if value is not None}
-        return replace(self, **tensors)
+        """The same on `device`; a copy to a GPU is asynchronous if this lies in pinned memory."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> MicroBatch:
+        """The same in memory that a GPU reads by itself."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> MicroBatch:
+        return MicroBatch(**{name: tree_map_only(Tensor, move, value) for name, value in vars(self).items()})
 
 
 def global_batch(lengths: np.ndarray, *, step: int, size: int, seed: int, masking: Masking) -> GlobalBatch:
@@ -67,41 +117,136 @@ def _sorted_by_length(samples: np.ndarray, epochs: np.ndarray, lengths: np.ndarr
     return GlobalBatch(samples[by_length], epochs[by_length], lengths, count_masked(lengths, masking))
 
 
-def micro_batches(
-    batch: GlobalBatch,
-    reader: SampleReader,
-    *,
-    rank: int,
-    world_size: int,
-    micro_batch_size: int,
-    padding_id: int,
-) -> Iterator[MicroBatch]:
-    """The micro-batches of `rank`, as even in size as they can be, at most `micro_batch_size` rows each.
+def deal(size: int, shares: Sequence[float]) -> np.ndarray:
+    """Which rank gets each of `size` samples in ascending length: int64 [size].
 
-    With fewer samples than ranks the last ranks get none.
+    The n-th sample of a rank comes at time n / share, so that ranks take turns, faster ones more often. With equal
+    shares that is rank i % world_size. A rank with share 0 gets nothing.
     """
-    mine = np.arange(rank, len(batch.samples), world_size)
-    pieces = -(-len(mine) // micro_batch_size)
-    for rows in np.array_split(mine, pieces) if pieces else ():
-        yield _assemble(batch, reader, rows, padding_id)
+    return _deal(size, tuple(shares))
 
 
-def _assemble(batch: GlobalBatch, reader: SampleReader, rows: np.ndarray, padding_id: int) -> MicroBatch:
-    content = reader.gather(batch.samples[rows])
-    lengths = batch.lengths[rows]
-    width = -(-int(lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+@functools.lru_cache(maxsize=8)
+def _deal(size: int, shares: tuple[float, ...]) -> np.ndarray:
+    total = sum(shares)
+    times, ranks = [], []
+    for rank, share in enumerate(shares):
+        turns = int(np.ceil(size * share / total)) + 1 if share > 0 else 0
+        times.append((np.arange(turns) + 0.5) / share if turns else np.zeros(0))
+        ranks.append(np.full(turns, rank))
+    order = np.argsort(np.concatenate(times), kind="stable")[:size]
+    return np.concatenate(ranks)[order]
+
+
+def micro_batches(
+    batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
+) -> Iterator[MicroBatch]:
+    """The micro-batches of one rank's part of a global batch; none for an empty part."""
+    limit = layout.predictions(masking)
+    assemble = _pack if layout.packed else _pad
+    for rows in _bins(batch, layout, limit) if layout.packed else _slices(len(batch.samples), layout.rows):
+        part = batch.take(rows)
+        predictions = limit if layout.fixed else int(part.masked_counts.sum())
+        yield assemble(part, reader, layout, padding_id, predictions)
+
+
+def _slices(count: int, most: int) -> list[np.ndarray]:
+    """Neighbours in pieces as even as they can be, of at most `most` rows."""
+    return np.array_split(np.arange(count), -(-count // most)) if count else []
+
+
+def _bins(batch: GlobalBatch, layout: Layout, most_predictions: int) -> list[np.ndarray]:
+    """Fill micro-batches first-fit, the longest samples first. Returns the rows of each, ascending."""
+    free: list[tuple[int, int, int]] = []  # tokens, sequences, predictions
+    bins: list[list[int]] = []
+    first = 0  # the bins before it are full
+    shortest = int(batch.lengths[0]) if len(batch.lengths) else 0
+    for row in range(len(batch.lengths) - 1, -1, -1):
+        length, masked = int(batch.lengths[row]), int(batch.masked_counts[row])
+        for number in range(first, len(bins)):
+            tokens, sequences, predictions = free[number]
+            if tokens >= length and sequences and predictions >= masked:
+                break
+        else:
+            number = len(bins)
+            bins.append([])
+            free.append((layout.tokens, layout.sequences, most_predictions))
+        bins[number].append(row)
+        tokens, sequences, predictions = free[number]
+        free[number] = (tokens - length, sequences - 1, predictions - masked)
+        while first < len(bins) and (free[first][0] < shortest or not free[first][1]):
+            first += 1
+    return [np.array(rows[::-1]) for rows in bins]
+
+
+def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: int, predictions: int) -> MicroBatch:
+    content = reader.gather(batch.samples)
+    count = len(batch.samples)
+    rows, width = count, -(-int(batch.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    if layout.fixed:
+        rows, width = layout.rows, layout.sequence_length
     columns = np.arange(width)
-    inside = columns < lengths[:, None]
-    input_ids = np.full((len(rows), width), padding_id, dtype=np.int64)
+    inside = columns < _filled(batch.lengths, rows, 0)[:, None]
+    input_ids = np.full((rows, width), padding_id, dtype=np.int64)
     input_ids[inside] = content.tokens
-    starts = content.second_segment_start.astype(np.int64)[:, None]
+    starts = _filled(content.second_segment_start, rows, 0)[:, None]
     second = (columns >= starts) & (starts > 0) & inside
+    inside[count:, 0] = True  # attention over nothing would be not a number
     return MicroBatch(
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
-        attention_mask=None if inside.all() else torch.from_numpy(inside),
-        pair_labels=torch.from_numpy(content.next_sentence_labels.astype(np.int64)),
-        samples=torch.from_numpy(batch.samples[rows]),
-        epochs=torch.from_numpy(batch.epochs[rows]),
-        masked_counts=torch.from_numpy(batch.masked_counts[rows]),
+        attention_mask=None if inside.all() and not layout.fixed else torch.from_numpy(inside),
+        places=Places(
+            torch.arange(rows).repeat_interleave(width), torch.arange(width).repeat(rows), torch.arange(rows) * width
+        ),
+        predictions=predictions,
+        tokens=len(content.tokens),
+        **_of_sequences(batch, content.next_sentence_labels, rows),
     )
+
+
+def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: int, predictions: int) -> MicroBatch:
+    content = reader.gather(batch.samples)
+    lengths = batch.lengths
+    if layout.fixed:
+        # What is left over becomes sequences of padding, none longer than the others may be.
+        left = layout.tokens - int(lengths.sum())
+        padding = [min(left - done, layout.sequence_length) for done in range(0, left, layout.sequence_length)]
+        lengths = np.concatenate([lengths, np.array(padding, dtype=np.int64)])
+    sequences = layout.sequences + layout.rows if layout.fixed else len(lengths)
+    ends = np.full(sequences, lengths.sum(), dtype=np.int64)
+    ends[: len(lengths)] = np.cumsum(lengths)
+    starts = np.concatenate([[0], ends])
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    position = np.arange(len(sequence)) - starts[sequence]
+    input_ids = np.full(len(sequence), padding_id, dtype=np.int64)
+    input_ids[: len(content.tokens)] = content.tokens
+    second_starts = _filled(content.second_segment_start, sequences, 0)[sequence]
+    second = (position >= second_starts) & (second_starts > 0)
+    positions = torch.from_numpy(position)
+    return MicroBatch(
+        input_ids=torch.from_numpy(input_ids)[None],
+        token_type_ids=torch.from_numpy(second.astype(np.int64))[None],
+        attention_mask=Packed(torch.from_numpy(starts.astype(np.int32)), positions, layout.sequence_length),
+        places=Places(torch.from_numpy(sequence), positions, torch.from_numpy(starts[:-1])),
+        predictions=predictions,
+        tokens=len(content.tokens),
+        **_of_sequences(batch, content.next_sentence_labels, sequences),
+    )
+
+
+def _of_sequences(batch: GlobalBatch, pair_labels: np.ndarray, sequences: int) -> dict[str, Tensor]:
+    values = {
+        "pair_labels": _filled(pair_labels, sequences, IGNORED),
+        "samples": _filled(batch.samples, sequences, 0),
+        "epochs": _filled(batch.epochs, sequences, 0),
+        "masked_counts": _filled(batch.masked_counts, sequences, 0),
+    }
+    return {name: torch.from_numpy(value) for name, value in values.items()}
+
+
+def _filled(values: np.ndarray, size: int, filler: int) -> np.ndarray:
+    """`values` as int64 [size], the rest `filler`."""
+    filled = np.full(size, filler, dtype=np.int64)
+    filled[: len(values)] = values
+    return filled

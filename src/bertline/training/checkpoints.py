@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,12 @@ def save_checkpoint(
     optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any],
     keep: int,
+    keep_every: int = 0,
 ) -> Path:
-    """Write the checkpoint of `state["step"]`; then drop all but the `keep` newest of the same fingerprint."""
+    """Write the checkpoint of `state["step"]`; then drop all but the `keep` newest of the same fingerprint.
+
+    With `keep_every`, those whose step is a multiple of it stay, too.
+    """
     path = directory / f"step-{state['step']:08d}"
     aside = directory / f".{path.name}.part"
     shutil.rmtree(aside, ignore_errors=True)
@@ -47,14 +52,50 @@ def save_checkpoint(
     digests = {name: sha256_of_file(aside / name) for name in FILES}
     write_json(aside / "state.json", {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
     fsync_directory(aside)
-    if path.exists():  # damaged, or it would have been resumed
+    if path.exists():  # damaged, or of the same step before some were skipped
         _remove(path)
     aside.rename(path)
     fsync_directory(directory)
     write_json(directory / "durable.json", {"step": state["step"]})
     for old in [path for path, _ in _own_checkpoints(directory, state["fingerprint"])][keep:]:
-        _remove(old)
+        if not keep_every or int(old.name.removeprefix("step-")) % keep_every:
+            _remove(old)
     return path
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread, one at a time, while training goes on."""
+
+    def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
+        """`before` is called in the thread ahead of each checkpoint; what it raises, `wait` raises."""
+        self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._written: Future[Path] | None = None
+
+    def start(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Copy the state as it is now, and write it. Waits for the checkpoint before."""
+        self.wait()
+        self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
+
+    def wait(self) -> None:
+        """Until the last checkpoint is on the disk. Raises what went wrong there."""
+        if self._written is not None:
+            self._written.result()
+
+    def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
+        self._before()
+        return save_checkpoint(
+            self._directory,
+            weights=weights,
+            optimizer=optimizer,
+            state=state,
+            keep=self._keep,
+            keep_every=self._keep_every,
+        )
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def find_checkpoint(directory: Path, fingerprint: str) -> tuple[Path, dict[str, Any]] | None:
@@ -82,11 +123,13 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return weights, optimizer
 
 
-def clean_up(directory: Path) -> None:
-    """Remove what a killed trainer left half-written. Only the lock's owner may call this."""
+def clean_up(directory: Path, output: Path) -> None:
+    """Remove what a killed trainer left half-written, outputs too. Only the lock's owner may call this."""
     for pattern in (".step-*.part", ".step-*.removed"):
         for path in directory.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
+    for path in output.glob(".*.part"):
+        path.unlink()
 
 
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:

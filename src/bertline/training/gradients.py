@@ -44,8 +44,13 @@ class FlatGradients:
         distributed.all_reduce(self.buffer)
         return dict(zip(self.names, self.statistics.tolist(), strict=True))
 
-    def clip(self, max_norm: float) -> Tensor:
-        """Scale the gradients down to the global norm `max_norm` if they exceed it; returns the norm before."""
-        norm = torch.linalg.vector_norm(self.gradients)
-        self.gradients.mul_(torch.clamp(max_norm / norm, max=1.0))
+    def clip(self, max_norm: float, scale: float = 1.0) -> float:
+        """Divide the gradients by `scale`, then scale them down to the global norm `max_norm` if they exceed it.
+
+        Returns the norm before, not finite where a gradient is not.
+        """
+        norm = float(torch.linalg.vector_norm(self.gradients)) / scale
+        factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
+        if factor != 1.0:
+            self.gradients.mul_(factor)
         return norm

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SampleReader
+from bertline.encoding.dataset import SampleReader, continuation_bitmap
 from bertline.training.hashing import as_signed, mix_integers, mix_tensor, uniform
 
 # Evaluation masks 15 percent whatever a run trains with, so that runs compare; its positions never change.
@@ -25,17 +25,27 @@ HELD_OUT_SEED = 20_181_011
 # MLPerf's evaluation takes as many; more would cost time and tell nothing.
 HELD_OUT_SAMPLES = 10_000
 POSITION_BITS = 13  # sequences are at most 8,192 long
-UNIFORM_RANGE = 1 << 31
+UNIFORM_BITS = 31
+UNIFORM_RANGE = 1 << UNIFORM_BITS
 MASK_BELOW = round(0.8 * UNIFORM_RANGE)
 RANDOM_BELOW = round(0.9 * UNIFORM_RANGE)
+IGNORED = -100  # a label that no loss counts
 
 
 @dataclass(frozen=True)
 class Masking:
-    """How much is masked. `max_predictions` limits the positions of a sequence; None does not."""
+    """How a phase masks.
+
+    probability: share of a sequence's positions.
+    max_predictions: at most so many positions of a sequence; None for no limit.
+    whole_word: choose words and mask all their pieces; the last word only as far as the number of positions allows.
+    mask_only: every chosen position becomes [MASK].
+    """
 
     probability: float
     max_predictions: int | None = None
+    whole_word: bool = False
+    mask_only: bool = False
 
 
 HELD_OUT_MASKING = Masking(HELD_OUT_PROBABILITY)
@@ -47,6 +57,7 @@ class Vocabulary:
 
     mask_id: int
     is_special: Tensor  # bool [vocab_size]
+    continues: Tensor  # bool [vocab_size], whether an identifier continues a word
     words: Tensor  # int64, the identifiers that are not special: what a random replacement is drawn from
 
     @classmethod
@@ -58,7 +69,8 @@ class Vocabulary:
         is_special = torch.zeros(card["tokenizer"]["vocab_size"], dtype=torch.bool)
         is_special[list(special_tokens.values())] = True
         words = torch.nonzero(~is_special).flatten()
-        return cls(special_tokens["[MASK]"], is_special.to(device), words.to(device))
+        continues = torch.from_numpy(continuation_bitmap(dict(card)))
+        return cls(special_tokens["[MASK]"], is_special.to(device), continues.to(device), words.to(device))
 
 
 def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
@@ -67,12 +79,23 @@ def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
     return counts if masking.max_predictions is None else np.minimum(counts, masking.max_predictions)
 
 
+class Places(NamedTuple):
+    """Which token of which sequence stands where in a batch of T tokens and N sequences, padding included."""
+
+    sequence: Tensor  # int64 [T], ascending from 0
+    position: Tensor  # int64 [T], within its sequence
+    starts: Tensor  # int64 [N], the first token of each sequence
+
+
 def mask_tokens(
     input_ids: Tensor,
+    places: Places,
     counts: Tensor,
     samples: Tensor,
     epochs: Tensor,
     *,
+    predictions: int,
+    masking: Masking,
     seed: int,
     vocabulary: Vocabulary,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,38 +103,44 @@ def mask_tokens(
 
     Parameters
     ----------
-    input_ids: int64 [B, S]; padding must be a special token.
-    counts: int64 [B], positions to mask in each row. A row with fewer ordinary tokens gets all of them masked.
-    samples, epochs: int64 [B], what the positions are drawn by.
+    input_ids: int64, of any shape with T elements; padding must be a special token.
+    counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
+    samples, epochs: int64 [N], what the positions are drawn by.
+    predictions: size of the result, at least the sum of `counts`.
     seed: of the run.
 
-    Returns the masked ids [B, S] (a new tensor), the flat indices of the masked positions [M] in ascending order, and
-    the original ids there [M]. All int64.
+    Returns the masked ids (a new tensor), the flat indices of the masked positions [predictions] in ascending order,
+    and the original ids there [predictions]. Behind the masked positions come others with the label -100. All int64.
     """
-    batch, length = input_ids.shape
-    hashes = mix_tensor(samples ^ as_signed(mix_integers(seed)))
-    hashes = mix_tensor(hashes + epochs)
-    positions = torch.arange(length, device=input_ids.device)
-    hashes = mix_tensor(hashes[:, None] + positions)  # [B, S]
+    ids = input_ids.flatten()
+    by_sequence = mix_tensor(mix_tensor(samples ^ as_signed(mix_integers(seed))) + epochs)
+    hashes = mix_tensor(by_sequence[places.sequence] + places.position)  # [T]
+    special = vocabulary.is_special[ids]
+    drawn = hashes
+    if masking.whole_word:
+        begins = ~vocabulary.continues[ids] | special | (places.position == 0)
+        here = torch.arange(len(ids), device=ids.device)
+        drawn = hashes[torch.where(begins, here, 0).cummax(0).values]
+    scores = uniform(drawn).masked_fill(special, UNIFORM_RANGE)
+    # One key sorts by sequence, then by score; the position makes it unique, so every device sorts alike.
+    keys = (places.sequence << (UNIFORM_BITS + 1 + POSITION_BITS)) | (scores << POSITION_BITS) | places.position
+    order = keys.argsort()
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(ids), device=ids.device)
+    chosen = (ranks - places.starts[places.sequence] < counts[places.sequence]) & ~special
 
-    # The lowest bits hold the position: no two scores are equal, so every device sorts alike.
-    scores = (hashes & ~((1 << POSITION_BITS) - 1)) | positions
-    special = vocabulary.is_special[input_ids]
-    scores = scores.masked_fill(special, torch.iinfo(torch.int64).max)
-    wanted = min(int(counts.max()), length) if batch else 0
-    drawn = scores.topk(wanted, dim=1, largest=False, sorted=True).indices  # [B, wanted]
-    chosen = torch.arange(wanted, device=input_ids.device) < counts[:, None]
-    selected = torch.zeros_like(special).scatter_(1, drawn, chosen) & ~special
-
-    flat = selected.flatten().nonzero().flatten()
-    labels = input_ids.flatten()[flat]
-    choice = mix_tensor(hashes.flatten()[flat])  # upper bits: what becomes of it; lower bits: the random word
+    # The number of chosen tokens is not asked for: on a GPU that would wait for it.
+    flat = (~chosen).to(torch.uint8).argsort(stable=True)[:predictions]
+    originals = ids[flat]
+    choice = mix_tensor(hashes[flat])  # upper bits: what becomes of it; lower bits: the random word
     word = vocabulary.words[(choice & (UNIFORM_RANGE - 1)) % len(vocabulary.words)]
     share = uniform(choice)
-    replaced = torch.where(share < MASK_BELOW, vocabulary.mask_id, torch.where(share < RANDOM_BELOW, word, labels))
-    masked_ids = input_ids.flatten().clone()
-    masked_ids[flat] = replaced
-    return masked_ids.view(batch, length), flat, labels
+    replaced = torch.where(share < MASK_BELOW, vocabulary.mask_id, torch.where(share < RANDOM_BELOW, word, originals))
+    if masking.mask_only:
+        replaced = torch.full_like(originals, vocabulary.mask_id)
+    masked_ids = ids.clone()
+    masked_ids[flat] = torch.where(chosen[flat], replaced, originals)
+    return masked_ids.view_as(input_ids), flat, originals.masked_fill(~chosen[flat], IGNORED)
 
 
 def held_out_samples(count: int) -> np.ndarray:
@@ -131,12 +160,16 @@ def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]
     counts = count_masked(reader.lengths, HELD_OUT_MASKING)
     for sample in held_out_samples(len(reader)):
         tokens = torch.from_numpy(np.asarray(reader.tokens(int(sample)), dtype=np.int64))
-        _, positions, _ = mask_tokens(
-            tokens[None],
-            torch.tensor([counts[sample]]),
+        count = counts[sample : sample + 1]
+        _, positions, labels = mask_tokens(
+            tokens,
+            Places(torch.zeros_like(tokens), torch.arange(len(tokens)), torch.tensor([0])),
+            torch.from_numpy(count),
             torch.tensor([sample]),
             torch.tensor([0]),
+            predictions=int(count[0]),
+            masking=HELD_OUT_MASKING,
             seed=HELD_OUT_SEED,
             vocabulary=vocabulary,
         )
-        yield int(sample), positions.numpy()
+        yield int(sample), positions[labels != IGNORED].numpy()

@@ -4,51 +4,83 @@ from __future__ import annotations
 
 import torch
 
+from bertline.modeling.bert import BertForPreTraining
 from bertline.training.batches import GlobalBatch
+from bertline.training.flops import flops_of, peak_of
 from bertline.training.system_metrics import SystemMetrics
+
+AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 
 
 class Meter:
     """Averages between two points of the journal, and the speed."""
 
-    def __init__(self, device: torch.device, *, has_pairs: bool) -> None:
-        self._has_pairs = has_pairs
+    def __init__(self, model: BertForPreTraining, device: torch.device, *, world_size: int, has_pairs: bool) -> None:
+        self._model, self._has_pairs = model, has_pairs
+        peak = peak_of(device)
+        self._peak = peak * world_size if peak else None
         self._system = SystemMetrics(device)
         self._all_steps, self._all_seconds = 0, 0.0
         self._forget()
 
     def _forget(self) -> None:
-        self._steps, self._samples, self._tokens, self._seconds = 0, 0, 0, 0.0
-        self._mlm_loss, self._pair_loss = 0.0, 0.0
+        self._steps, self._samples, self._tokens, self._seconds, self._waited = 0, 0, 0, 0.0, 0.0
+        self._real, self._computed, self._flops = 0, 0, 0.0
+        self._sums = dict.fromkeys(AVERAGED, 0.0)
 
     def add(
-        self, statistics: dict[str, float], batch: GlobalBatch, norm: float, learning_rate: float, seconds: float
+        self,
+        averages: dict[str, float],
+        batch: GlobalBatch,
+        *,
+        norm: float,
+        learning_rate: float,
+        seconds: float,
+        waited: float,
+        computed: tuple[int, int],
     ) -> None:
-        """Count one step."""
+        """Count one step.
+
+        Parameters
+        ----------
+        averages: of the global batch, the names of `AVERAGED`.
+        seconds, waited: in all, and for data.
+        computed: this rank's tokens without padding, and with.
+        """
         self._steps += 1
         self._all_steps += 1
         self._samples += len(batch.samples)
         self._tokens += int(batch.lengths.sum())
+        self._flops += flops_of(self._model, batch)
         self._seconds += seconds
+        self._waited += waited
+        self._real += computed[0]
+        self._computed += computed[1]
         self._all_seconds += seconds
-        self._mlm_loss += statistics["mlm_loss"]
-        self._pair_loss += statistics["pair_loss"]
+        for name in AVERAGED:
+            self._sums[name] += averages[name]
         self._norm, self._learning_rate = norm, learning_rate
 
     def read(self) -> dict[str, float]:
         """Metrics since the last call; gradient norm and learning rate are the last step's."""
-        mlm_loss, pair_loss = self._mlm_loss / self._steps, self._pair_loss / self._steps
+        averages = {name: total / max(1, self._steps) for name, total in self._sums.items()}
         metrics = {
-            "train/loss": mlm_loss,
-            "train/mlm_loss": mlm_loss,
+            "train/loss": averages["mlm_loss"],
+            "train/mlm_loss": averages["mlm_loss"],
+            "train/mlm_accuracy": averages["mlm_accuracy"],
             "train/learning_rate": self._learning_rate,
             "train/gradient_norm": self._norm,
             "train/samples_per_second": self._samples / self._seconds,
             "train/tokens_per_second": self._tokens / self._seconds,
+            "train/tflops_per_second": self._flops / self._seconds / 1e12,
+            "train/padding_share": 1 - self._real / max(1, self._computed),
+            "train/data_wait_share": self._waited / self._seconds,
         }
         if self._has_pairs:
-            metrics["train/loss"] += pair_loss
-            metrics["train/pair_loss"] = pair_loss
+            metrics["train/loss"] += averages["pair_loss"]
+            metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
+        if self._peak:
+            metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak
         self._forget()
         return metrics | self._system.sample()
 

@@ -2,40 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bertline.modeling.bert import BertForPreTraining
+from bertline.console import BertlineError
+from bertline.modeling.attention import AttentionMask
 from bertline.training.batches import MicroBatch
-from bertline.training.masking import Vocabulary, mask_tokens
+from bertline.training.masking import IGNORED, Masking, Vocabulary, mask_tokens
+
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Losses(NamedTuple):
-    """Sums over a micro-batch, in nats; the logits are for accuracies."""
+class Sums(NamedTuple):
+    """Sums over a micro-batch; scalars, float32."""
 
-    mlm: Tensor  # scalar, over the masked positions
-    pair: Tensor  # scalar, over the rows
-    mlm_logits: Tensor  # [M, V]
-    mlm_labels: Tensor  # int64 [M]
-    pair_logits: Tensor  # [B, 2]
+    mlm_loss: Tensor  # nats, over the masked positions
+    mlm_right: Tensor  # masked positions whose token scores highest
+    masked: Tensor  # masked positions
+    pair_loss: Tensor  # nats, over the sequences; 0 for a network without pairs
+    pair_right: Tensor
 
 
-def losses_of(
-    model: BertForPreTraining, batch: MicroBatch, *, seed: int, vocabulary: Vocabulary, precision: str
-) -> Losses:
-    """Mask `batch` and run the model on it; with precision bf16 under autocast, the losses in fp32."""
+SumsOf = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], Sums]
+
+
+def make_sums(model: nn.Module, *, precision: str, compiled: bool) -> SumsOf:
+    """The function from (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) to `Sums`.
+
+    Labels of -100 are not counted. Under bf16 and fp16 the network runs in autocast, the losses in fp32. Compiled, it
+    is one program for one set of shapes, forward and backward.
+    """
+    dtype = AUTOCAST[precision]
+
+    def sums(
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        attention_mask: AttentionMask,
+        positions: Tensor,
+        labels: Tensor,
+        pair_labels: Tensor,
+    ) -> Sums:
+        with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None):
+            word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
+        mlm_loss, mlm_right = _loss_and_right(word_logits, labels)
+        masked = (labels != IGNORED).sum().float()
+        if pair_logits is None:
+            return Sums(mlm_loss, mlm_right, masked, torch.zeros_like(mlm_loss), torch.zeros_like(mlm_right))
+        return Sums(mlm_loss, mlm_right, masked, *_loss_and_right(pair_logits, pair_labels))
+
+    if not compiled:
+        return sums
+    return torch.compile(sums, dynamic=False, fullgraph=True)
+
+
+def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    loss = F.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=IGNORED)
+    return loss, (logits.detach().argmax(1) == labels).sum().float()
+
+
+def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary) -> Sums:
+    """Mask `batch` and evaluate the objective on it."""
     input_ids, positions, labels = mask_tokens(
-        batch.input_ids, batch.masked_counts, batch.samples, batch.epochs, seed=seed, vocabulary=vocabulary
+        batch.input_ids,
+        batch.places,
+        batch.masked_counts,
+        batch.samples,
+        batch.epochs,
+        predictions=batch.predictions,
+        masking=masking,
+        seed=seed,
+        vocabulary=vocabulary,
     )
-    with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        mlm_logits, pair_logits = model(input_ids, batch.token_type_ids, batch.attention_mask, positions)
-    return Losses(
-        F.cross_entropy(mlm_logits.float(), labels, reduction="sum"),
-        F.cross_entropy(pair_logits.float(), batch.pair_labels, reduction="sum"),
-        mlm_logits,
-        labels,
-        pair_logits,
-    )
+    return sums(input_ids, batch.token_type_ids, batch.attention_mask, positions, labels, batch.pair_labels)
+
+
+def prepare_precision(precision: str, device: torch.device) -> None:
+    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not know it."""
+    if precision == "fp16" and device.type != "cuda":
+        raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

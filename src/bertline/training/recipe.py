@@ -33,8 +33,9 @@ REQUIRED: Json = {
         "betas": list,
         "epsilon": (int, float),
         "max_gradient_norm": (int, float),
-        "masking": {"probability": (int, float)},
-        "precision": ("fp32", "bf16"),
+        "masking": {"probability": (int, float), "whole_word": bool, "mask_only": bool},
+        "packing": bool,
+        "precision": ("fp32", "tf32", "bf16", "fp16"),
         "hand_over": ("weights", "weights+moments"),
     },
 }
@@ -64,14 +65,14 @@ def _check(given: Any, wanted: Any, where: str) -> None:
     elif isinstance(wanted, tuple) and isinstance(wanted[0], str):
         if given not in wanted:
             raise BertlineError(f"{where}: given {given!r}, allowed are {', '.join(wanted)}")
-    elif not isinstance(given, wanted) or isinstance(given, bool):
+    elif not isinstance(given, wanted) or (isinstance(given, bool) and wanted is not bool):
         names = [kind.__name__ for kind in (wanted if isinstance(wanted, tuple) else (wanted,))]
         raise BertlineError(f"{where}: given {given!r}, allowed is of type {' or '.join(names)}")
 
 
 def masking_of(settings: Json) -> Masking:
     """The masking that a phase's settings ask for."""
-    return Masking(settings["masking"]["probability"], settings["masking"].get("max_predictions"))
+    return Masking(**settings["masking"])
 
 
 def frozen_recipe(recipe: Json, *, device: torch.device, world_size: int, threads: int) -> Json:

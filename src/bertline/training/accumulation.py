@@ -1,0 +1,125 @@
+"""From a step to this rank's part of the gradient of its global batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bertline.console import BertlineError
+from bertline.modeling.bert import BertForPreTraining
+from bertline.training.batches import GlobalBatch, Layout
+from bertline.training.data import TrainingData
+from bertline.training.division import measure_shares
+from bertline.training.gradients import FlatGradients
+from bertline.training.group import Group
+from bertline.training.hashing import mix_integers
+from bertline.training.objective import make_sums, sums_of
+from bertline.training.recipe import masking_of
+from bertline.training.stream import Stream, Work
+
+SUMS = ("mlm_loss", "mlm_right", "masked", "pair_loss", "pair_right")
+
+
+class Accumulation:
+    """Walks through the stream of micro-batches and adds up gradients and statistics in one flat buffer."""
+
+    def __init__(
+        self,
+        model: BertForPreTraining,
+        data: TrainingData,
+        recipe: dict[str, Any],
+        group: Group,
+        layout: Layout,
+        *,
+        compiled: bool = False,
+        statistics: tuple[str, ...] = (),
+    ) -> None:
+        """`statistics` are names beside `SUMS` that ride along with the gradients. Call `divide`, then `seek`."""
+        self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
+        self._settings = recipe["settings"]
+        self._masking = masking_of(self._settings)
+        self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled)
+        self.gradients = FlatGradients(model, (*SUMS, *statistics))
+        self.shares = [1.0] * group.world_size
+        self.waited = 0.0  # seconds for data in the last step
+        self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
+        self._stream: Stream | None = None
+
+    def divide(self, division: str) -> None:
+        """Decide which part of a global batch each rank gets: `equal`, `measured`, or shares as in "3,1"."""
+        if division == "measured":
+            self._stream = self._open(0)
+            self.shares = measure_shares(self._pass_over, self._group)
+        elif division != "equal":
+            self.shares = [float(share) for share in division.split(",")]
+            if len(self.shares) != self._group.world_size:
+                raise BertlineError(
+                    f"division: given {len(self.shares)} shares for {self._group.world_size} ranks; "
+                    "give one for each, or measured, or equal"
+                )
+
+    def seek(self, step: int) -> None:
+        """Go to global batch number `step`, counted from 0."""
+        self.close()
+        self._stream = self._open(step)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _open(self, step: int) -> Stream:
+        return Stream(
+            self._data,
+            first_step=step,
+            global_batch_size=self._settings["global_batch_size"],
+            seed=self._recipe["seed"],
+            masking=self._masking,
+            layout=self._layout,
+            shares=self.shares,
+            rank=self._group.rank,
+            device=self._group.device,
+        )
+
+    def compute(self, step: int, loss_scale: float = 1.0) -> GlobalBatch:
+        """Leave this rank's part of the gradient of global batch `step`, where the stream stands, in the buffer.
+
+        Summed over the ranks it is that of the mean over the global batch, times `loss_scale`.
+        """
+        if self._stream is None:
+            raise ValueError("seek first")
+        # A function of the step: no generator's state has to be saved.
+        torch.manual_seed(mix_integers(self._recipe["seed"], step, self._group.rank))
+        self.gradients.zero()
+        self.tokens, before = (0, 0), self._stream.waited
+        while True:
+            work = next(self._stream)
+            self._add(work, loss_scale)
+            if work.ends_step:
+                self.waited = self._stream.waited - before
+                return work.batch
+
+    def _add(self, work: Work, loss_scale: float) -> None:
+        """MLM's loss is that of all masked tokens of the global batch, the pairs' that of all its samples."""
+        micro_batch = work.micro_batch
+        if micro_batch is None:
+            return
+        vocabulary = self._data.vocabulary
+        sums = sums_of(self._sums, micro_batch, seed=self._recipe["seed"], masking=self._masking, vocabulary=vocabulary)
+        loss = sums.mlm_loss / int(work.batch.masked_counts.sum())
+        if self._data.has_pairs:
+            loss = loss + sums.pair_loss / len(work.batch.samples)
+        (loss * loss_scale).backward()
+        for name in SUMS:
+            self.gradients.add(name, getattr(sums, name).detach())
+        self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())
+
+    def _pass_over(self) -> int:
+        """Compute the next micro-batch for nothing. Returns its tokens."""
+        if self._stream is None:
+            raise ValueError("seek first")
+        work = next(self._stream)
+        self._add(work, 1.0)
+        self.gradients.zero()
+        return work.micro_batch.tokens if work.micro_batch else 0

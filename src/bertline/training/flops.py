@@ -1,0 +1,39 @@
+"""Floating point operations of a training step, and what a GPU can do at most.
+
+Forward and backward, of real tokens only: padding is no work done, and embeddings are look-ups. With N the encoder's
+matrix weights, L layers of width h and V words, a sequence of s tokens of which m are masked costs
+
+    6 N s + 12 L h s^2 + 6 m (h^2 + h V)
+
+(Narayanan et al. 2021, arXiv 2104.04473, appendix, without recomputation; the head on masked positions alone.)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from bertline.modeling.bert import BertForPreTraining
+from bertline.training.batches import GlobalBatch
+
+# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, by a part of the device's name; SXM parts.
+PEAKS = {"B200": 2250, "H200": 989, "H100": 989, "A100": 312, "L40S": 362, "A10": 125, "RTX 4090": 165, "V100": 125}
+
+
+def flops_of(model: BertForPreTraining, batch: GlobalBatch) -> float:
+    """Of one step on `batch`."""
+    config = model.config
+    layers, width = config.num_hidden_layers, config.hidden_size
+    matrices = sum(weight.numel() for weight in model.bert.layers.parameters() if weight.dim() == 2)
+    lengths = batch.lengths.astype(float)
+    head = width * width + width * config.vocab_size
+    return float(
+        6 * matrices * lengths.sum() + 12 * layers * width * (lengths**2).sum() + 6 * head * batch.masked_counts.sum()
+    )
+
+
+def peak_of(device: torch.device) -> float | None:
+    """Of `device` in TFLOP/s; None where it is not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((float(peak) for part, peak in PEAKS.items() if part in name), None)

@@ -1,0 +1,30 @@
+"""Being told to stop: by SIGTERM, by SIGUSR1 (what Slurm sends before the walltime ends), or by a deadline.
+
+This module imports no PyTorch, so that the handlers stand before that takes its seconds.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+STOPPED = 75  # the exit status of a trainer that was told to stop and saved its state: EX_TEMPFAIL, run me again
+
+
+class StopSignal:
+    """Tells whether to stop. Made in the main thread, as early as can be."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        """`minutes` from now is the deadline; None for none."""
+        self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self._received = False
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: object) -> None:
+        self._received = True
+
+    @property
+    def received(self) -> bool:
+        """Whether a signal came or the deadline is over."""
+        return self._received or (self._deadline is not None and time.monotonic() > self._deadline)

@@ -1,0 +1,96 @@
+"""The stream of a rank's work: micro-batches, made by a thread while the ones before are computed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from bertline.training.batches import GlobalBatch, Layout, MicroBatch, deal, global_batch, micro_batches
+from bertline.training.data import TrainingData
+from bertline.training.masking import Masking
+
+T = TypeVar("T")
+AHEAD = 3
+
+
+class Work(NamedTuple):
+    """One micro-batch, or none where this rank has no part of a global batch."""
+
+    batch: GlobalBatch  # of all ranks
+    micro_batch: MicroBatch | None
+    ends_step: bool
+
+
+class Stream:
+    """An iterator over `Work` from a step on. `waited` counts the seconds that it kept its reader waiting."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        *,
+        first_step: int,
+        global_batch_size: int,
+        seed: int,
+        masking: Masking,
+        layout: Layout,
+        shares: list[float],
+        rank: int,
+        device: torch.device,
+    ) -> None:
+        """`first_step` counts global batches from 0; `shares` of the ranks, see `deal`; other settings of the phase."""
+        self.waited = 0.0
+        self._data, self._size, self._seed, self._masking = data, global_batch_size, seed, masking
+        self._layout, self._shares, self._rank, self._device = layout, shares, rank, device
+        self._ahead = _ahead(self._work(first_step))
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Work:
+        begun = time.monotonic()
+        work = next(self._ahead)
+        self.waited += time.monotonic() - begun
+        if work.micro_batch is None:
+            return work
+        return work._replace(micro_batch=work.micro_batch.to(self._device))
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._ahead.close()
+
+    def _work(self, step: int) -> Iterator[Work]:
+        while True:
+            batch = global_batch(
+                self._data.train.lengths, step=step, size=self._size, seed=self._seed, masking=self._masking
+            )
+            mine = batch.take(np.flatnonzero(deal(len(batch.samples), self._shares) == self._rank))
+            made = micro_batches(
+                mine, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
+            )
+            before = None
+            for micro_batch in made:
+                if before is not None:
+                    yield Work(batch, before, ends_step=False)
+                before = micro_batch.pinned() if self._device.type == "cuda" else micro_batch
+            yield Work(batch, before, ends_step=True)
+            step += 1
+
+
+def _ahead(items: Iterator[T]) -> Generator[T, None, None]:
+    """The endless `items`, made by one thread, `AHEAD` of them before they are asked for."""
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        futures: deque[Future[T]] = deque(thread.submit(next, items) for _ in range(AHEAD))
+        try:
+            while True:
+                item = futures.popleft().result()
+                futures.append(thread.submit(next, items))
+                yield item
+        finally:
+            for future in futures:
+                future.cancel()

@@ -1,0 +1,251 @@
+"""Training that is killed, stopped, or led astray, and what it ends with."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from fabricated_dataset import recipe, write_dataset
+from safetensors.torch import load_file
+from torch import distributed
+from training_processes import Trainer
+
+from bertline.console import BertlineError
+from bertline.files import sha256_of_file
+from bertline.training.group import join_group
+from bertline.training.lock import PhaseLock
+from bertline.training.loop import MOST_SKIPPED_IN_A_ROW, Options, Phase
+from bertline.training.stop import StopSignal
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+LONG = recipe(steps=60)
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
+
+
+def train(given, card, output, **options):
+    trainer = Trainer(given, card, output, **options)
+    assert trainer.finish() == 0, trainer.log.read_text()
+    return trainer
+
+
+def step_of(checkpoint):
+    return int("".join(filter(str.isdigit, checkpoint.name)))
+
+
+def newest_step(folder):
+    return max(map(step_of, folder.glob("step-*")), default=0)
+
+
+def is_being_written(folder, later_than):
+    return any(step_of(part) > later_than for part in folder.glob(".step-*.part"))
+
+
+def is_publishing(output):
+    return any(output.glob(".*.part")) or ((output / "model.safetensors").exists() and not is_finished(output))
+
+
+def is_finished(output):
+    return (output / "recipe.json").exists()
+
+
+def is_past(moment):
+    return time.monotonic() > moment
+
+
+def journal(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def kill_often(given, card, output, *, kills, **options):
+    """Kill a trainer at seeded moments, then let it finish. Returns kills inside a checkpoint and the export."""
+    folder = output / "checkpoints"
+    moments = random.Random(7)  # noqa: S311
+    writing = publishing = 0
+    for kill in range(kills):
+        newest = newest_step(folder)
+        trainer = Trainer(given, card, output, **options)
+        until = time.monotonic() + moments.uniform(0.05, 1.0)
+        if kill >= kills - 3:
+            ready = functools.partial(is_publishing, output)
+        elif kill % 2:
+            ready = functools.partial(is_being_written, folder, newest)
+        else:
+            ready = functools.partial(is_past, until)
+        killed = trainer.kill_when(ready)
+        writing += is_being_written(folder, newest)
+        publishing += killed and is_publishing(output)
+    resumed = train(given, card, output, **options)
+    assert "resuming" in resumed.log.read_text()
+    assert not list(output.glob(".*.part"))
+    return writing, publishing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_killed_at_any_moment_it_ends_with_the_same_bits(card, tmp_path, ranks):
+    """All ranks at once, as when a node loses its power: in a step, in a checkpoint, in the export."""
+    kills = {1: 20, 2: 6, 4: 4}[ranks]
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
+    train(LONG, card, undisturbed, ranks=ranks, evaluate_every=20)
+    writing, publishing = kill_often(
+        LONG, card, output, kills=kills, ranks=ranks, checkpoint_every=3, evaluate_every=20
+    )
+    if ranks == 1:
+        assert writing >= 5
+        assert publishing >= 2
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+    steps = [point["step"] for point in journal(output)]
+    assert steps == sorted(set(steps)) == [point["step"] for point in journal(undisturbed)]
+
+
+@pytest.mark.slow
+def test_a_compiled_network_killed_ends_with_the_same_bits(card, tmp_path):
+    given = recipe(steps=12, packing=True, precision="bf16")
+    given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
+    train(given, card, undisturbed, compiled=True, micro_batch_tokens=128)
+    for step in (3, 6, 9):
+        trainer = Trainer(given, card, output, compiled=True, micro_batch_tokens=128, checkpoint_every=3)
+        assert trainer.kill_when(lambda step=step: newest_step(output / "checkpoints") >= step, seconds=100)
+    train(given, card, output, compiled=True, micro_batch_tokens=128)
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
+    """The real command: SIGTERM, then SIGKILL to its whole process group, then undisturbed to the end."""
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
+    given = recipe(steps=24)
+    train(given, card, undisturbed, ranks=2)
+    command = [
+        sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", SCRIPTS / "pretrain.py",
+        "--recipe", json.dumps(given), "--dataset", card, "--initial-weights", "--output", output,
+        "--threads", "2", "--checkpoint-every", "3",
+    ]  # fmt: skip
+    for number, step, status in ((signal.SIGTERM, 3, 75), (signal.SIGKILL, 12, -9)):
+        process = subprocess.Popen([*map(str, command)], process_group=0, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not any(step_of(path) >= step for path in output.glob("checkpoints/step-*")):
+            time.sleep(0.005)
+        if number == signal.SIGTERM:
+            process.terminate()  # to the launcher alone, which passes it on
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        _, messages = process.communicate(timeout=60)
+        assert process.returncode == status, messages
+        assert (status == 75) == ("told to stop" in messages)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "resuming" in done.stderr
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+
+
+@pytest.mark.parametrize("way", ["SIGUSR1", "deadline"])
+def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
+    output = tmp_path / "phase"
+    options = {"stop_after_minutes": 0.0} if way == "deadline" else {}
+    trainer = Trainer(recipe(steps=4000), card, output, **options)
+    if way == "SIGUSR1":
+        while "step 10/" not in trainer.log.read_text():
+            assert trainer.running()
+            time.sleep(0.01)
+        trainer.signal(signal.SIGUSR1)
+    assert trainer.finish() == 75
+    assert newest_step(output / "checkpoints") >= 1
+    assert "told to stop" in trainer.log.read_text()
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """This process alone, with a group as training has it."""
+    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    threads = torch.get_num_threads()
+    yield join_group(1)
+    distributed.destroy_process_group()
+    torch.set_num_threads(threads)
+
+
+def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
+    """Train in this process; the loss of every global batch in `poisoned` is not a number."""
+    lock = PhaseLock(output / "checkpoints")
+    assert lock.try_acquire() is None
+    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5))
+    phase.start(None)
+    compute = phase.accumulation.compute
+
+    def compute_poisoned(step, loss_scale):
+        batch = compute(step, loss_scale)
+        if step in poisoned:
+            phase.accumulation.gradients.buffer.fill_(math.nan)
+        return batch
+
+    phase.accumulation.compute = compute_poisoned
+    stop_signal = StopSignal()
+    try:
+        while phase.step < phase.total_steps and phase.step + phase.skipped != stop_at:
+            phase.train_one_step(stop_signal)
+        if phase.step == phase.total_steps:
+            phase.publish()
+        else:
+            phase.save()
+            phase.wait_for_checkpoint()
+    finally:
+        phase.accumulation.close()
+        lock.release()
+    return phase
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_path):
+    phase = run_phase(group, card, tmp_path / "whole", poisoned={7, 8, 20})
+    assert (phase.step, phase.skipped) == (40, 3)
+    assert journal(tmp_path / "whole")[-1]["metrics"]["train/skipped_steps"] == 3
+    weights = load_file(tmp_path / "whole" / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+
+    # Stopped between two skipped batches it goes on with the same bits.
+    run_phase(group, card, tmp_path / "parts", poisoned={7, 8, 20}, stop_at=8)
+    run_phase(group, card, tmp_path / "parts", poisoned={7, 8, 20})
+    assert sha256_of_file(tmp_path / "parts" / "model.safetensors") == sha256_of_file(
+        tmp_path / "whole" / "model.safetensors"
+    )
+
+
+def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group, card, tmp_path, caplog):
+    poisoned = set(range(12, 12 + MOST_SKIPPED_IN_A_ROW))
+    phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
+    assert "returning to step 10 and going on behind them" in caplog.text
+    assert "samples of the last global batch: " in caplog.text
+    # Steps 11 and 12 were taken back, so their two batches are passed over as well.
+    assert (phase.step, phase.skipped) == (40, MOST_SKIPPED_IN_A_ROW + 2)
+    steps = [point["step"] for point in journal(tmp_path / "phase")]
+    assert steps == sorted(set(steps))
+
+
+def test_when_that_does_not_help_it_stops_with_an_explanation(group, card, tmp_path):
+    with pytest.raises(BertlineError, match=r"10 times in a row, also after returning to step 10; lower learning_rate"):
+        run_phase(group, card, tmp_path / "phase", poisoned=set(range(12, 200)))
+    with pytest.raises(BertlineError, match="there is no checkpoint to return to"):
+        run_phase(group, card, tmp_path / "other", poisoned=set(range(3, 200)))
+
+
+def test_a_loss_that_is_never_finite_stops_the_run_in_one_line(card, tmp_path):
+    given = recipe(steps=20, learning_rate=1e30, optimizer="adamw", warmup=0)
+    trainer = Trainer(given, card, tmp_path / "phase", checkpoint_every=1)
+    assert trainer.finish() == 1
+    assert "lower learning_rate or lengthen warmup" in trainer.log.read_text().splitlines()[-1]
+    assert "Traceback" not in trainer.log.read_text()
