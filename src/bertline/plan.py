@@ -16,6 +16,7 @@ from bertline.configuration import definition, fill_defaults, load, strip_defaul
 from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
+from bertline.training.settings import check_together, check_used
 
 Json = dict[str, Any]
 
@@ -179,6 +180,8 @@ def _check_phase(plan: Plan, where: str, dataset: str, settings: Json) -> None:
             f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
             f"sequence_lengths: {', '.join(map(str, encoded))}"
         )
+    check_used(strip_defaults(settings, definition(plan.schema, "phase"), plan.schema), settings, where)
+    check_together(settings, where)
 
 
 def _add_phase(

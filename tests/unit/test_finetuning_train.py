@@ -86,6 +86,7 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "learning_rate": 2e-3,
         "warmup": 0.1,
         "weight_decay": 0.01,
+        "layerwise_decay": 1.0,
         "precision": "fp32",
         "max_sequence_length": 32,
         "doc_stride": 8,

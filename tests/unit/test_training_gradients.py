@@ -28,7 +28,7 @@ def gradients_of(card, tmp_path, *, world_size, micro_batch_tokens, precision="f
         options = Options(micro_batch_tokens=micro_batch_tokens)
         phase = Phase(given, card, tmp_path, Group(rank, world_size, torch.device("cpu")), None, options)
         phase.gradients = FlatGradients(phase.model, STATISTICS)
-        batch = global_batch(phase.data.train.lengths, step=3, size=16, seed=42, masking=Masking(0.15))
+        batch = global_batch(phase.data.train.lengths, start=48, size=16, seed=42, masking=Masking(0.15))
         phase._accumulate_gradients(batch)
         total = phase.gradients.buffer if total is None else total + phase.gradients.buffer
     return total

@@ -28,7 +28,7 @@ SCORE_TITLES = {
     "spearman": "Spearman correlation",
 }
 
-_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW"}
+_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
 
 
@@ -114,6 +114,7 @@ def _schedule(settings: Mapping[str, Any]) -> str:
         "linear": "linear decay",
         "cosine": "cosine decay",
         "constant": "then constant",
+        "wsd": "then constant with a linear decay at the end",
     }[settings["schedule"]]
     return f"warm-up over {span}, {shape}"
 

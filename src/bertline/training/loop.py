@@ -15,6 +15,7 @@ import torch
 from torch import distributed
 
 from bertline.console import BertlineError
+from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, global_batch, micro_batches
 from bertline.training.checkpoints import clean_up, find_checkpoint, load_checkpoint, save_checkpoint
 from bertline.training.data import TrainingData, open_training_data
@@ -30,7 +31,7 @@ from bertline.training.objective import losses_of
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe, masking_of
-from bertline.training.schedules import learning_rate_at
+from bertline.training.schedules import learning_rate_of_phase
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class Phase:
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
         self.settings = recipe["settings"]
         self.total_steps: int = self.settings["steps"]
+        self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
         self.micro_batch_size = max(1, options.micro_batch_tokens // self.settings["sequence_length"])
         self.data: TrainingData = open_training_data(card_json, self.settings["sequence_length"], group.device)
@@ -199,8 +201,8 @@ class Phase:
         begun = time.monotonic()
         batch = global_batch(
             self.data.train.lengths,
-            step=self.step,
-            size=self.settings["global_batch_size"],
+            start=self.batch_ramp.position_at(self.step),
+            size=self.batch_ramp.batch_size_at(self.step),
             seed=self.recipe["seed"],
             masking=masking_of(self.settings),
         )
@@ -213,7 +215,7 @@ class Phase:
             raise BertlineError(
                 f"step {self.step + 1}: the loss or its gradient is not finite; lower learning_rate or lengthen warmup"
             )
-        learning_rate = self._learning_rate()
+        learning_rate = learning_rate_of_phase(self.settings, self.step + 1)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate
         self.optimizer.step()
@@ -226,7 +228,7 @@ class Phase:
         last = self.step == self.total_steps
         if last or self.step == 1 or self.step % self.options.log_every == 0:
             metrics |= self.meter.read()
-            metrics["train/samples"] = float(self.step * self.settings["global_batch_size"])
+            metrics["train/samples"] = float(self.batch_ramp.position_at(self.step))
             metrics["train/tokens"] = float(self.tokens)
         if last or (self.options.evaluate_every and self.step % self.options.evaluate_every == 0):
             metrics |= self._evaluate()
@@ -260,16 +262,6 @@ class Phase:
             (mlm_loss + pair_loss if self.data.has_pairs else mlm_loss).backward()
             self.gradients.add("mlm_loss", mlm_loss.detach())
             self.gradients.add("pair_loss", pair_loss.detach())
-
-    def _learning_rate(self) -> float:
-        return learning_rate_at(
-            self.step + 1,
-            peak=self.settings["learning_rate"],
-            total=self.total_steps,
-            warmup=self.settings["warmup"],
-            schedule=self.settings["schedule"],
-            power=self.settings["power"],
-        )
 
     def _evaluate(self) -> dict[str, float]:
         return evaluate(
