@@ -9,6 +9,7 @@ share of a step that waits for data, and of a checkpoint at the default interval
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -27,6 +28,7 @@ from bertline.console import run_command
 from bertline.files import read_json
 from bertline.modeling.bert import BertForPreTraining
 from bertline.training.accumulation import Accumulation
+from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import Layout
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.data import TrainingData, open_training_data
@@ -53,6 +55,7 @@ def recipe_of(shape: str, precision: str) -> dict:
         "betas": [0.9, 0.999],
         "epsilon": 1e-6,
         "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
+        "batch_ramp": None,
         "packing": False,
         "precision": precision,
     }
@@ -85,7 +88,7 @@ def their_batches(recipe: dict, data: TrainingData, group: Group, count: int) ->
     stream = Stream(
         data,
         first_step=0,
-        global_batch_size=BATCH,
+        batch_ramp=batch_ramp_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
         layout=Layout(LENGTH, BATCH),
@@ -135,9 +138,7 @@ def their_steps(recipe: dict, data: TrainingData, group: Group, rounds: int) -> 
 
     kinds = itertools.product(("sdpa", "eager"), (("fp32", None), ("bf16", torch.bfloat16)))
     return {
-        f"transformers {precision} {attention}": (
-            lambda attention=attention, dtype=dtype, numbers=itertools.count(): step(attention, dtype, numbers)
-        )
+        f"transformers {precision} {attention}": functools.partial(step, attention, dtype, itertools.count())
         for attention, (precision, dtype) in kinds
     }
 

@@ -16,6 +16,7 @@ from bertline.configuration import definition, fill_defaults, load, strip_defaul
 from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
+from bertline.training.settings import check_packing, check_together, check_used
 
 Json = dict[str, Any]
 
@@ -151,7 +152,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     model = _model(plan, where, run["model"])
     phases: dict[str, str] = {}
     for phase, settings in run["phases"].items():
-        _check_phase(plan, f"{where}.phases.{phase}", dataset, settings)
+        _check_phase(plan, f"{where}.phases.{phase}", model, settings)
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
     plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
     for task, settings in _tasks(run["finetune"]):
@@ -172,13 +173,16 @@ def _model(plan: Plan, where: str, model: str | Json) -> Json:
     return read_json(plan.models / f"{model}.json")
 
 
-def _check_phase(plan: Plan, where: str, dataset: str, settings: Json) -> None:
+def _check_phase(plan: Plan, where: str, model: Json, settings: Json) -> None:
     encoded = plan.config["sequence_lengths"]
     if settings["sequence_length"] not in encoded:
         raise BertlineError(
             f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
             f"sequence_lengths: {', '.join(map(str, encoded))}"
         )
+    check_used(strip_defaults(settings, definition(plan.schema, "phase"), plan.schema), settings, where)
+    check_together(settings, where)
+    check_packing(settings, model, where)
 
 
 def _add_phase(

@@ -40,7 +40,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
     [
         ("runs/bert-base/phases/phase1/steps", "many", "runs.bert-base.phases.phase1.steps: given 'many', allowed is"),
         ("runs/bert-base/phases/phase1/lerning_rate", 1, "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
-        ("runs/bert-base/phases/phase1/optimizer", "sgd", "given 'sgd', allowed is one of lamb, adamw"),
+        ("runs/bert-base/phases/phase1/optimizer", "sgd", "given 'sgd', allowed is one of lamb, adamw, muon"),
         ("runs/bert-base/phases/phase1/learning_rate", -1, "allowed is greater than 0"),
         ("datasets/wiki-books/held_out", 1.5, "datasets.wiki-books.held_out: given 1.5, allowed is less than 1"),
         ("datasets/wiki-books/tokenizer", {"train": "wordpiece"}, "the key 'vocab_size' is missing"),
@@ -63,7 +63,12 @@ def test_defaults_are_filled_in_at_every_depth(config: dict) -> None:
     filled, _ = load(config, SCHEMA)
     phase = filled["runs"]["bert-base"]["phases"]["phase2"]
     assert phase["betas"] == [0.9, 0.999]
-    assert phase["masking"] == {"probability": 0.15, "max_predictions": 80}
+    assert phase["masking"] == {
+        "probability": 0.15,
+        "max_predictions": 80,
+        "whole_word": False,
+        "mask_only": False,
+    }
     assert filled["datasets"]["wiki-books"]["short_sequence_probability"] == 0.1
     assert filled["sequence_lengths"] == [128, 512]
     assert filled["runs"]["bert-base"]["finetune"]["glue"]["rte"]["epochs"] == 3

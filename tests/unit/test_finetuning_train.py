@@ -17,7 +17,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning import train as loop
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
-from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW
+from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_factors
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
 from bertline.finetuning.train import finetune, loss_of, make_model, predict
@@ -86,6 +86,7 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "learning_rate": 2e-3,
         "warmup": 0.1,
         "weight_decay": 0.01,
+        "layerwise_decay": 1.0,
         "precision": "fp32",
         "max_sequence_length": 32,
         "doc_stride": 8,
@@ -190,7 +191,53 @@ def test_the_optimizer_is_the_one_of_pretraining_to_the_last_bit() -> None:
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
+def test_lower_layers_move_by_smaller_steps() -> None:
+    model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL, "num_hidden_layers": 3}), 2)
+    factors = layerwise_factors(model, 0.5)
+    assert {
+        (".".join(name.split(".")[1 : 3 if "layers" in name else 2]) if "bert." in name else name.split(".")[0], factor)
+        for (name, _), factor in zip(model.named_parameters(), factors, strict=True)
+    } == {
+        *(("embeddings", 0.0625), ("layers.0", 0.125), ("layers.1", 0.25), ("layers.2", 0.5)),
+        *(("pooler", 1.0), ("classifier", 1.0)),
+    }
+    start = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer = AdamW(model.parameters(), weight_decay=0.0, factors=factors)
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer.step(1e-2)
+    # The first step of Adam is the learning rate, whatever the gradient.
+    for (name, weight), factor in zip(model.named_parameters(), factors, strict=True):
+        torch.testing.assert_close(start[name] - weight, torch.full_like(weight, 1e-2 * factor), rtol=1e-3, atol=1e-6)
+
+
+def test_a_layerwise_decay_of_one_changes_no_bit() -> None:
+    results = []
+    for with_factors in (True, False):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL}), 2)
+        factors = layerwise_factors(model, 1.0) if with_factors else None
+        optimizer = AdamW(model.parameters(), weight_decay=0.1, factors=factors)
+        for step in range(3):
+            torch.manual_seed(step)
+            for weight in model.parameters():
+                weight.grad = torch.randn_like(weight)
+            optimizer.step(1e-2)
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
 # Whole runs
+
+
+def test_a_fine_tuning_uses_its_layerwise_decay(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(loop, "layerwise_factors", lambda model, decay: given.append(decay))
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=1, layerwise_decay=0.9)
+    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert given == [0.9]
 
 
 def test_a_tiny_network_learns_32_examples_by_heart(tmp_path: Path, tokenizer: Path) -> None:

@@ -173,3 +173,12 @@ def test_the_record_names_every_part_of_a_run() -> None:
         "squad_v1/random-weights-0.001/seed1",
         "squad_v1/random-weights-0.001/seed2",
     ]
+
+
+def test_a_setting_without_effect_is_one_line_naming_its_key() -> None:
+    config = changed(runs__first__phases__phase2={**PHASE, "schedule": "linear", "decay": 0.2})
+    with pytest.raises(BertlineError, match=r"^configuration: runs\.first\.phases\.phase2\.decay: given 0\.2, but"):
+        plan_of(config)
+    config = changed(runs__first__phases__phase2={**PHASE, "batch_ramp": {"from": 9, "steps": 3}})
+    with pytest.raises(BertlineError, match=r"runs\.first\.phases\.phase2\.batch_ramp\.from: given 9"):
+        plan_of(config)

@@ -44,7 +44,7 @@ def samples_of(micro):
 
 
 def batch_of(reader, step=2, size=16):
-    return global_batch(reader.lengths, step=step, size=size, seed=1, masking=MASKING)
+    return global_batch(reader.lengths, start=step * size, size=size, seed=1, masking=MASKING)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 20])
@@ -142,7 +142,7 @@ def test_rows_hold_their_samples_and_little_padding(reader):
 def test_a_batch_without_padding_has_no_mask(reader):
     full = np.flatnonzero(reader.lengths % 8 == 0)
     lengths = reader.lengths[full[:1]]
-    batch = global_batch(lengths, step=0, size=1, seed=1, masking=MASKING)
+    batch = global_batch(lengths, start=0, size=1, seed=1, masking=MASKING)
     batch.samples[:] = full[0]
     assert divide(reader, batch, world_size=1, rows=4)[0][0].attention_mask is None
 

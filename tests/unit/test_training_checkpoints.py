@@ -77,5 +77,5 @@ def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
     save(tmp_path, 3)
     (tmp_path / "step-00000003").rename(tmp_path / ".step-00000006.part")
     assert find_checkpoint(tmp_path, "mine") is None
-    clean_up(tmp_path)
+    clean_up(tmp_path, tmp_path.parent)
     assert names(tmp_path) == ["durable.json"]

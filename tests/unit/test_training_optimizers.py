@@ -90,6 +90,48 @@ def test_biases_and_normalisations_are_not_decayed():
     assert len(decayed["params"]) + len(others["params"]) == len(names)
 
 
+def reference_lamb_of_the_paper(weights, gradients, steps, settings):
+    """You et al. 2019, Algorithm 2, a layer x^(i) being a tensor, phi(z) = z, lambda 0 for biases; in float64."""
+    beta1, beta2 = settings["betas"]
+    x = dict(weights)
+    m = {i: np.zeros_like(value) for i, value in x.items()}
+    v = {i: np.zeros_like(value) for i, value in x.items()}
+    for t in range(1, steps + 1):
+        g = gradients(t)
+        for i in x:
+            m[i] = beta1 * m[i] + (1 - beta1) * g[i]
+            v[i] = beta2 * v[i] + (1 - beta2) * g[i] ** 2
+            r = (m[i] / (1 - beta1**t)) / (np.sqrt(v[i] / (1 - beta2**t)) + settings["epsilon"])
+            u = r + (0 if i == "bias" else settings["weight_decay"]) * x[i]
+            phi = np.linalg.norm(x[i].ravel())
+            ratio = phi / np.linalg.norm(u.ravel()) if phi > 0 else 1.0  # else a zero bias would never move
+            x[i] = x[i] - settings["learning_rate"] * ratio * u
+    return x
+
+
+def test_the_papers_lamb_has_a_trust_ratio_for_every_tensor():
+    settings = recipe(lamb_variant="paper")["settings"]
+    network, plain = Network(), Network()
+    start = {name: value.detach().double().numpy().copy() for name, value in network.named_parameters()}
+
+    def gradients(step):
+        random = np.random.default_rng(step)
+        return {name: random.standard_normal(value.shape) for name, value in start.items()}
+
+    optimizers = [make_optimizer(network, settings), make_optimizer(plain, recipe()["settings"])]
+    for step in range(1, 21):
+        for name, gradient in gradients(step).items():
+            for moved in (network, plain):
+                moved.get_parameter(name).grad = torch.from_numpy(gradient).float()
+        for optimizer in optimizers:
+            optimizer.step()
+    expected = reference_lamb_of_the_paper(start, gradients, 20, settings)
+    for name, value in network.named_parameters():
+        np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=2e-5, atol=1e-6)
+    assert not torch.allclose(network.bias, plain.bias, rtol=1e-2)
+    assert torch.equal(network.matrix, plain.matrix)
+
+
 @pytest.mark.parametrize("kind", ["lamb", "adamw"])
 def test_restored_moments_go_on_with_the_same_bits(kind):
     def run(network, optimizer, steps):

@@ -25,8 +25,17 @@ def test_a_complete_recipe_is_accepted():
         ("steps", None, "the key 'steps' is missing"),
         ("steps", "many", "settings.steps: given 'many', allowed is of type int"),
         ("steps", 0, "settings.steps: given 0, allowed is at least 1"),
-        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed are lamb, adamw"),
+        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed are lamb, adamw, muon"),
         ("masking", {}, "settings.masking: the key 'probability' is missing"),
+        ("lamb_variant", "adam", "settings.lamb_variant: given 'adam', allowed are nvidia, paper"),
+        ("muon", {"momentum": 0.9}, "settings.muon: the key 'nesterov' is missing"),
+        ("base_batch_size", True, "settings.base_batch_size: given True, allowed is of type int or NoneType"),
+        ("batch_ramp", {"from": 4}, "settings.batch_ramp: the key 'steps' is missing"),
+        ("batch_ramp", {"from": 4.5, "steps": 3}, "settings.batch_ramp.from: given 4.5, allowed is of type int"),
+        ("batch_ramp", {"from": 17, "steps": 3}, "settings.batch_ramp.from: given 17, allowed is 1 to global_batch"),
+        ("batch_ramp", {"from": 4, "steps": 31}, "settings.batch_ramp.steps: given 31, allowed is"),
+        ("end_learning_rate", 0.03, "end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
+        ("learning_rate_scaling", "sqrt", "settings.base_batch_size: missing, but learning_rate_scaling 'sqrt' wants"),
     ],
 )
 def test_a_wrong_setting_is_named(key, value, message):
@@ -37,6 +46,11 @@ def test_a_wrong_setting_is_named(key, value, message):
         changed["settings"][key] = value
     with pytest.raises(BertlineError, match=message):
         parse_recipe(json.dumps(changed))
+
+
+def test_a_recipe_may_ramp_its_batch_and_scale_its_rate():
+    given = recipe(batch_ramp={"from": 4, "steps": 0.5}, learning_rate_scaling="sqrt", base_batch_size=64)
+    assert parse_recipe(json.dumps(given)) == given
 
 
 def test_text_that_is_not_json_is_refused():

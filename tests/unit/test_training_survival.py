@@ -153,6 +153,23 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
 
 
+def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path):
+    given = recipe(steps=24, optimizer="muon", schedule="wsd", batch_ramp={"from": 4, "steps": 12})
+    straight, output = tmp_path / "straight", tmp_path / "phase"
+    train(given, card, straight)
+    trainer = Trainer(given, card, output, checkpoint_every=3)
+    # Inside the ramp.
+    assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000006").exists())
+    resumed = train(given, card, output)
+    assert "resuming" in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(straight / "model.safetensors")
+    # Sizes grow in fours: four steps each of 4, 8 and 12.
+    sizes = [4 + 4 * (3 * step // 12) for step in range(12)] + [16] * 12
+    samples = {point["step"]: point["metrics"].get("train/samples") for point in journal(output)}
+    assert samples[24] == sum(sizes)
+    assert samples[10] == sum(sizes[:10])
+
+
 @pytest.mark.parametrize("way", ["SIGUSR1", "deadline"])
 def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
     output = tmp_path / "phase"

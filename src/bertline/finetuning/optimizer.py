@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 # As in Google's run_squad.py and run_classifier.py.
@@ -20,13 +21,20 @@ class AdamW:
     fine-tuning. Nothing here is kept between processes, so its state needs no names.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], *, weight_decay: float) -> None:
-        """Biases and normalisations, the parameters of one dimension, are not decayed, as in pretraining."""
+    def __init__(
+        self, parameters: Iterable[Tensor], *, weight_decay: float, factors: Iterable[float] | None = None
+    ) -> None:
+        """Biases and normalisations, the parameters of one dimension, are not decayed, as in pretraining.
+
+        Parameters
+        ----------
+        factors: by how much the learning rate of each parameter is multiplied; None for 1.
+        """
         given = list(parameters)
-        self._groups = [
-            ([parameter for parameter in given if parameter.ndim > 1], weight_decay),
-            ([parameter for parameter in given if parameter.ndim <= 1], 0.0),
-        ]
+        by_group: dict[tuple[float, float], list[Tensor]] = {}
+        for parameter, factor in zip(given, factors or [1.0] * len(given), strict=True):
+            by_group.setdefault((factor, weight_decay if parameter.ndim > 1 else 0.0), []).append(parameter)
+        self._groups = [(group, factor, decay) for (factor, decay), group in by_group.items()]
         self._first = {parameter: torch.zeros_like(parameter) for parameter in given}
         self._second = {parameter: torch.zeros_like(parameter) for parameter in given}
         self._steps = {parameter: torch.zeros((), device=parameter.device) for parameter in given}
@@ -34,7 +42,7 @@ class AdamW:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Update every parameter that has a gradient, and forget the gradients."""
-        for group, weight_decay in self._groups:
+        for group, factor, weight_decay in self._groups:
             used = [parameter for parameter in group if parameter.grad is not None]
             adamw(
                 used,
@@ -47,10 +55,26 @@ class AdamW:
                 amsgrad=False,
                 beta1=BETAS[0],
                 beta2=BETAS[1],
-                lr=learning_rate,
+                lr=learning_rate * factor,
                 weight_decay=weight_decay,
                 eps=EPSILON,
                 maximize=False,
             )
             for parameter in used:
                 parameter.grad = None
+
+
+def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
+    """By how much the learning rate of each of the model's parameters is multiplied, in their order.
+
+    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what lies above
+    the last layer, pooler and heads, gets 1 (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; in BERT's family
+    Clark et al. 2020, arXiv 2003.10555, appendix B).
+    """
+    names = [name for name, _ in model.named_parameters()]
+    layers = [int(found[1]) if (found := re.match(r"bert\.layers\.(\d+)\.", name)) else None for name in names]
+    depth = 1 + max((layer for layer in layers if layer is not None), default=-1)
+    return [
+        decay ** (depth + 1 if name.startswith("bert.embeddings.") else 0 if layer is None else depth - layer)
+        for name, layer in zip(names, layers, strict=True)
+    ]

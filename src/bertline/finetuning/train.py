@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from bertline.console import BertlineError, progress
 from bertline.files import write_json, write_text
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
-from bertline.finetuning.optimizer import AdamW
+from bertline.finetuning.optimizer import AdamW, layerwise_factors
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tasks import PreparedTask, prepare_task
 from bertline.modeling.bert import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
@@ -33,11 +33,12 @@ MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 JOURNAL_POINTS = 100
 EVALUATION_TOKENS = 8192  # in a batch, with padding: larger ones are no faster on a CPU
 
-REQUIRED = ("fingerprint", "task", "seed", "start", "model", "initial_weights", "data", "settings")
-REQUIRED_SETTINGS = (
-    *("epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "precision", "max_sequence_length"),
+REQUIRED: tuple[str, ...] = ("fingerprint", "task", "seed", "start", "model", "initial_weights", "data", "settings")
+REQUIRED_SETTINGS: tuple[str, ...] = (
+    *("epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "layerwise_decay"),
+    *("precision", "max_sequence_length"),
 )
-REQUIRED_FOR_SQUAD = ("doc_stride", "max_query_length", "max_answer_length")
+REQUIRED_FOR_SQUAD: tuple[str, ...] = ("doc_stride", "max_query_length", "max_answer_length")
 
 
 def finetune(
@@ -157,14 +158,14 @@ def train(model: nn.Module, task: PreparedTask, settings: Mapping[str, Any], see
     steps = max(1, round(settings["epochs"] * math.ceil(len(task.train) / batch_size)))
     every = max(1, steps // JOURNAL_POINTS)
     device = next(model.parameters()).device
-    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"])
+    factors = layerwise_factors(model, settings["layerwise_decay"])
+    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
     batches = training_batches(task.train.lengths, batch_size, seed)
     model.train()
     summed, counted = torch.zeros((), device=device), 0
     for step in progress(range(1, steps + 1), description="fine-tuning", unit="step", total=steps):
-        # One more than there are: the last update would otherwise have the learning rate 0.
         learning_rate = learning_rate_at(
-            step, peak=settings["learning_rate"], total=steps + 1, warmup=settings["warmup"], schedule="linear"
+            step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
         )
         rows = next(batches)
         inputs = pad(task.train, rows, task.special.padding, device)

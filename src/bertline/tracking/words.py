@@ -28,7 +28,7 @@ SCORE_TITLES = {
     "spearman": "Spearman correlation",
 }
 
-_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW"}
+_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
 
 
@@ -67,7 +67,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
     limit = masking.get("max_predictions")
     sentences = [
         f"{number(settings['steps'])} steps of {number(settings['global_batch_size'])} sequences "
-        f"of at most {number(settings['sequence_length'])} tokens.",
+        f"of at most {number(settings['sequence_length'])} tokens{_batch_ramp(settings.get('batch_ramp'))}.",
         f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'])}, "
         f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
@@ -106,16 +106,24 @@ def describe_dataset(card: Mapping[str, Any]) -> str:
     )
 
 
+def _batch_ramp(ramp: Mapping[str, Any] | None) -> str:
+    return f", at first of {number(ramp['from'])}, growing over {_span(ramp['steps'])}" if ramp else ""
+
+
+def _span(value: float) -> str:
+    """A share of the steps or a number of steps, in words."""
+    return f"{number(100 * value)}% of the steps" if 0 < value < 1 else f"{number(value)} steps"
+
+
 def _schedule(settings: Mapping[str, Any]) -> str:
-    warmup = settings["warmup"]
-    span = f"{number(100 * warmup)}% of the steps" if 0 < warmup < 1 else f"{number(warmup)} steps"
     shape = {
         "polynomial": f"polynomial decay of power {number(settings.get('power', 1))}",
         "linear": "linear decay",
         "cosine": "cosine decay",
         "constant": "then constant",
+        "wsd": f"then constant, linear decay over the last {_span(settings.get('decay', 0))}",
     }[settings["schedule"]]
-    return f"warm-up over {span}, {shape}"
+    return f"warm-up over {_span(settings['warmup'])}, {shape}"
 
 
 def _precision(settings: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertForPreTraining
+from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, Layout
 from bertline.training.data import TrainingData
 from bertline.training.division import measure_shares
@@ -73,7 +74,7 @@ class Accumulation:
         return Stream(
             self._data,
             first_step=step,
-            global_batch_size=self._settings["global_batch_size"],
+            batch_ramp=batch_ramp_of(self._settings),
             seed=self._recipe["seed"],
             masking=self._masking,
             layout=self._layout,

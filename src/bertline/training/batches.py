@@ -99,9 +99,9 @@ class MicroBatch:
         return MicroBatch(**{name: tree_map_only(Tensor, move, value) for name, value in vars(self).items()})
 
 
-def global_batch(lengths: np.ndarray, *, step: int, size: int, seed: int, masking: Masking) -> GlobalBatch:
-    """The global batch of `size` samples of `step`, counted from 0. `lengths` are those of all samples."""
-    positions = np.arange(step * size, (step + 1) * size, dtype=np.int64)
+def global_batch(lengths: np.ndarray, *, start: int, size: int, seed: int, masking: Masking) -> GlobalBatch:
+    """The global batch of `size` samples from position `start` on. `lengths` are those of all samples."""
+    positions = np.arange(start, start + size, dtype=np.int64)
     samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
     return _sorted_by_length(samples, epochs, lengths[samples].astype(np.int64), masking)
 

@@ -15,6 +15,7 @@ from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.training.accumulation import Accumulation
+from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, Layout
 from bertline.training.checkpoints import CheckpointWriter, clean_up, find_checkpoint, load_checkpoint
 from bertline.training.data import TrainingData, open_training_data
@@ -29,7 +30,7 @@ from bertline.training.optimizers import load_optimizer_tensors, make_optimizer,
 from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe
 from bertline.training.scaling import LossScale
-from bertline.training.schedules import learning_rate_at
+from bertline.training.schedules import learning_rate_of_phase
 from bertline.training.stop import STOPPED, StopSignal
 
 logger = logging.getLogger(__name__)
@@ -132,11 +133,12 @@ class Phase:
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
         self.settings = recipe["settings"]
         self.total_steps: int = self.settings["steps"]
+        self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
         length = self.settings["sequence_length"]
         self.layout = Layout(
             sequence_length=length,
-            rows=max(1, options.micro_batch_tokens // length),
+            rows=rows_of(options.micro_batch_tokens, self.settings, group.world_size),
             packed=self.settings["packing"],
             fixed=options.compiled,
         )
@@ -251,7 +253,7 @@ class Phase:
         if not finite:
             self._skip(batch, ordinary=backed_off)
             return
-        learning_rate = self._learning_rate()
+        learning_rate = learning_rate_of_phase(self.settings, self.step + 1)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate
         self.optimizer.step()
@@ -274,7 +276,7 @@ class Phase:
         last = self.step == self.total_steps
         if last or self.step == 1 or self.step % self.options.log_every == 0:
             metrics |= self.meter.read()
-            metrics["train/samples"] = float(self.step * self.settings["global_batch_size"])
+            metrics["train/samples"] = float(self.batch_ramp.position_at(self.step + self.skipped))
             metrics["train/tokens"] = float(self.tokens)
             metrics["train/skipped_steps"] = float(self.skipped)
         if last or (self.options.evaluate_every and self.step % self.options.evaluate_every == 0):
@@ -321,16 +323,6 @@ class Phase:
             self.journal.close()
             self.journal = Journal(self.journal.path, last_step=self.step)
         self.accumulation.seek(self.step + self.skipped)
-
-    def _learning_rate(self) -> float:
-        return learning_rate_at(
-            self.step + 1,
-            peak=self.settings["learning_rate"],
-            total=self.total_steps,
-            warmup=self.settings["warmup"],
-            schedule=self.settings["schedule"],
-            power=self.settings["power"],
-        )
 
     def _evaluate(self) -> dict[str, float]:
         return evaluate(self.model, self.data, self.group, layout=self.layout, precision=self.settings["precision"])
@@ -416,6 +408,14 @@ class Phase:
             publish_phase(self.output, self.model.state_dict(), self.journal.path, frozen)
             logger.info("finished: %s", self.output / "model.safetensors")
         self.group.wait()
+
+
+def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
+    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
+    most = max(1, micro_batch_tokens // settings["sequence_length"])
+    of_rank = -(-settings["global_batch_size"] // world_size)
+    pieces = -(-of_rank // most)
+    return -(-of_rank // pieces)
 
 
 def _averages(statistics: dict[str, float], samples: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.training.masking import Masking
+from bertline.training.settings import check_packing, check_together
 
 Json = dict[str, Any]
 
@@ -24,10 +25,22 @@ REQUIRED: Json = {
         "sequence_length": int,
         "global_batch_size": int,
         "steps": int,
-        "optimizer": ("lamb", "adamw"),
+        "batch_ramp": (dict, type(None)),
+        "optimizer": ("lamb", "adamw", "muon"),
+        "lamb_variant": ("nvidia", "paper"),
+        "muon": {
+            "momentum": (int, float),
+            "nesterov": bool,
+            "weight_decay": (int, float),
+            "learning_rate_ratio": (int, float),
+        },
         "learning_rate": (int, float),
-        "schedule": ("polynomial", "linear", "cosine", "constant"),
+        "learning_rate_scaling": ("none", "sqrt", "linear"),
+        "base_batch_size": (int, type(None)),
+        "schedule": ("polynomial", "linear", "cosine", "wsd", "constant"),
         "power": (int, float),
+        "end_learning_rate": (int, float),
+        "decay": (int, float),
         "warmup": (int, float),
         "weight_decay": (int, float),
         "betas": list,
@@ -39,6 +52,7 @@ REQUIRED: Json = {
         "hand_over": ("weights", "weights+moments"),
     },
 }
+REQUIRED_OF_BATCH_RAMP: Json = {"from": int, "steps": (int, float)}
 PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
 
 
@@ -52,6 +66,10 @@ def parse_recipe(text: str) -> Json:
     for key in ("sequence_length", "global_batch_size", "steps"):
         if recipe["settings"][key] < 1:
             raise BertlineError(f"recipe.settings.{key}: given {recipe['settings'][key]}, allowed is at least 1")
+    if recipe["settings"]["batch_ramp"] is not None:
+        _check(recipe["settings"]["batch_ramp"], REQUIRED_OF_BATCH_RAMP, "recipe.settings.batch_ramp")
+    check_together(recipe["settings"], "recipe.settings")
+    check_packing(recipe["settings"], recipe["model"], "recipe.settings")
     return recipe
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from bertline.training.batch_ramp import BatchRamp
 from bertline.training.batches import GlobalBatch, Layout, MicroBatch, deal, global_batch, micro_batches
 from bertline.training.data import TrainingData
 from bertline.training.masking import Masking
@@ -35,7 +36,7 @@ class Stream:
         data: TrainingData,
         *,
         first_step: int,
-        global_batch_size: int,
+        batch_ramp: BatchRamp,
         seed: int,
         masking: Masking,
         layout: Layout,
@@ -45,7 +46,7 @@ class Stream:
     ) -> None:
         """`first_step` counts global batches from 0; `shares` of the ranks, see `deal`; other settings of the phase."""
         self.waited = 0.0
-        self._data, self._size, self._seed, self._masking = data, global_batch_size, seed, masking
+        self._data, self._ramp, self._seed, self._masking = data, batch_ramp, seed, masking
         self._layout, self._shares, self._rank, self._device = layout, shares, rank, device
         self._ahead = _ahead(self._work(first_step))
 
@@ -67,7 +68,11 @@ class Stream:
     def _work(self, step: int) -> Iterator[Work]:
         while True:
             batch = global_batch(
-                self._data.train.lengths, step=step, size=self._size, seed=self._seed, masking=self._masking
+                self._data.train.lengths,
+                start=self._ramp.position_at(step),
+                size=self._ramp.batch_size_at(step),
+                seed=self._seed,
+                masking=self._masking,
             )
             mine = batch.take(np.flatnonzero(deal(len(batch.samples), self._shares) == self._rank))
             made = micro_batches(

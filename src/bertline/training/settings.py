@@ -1,0 +1,84 @@
+"""What a phase's settings must be to each other, whatever each is by itself. No PyTorch: the graph asks here too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.training.schedules import share_or_steps
+
+# A setting, and which values of which other setting make it count.
+USED_WITH = {
+    "lamb_variant": ("optimizer", ("lamb",)),
+    "muon": ("optimizer", ("muon",)),
+    "base_batch_size": ("learning_rate_scaling", ("sqrt", "linear")),
+    "power": ("schedule", ("polynomial",)),
+    "end_learning_rate": ("schedule", ("polynomial", "linear", "cosine", "wsd")),
+    "decay": ("schedule", ("wsd",)),
+}
+
+
+def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for a setting that another one leaves without effect.
+
+    Parameters
+    ----------
+    chosen: the settings that differ from their defaults.
+    settings: all of the phase's.
+    """
+    for key, (other, values) in USED_WITH.items():
+        if key in chosen and settings[other] not in values:
+            raise BertlineError(
+                f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
+                f"leave it out, or choose {other} {' or '.join(values)}"
+            )
+
+
+def check_together(settings: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for settings that contradict each other.
+
+    Parameters
+    ----------
+    settings: of a phase, with every default filled in.
+    """
+    total = settings["steps"]
+    if settings["learning_rate_scaling"] != "none" and settings["base_batch_size"] is None:
+        raise BertlineError(
+            f"{where}.base_batch_size: missing, but learning_rate_scaling '{settings['learning_rate_scaling']}' wants "
+            "it; give the global batch that the learning rate was found for"
+        )
+    if settings["end_learning_rate"] > settings["learning_rate"]:
+        raise BertlineError(
+            f"{where}.end_learning_rate: given {settings['end_learning_rate']}, allowed is at most learning_rate, "
+            f"{settings['learning_rate']}"
+        )
+    if settings["schedule"] == "wsd":
+        warmup, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
+        if warmup + decay > total:
+            raise BertlineError(
+                f"{where}.decay: warm-up ({warmup:g} steps) and decay ({decay:g} steps) are longer than the phase "
+                f"({total} steps); shorten one of them"
+            )
+    ramp = settings["batch_ramp"]
+    if ramp is not None and not 1 <= ramp["from"] <= settings["global_batch_size"]:
+        raise BertlineError(
+            f"{where}.batch_ramp.from: given {ramp['from']}, allowed is 1 to global_batch_size, "
+            f"{settings['global_batch_size']}"
+        )
+    if ramp is not None and not 0 < share_or_steps(ramp["steps"], total) <= total:
+        raise BertlineError(
+            f"{where}.batch_ramp.steps: given {ramp['steps']}, allowed is a share of the steps above 0, or at most "
+            f"steps, {total}"
+        )
+
+
+def check_packing(settings: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for packing a network with attention dropout."""
+    published = 0.1 if model.get("architecture", "bert") == "bert" else 0.0
+    dropout = model.get("attention_probs_dropout_prob", published)
+    if settings["packing"] and dropout:
+        raise BertlineError(
+            f"{where}.packing: packed sequences know no attention dropout, and attention_probs_dropout_prob of the "
+            f"model is {dropout}; set that to 0, or packing to false"
+        )

@@ -1,0 +1,87 @@
+"""Settings that contradict each other, or that another one leaves without effect, are refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fabricated_dataset import recipe
+
+from bertline.configuration import definition, fill_defaults, load_schema, strip_defaults
+from bertline.console import BertlineError
+from bertline.training.settings import check_packing, check_together, check_used
+
+SCHEMA = load_schema(Path(__file__).parents[2] / "config/config.schema.yaml")
+NEEDED = {"sequence_length": 32, "global_batch_size": 16, "steps": 30, "learning_rate": 0.02}
+
+
+def check(**changes):
+    """What the plan does with a phase as a person wrote it."""
+    part = definition(SCHEMA, "phase")
+    settings = fill_defaults({**NEEDED, **changes}, part, SCHEMA)
+    check_used(strip_defaults(settings, part, SCHEMA), settings, "phase1")
+    check_together(settings, "phase1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lamb_variant": "paper", "optimizer": "adamw"}, "phase1.lamb_variant: given 'paper', but optimizer 'adamw' "),
+        ({"muon": {"momentum": 0.9}}, "phase1.muon: given {'momentum': 0.9}, but optimizer 'lamb' makes no use of it"),
+        ({"power": 1.0, "schedule": "linear"}, "phase1.power: given 1.0, but schedule 'linear'"),
+        ({"decay": 0.2}, "phase1.decay: given 0.2, but schedule 'polynomial' makes no use of it; leave it out, or"),
+        ({"end_learning_rate": 0.01, "schedule": "constant"}, "phase1.end_learning_rate: given 0.01, but schedule"),
+        ({"base_batch_size": 8}, "phase1.base_batch_size: given 8, but learning_rate_scaling 'none' makes no use"),
+        ({"learning_rate_scaling": "linear"}, "phase1.base_batch_size: missing, but learning_rate_scaling 'linear'"),
+        ({"end_learning_rate": 0.03}, "phase1.end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
+        ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
+        ({"batch_ramp": {"from": 32, "steps": 5}}, "phase1.batch_ramp.from: given 32, allowed is 1 to global_batch_"),
+        ({"batch_ramp": {"from": 4, "steps": 40}}, "phase1.batch_ramp.steps: given 40, allowed is a share"),
+    ],
+)
+def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
+    with pytest.raises(BertlineError) as caught:
+        check(**changes)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw", "schedule": "constant"},
+        {"optimizer": "adamw", "lamb_variant": "nvidia", "power": 0.5},  # defaults spelled out
+        {"lamb_variant": "paper"},
+        {"optimizer": "muon", "muon": {"momentum": 0.9}, "schedule": "wsd"},
+        {"schedule": "wsd", "warmup": 10, "decay": 20, "end_learning_rate": 0.02},
+        {"learning_rate_scaling": "sqrt", "base_batch_size": 256},
+        {"batch_ramp": {"from": 16, "steps": 30}},
+        {"batch_ramp": {"from": 1, "steps": 0.5}},
+    ],
+)
+def test_good_combinations_pass(changes):
+    check(**changes)
+
+
+def test_the_defaults_of_the_schema_are_the_settings_that_a_recipe_wants():
+    filled = fill_defaults(NEEDED, definition(SCHEMA, "phase"), SCHEMA)
+    given = recipe()["settings"]
+    assert filled.keys() == given.keys()
+    assert all(filled[key] == given[key] for key in ("muon", "batch_ramp", "lamb_variant", "decay", "base_batch_size"))
+    assert strip_defaults(filled, definition(SCHEMA, "phase"), SCHEMA) == NEEDED
+
+
+def test_a_fine_tuning_without_layerwise_decay_is_the_one_of_before():
+    for name in ("squad", "classification"):
+        part = definition(SCHEMA, name)
+        assert fill_defaults({}, part, SCHEMA)["layerwise_decay"] == 1.0
+        assert strip_defaults(fill_defaults({}, part, SCHEMA), part, SCHEMA) == {}
+
+
+def test_packing_wants_a_network_without_attention_dropout():
+    with pytest.raises(BertlineError, match=r"phase1.packing: .* is 0.1; set that to 0, or packing to false"):
+        check_packing({"packing": True}, {}, "phase1")
+    check_packing({"packing": True}, {"attention_probs_dropout_prob": 0.0}, "phase1")
+    check_packing({"packing": True}, {"architecture": "modern"}, "phase1")
+    check_packing({"packing": False}, {}, "phase1")
