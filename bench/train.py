@@ -88,6 +88,7 @@ def their_batches(recipe: dict, data: TrainingData, group: Group, count: int) ->
     stream = Stream(
         data,
         first_step=0,
+        first_position=0,
         batch_ramp=batch_ramp_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,

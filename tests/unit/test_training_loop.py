@@ -154,6 +154,38 @@ def test_the_second_phase_takes_weights_and_moments_over(card, tmp_path, kind):
         assert 0 < moved < 0.02
 
 
+@pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
+def test_a_phase_is_made_longer_by_one_that_takes_everything_over(card, tmp_path, kind):
+    """Two phases of 6 steps end with the bits of one of 12, because nothing starts anew."""
+    common = {"optimizer": kind, "schedule": "constant", "warmup": 0, "learning_rate": 1e-3}
+    train(recipe(steps=12, **common), card, tmp_path / "whole")
+    train(recipe(steps=6, **common), card, tmp_path / "first")
+    longer = {
+        **recipe(steps=6, hand_over="everything", **common),
+        "fingerprint": "b" * 16,
+        "model": {**LONG["model"], "hidden_dropout_prob": 0.1},
+        "initial_weights": {"phase": "a" * 16},
+    }
+    train(longer, card, tmp_path / "second", initial_weights=tmp_path / "first")
+    assert json.loads((tmp_path / "second/recipe.json").read_text())["next_position"] == 12 * 16
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "second"))
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight, rtol=1e-5, atol=1e-7)
+
+
+def test_data_cannot_go_on_in_another_dataset(card, tmp_path):
+    train(recipe(steps=1), card, tmp_path / "first")
+    longer = {
+        **recipe(steps=1, hand_over="everything"),
+        "seed": 43,
+        "fingerprint": "b" * 16,
+        "initial_weights": {"phase": "a" * 16},
+    }
+    trainer = Trainer(longer, card, tmp_path / "second", initial_weights=tmp_path / "first")
+    assert trainer.finish() == 1
+    assert "seed was 42" in trainer.log.read_text().splitlines()[-1]
+
+
 def test_weights_of_another_vocabulary_are_refused_in_one_line(card, tmp_path):
     other_card = write_dataset(tmp_path / "other", reversed_words=True)
     model = bert.BertForPreTraining(bert.BertConfig.from_dict({**LONG["model"], "vocab_size": 75}))

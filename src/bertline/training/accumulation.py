@@ -33,6 +33,7 @@ class Accumulation:
         group: Group,
         layout: Layout,
         *,
+        first_position: int = 0,
         compiled: bool = False,
         statistics: tuple[str, ...] = (),
     ) -> None:
@@ -42,6 +43,7 @@ class Accumulation:
         self._masking = masking_of(self._settings)
         self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled)
         self.gradients = FlatGradients(model, (*SUMS, *statistics))
+        self._first_position, self._batch_ramp = first_position, batch_ramp_of(self._settings)
         self.shares = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
         self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
@@ -74,7 +76,8 @@ class Accumulation:
         return Stream(
             self._data,
             first_step=step,
-            batch_ramp=batch_ramp_of(self._settings),
+            first_position=self._first_position,
+            batch_ramp=self._batch_ramp,
             seed=self._recipe["seed"],
             masking=self._masking,
             layout=self._layout,
@@ -90,8 +93,9 @@ class Accumulation:
         """
         if self._stream is None:
             raise ValueError("seek first")
-        # A function of the step: no generator's state has to be saved.
-        torch.manual_seed(mix_integers(self._recipe["seed"], step, self._group.rank))
+        # Dropout as a function of where the batch begins: no generator's state has to be saved.
+        position = self._first_position + self._batch_ramp.position_at(step)
+        torch.manual_seed(mix_integers(self._recipe["seed"], position, self._group.rank))
         self.gradients.zero()
         self.tokens, before = (0, 0), self._stream.waited
         while True:

@@ -69,11 +69,11 @@ def load_handed_over_moments(
 ) -> None:
     """Where the recipe hands over moments from a phase, load them from that phase's last checkpoint.
 
-    LAMB's bias correction starts anew, as in NVIDIA's runs; that of AdamW goes on, because a reset on warm moments
-    would shrink its first steps threefold.
+    LAMB's bias correction starts anew, as in NVIDIA's runs; that of others goes on, because a reset on warm moments
+    would shrink their first steps threefold. Where everything is handed over, LAMB's goes on as well.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["hand_over"] != "weights+moments":
+    if initial is None or "phase" not in initial or settings["hand_over"] == "weights":
         return
     folder = _folder(initial, path)
     before = read_json(folder / "recipe.json")["settings"]["optimizer"]
@@ -86,7 +86,28 @@ def load_handed_over_moments(
     if found is None:
         raise BertlineError(f"hand_over: {folder}/checkpoints holds no moments any more; set hand_over: weights")
     _, moments = load_checkpoint(found[0])
-    load_optimizer_tensors(optimizer, model, moments, reset_step=settings["optimizer"] == "lamb")
+    resets = settings["optimizer"] == "lamb" and settings["hand_over"] != "everything"
+    load_optimizer_tensors(optimizer, model, moments, reset_step=resets)
+
+
+def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:
+    """Where in the order of samples a phase begins: behind the one before if everything is handed over, else at 0."""
+    initial, settings = recipe.get("initial_weights"), recipe["settings"]
+    if initial is None or "phase" not in initial or settings["hand_over"] != "everything":
+        return 0
+    folder = _folder(initial, path)
+    before = read_json(folder / "recipe.json")
+    for name, theirs, ours in (
+        ("dataset", before["dataset"], recipe["dataset"]),
+        ("sequence_length", before["settings"]["sequence_length"], settings["sequence_length"]),
+        ("seed", before["seed"], recipe["seed"]),
+    ):
+        if theirs != ours:
+            raise BertlineError(
+                f"hand_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
+                "phase ended: set hand_over: weights+moments"
+            )
+    return int(before["next_position"])
 
 
 def _folder(initial: dict[str, Any], path: Path | None) -> Path:

@@ -21,7 +21,12 @@ from bertline.training.checkpoints import CheckpointWriter, clean_up, find_check
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
 from bertline.training.group import Group, join_group
-from bertline.training.initial import load_handed_over_moments, load_initial_weights, make_model
+from bertline.training.initial import (
+    handed_over_position,
+    load_handed_over_moments,
+    load_initial_weights,
+    make_model,
+)
 from bertline.training.journal import Journal
 from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter
@@ -163,6 +168,9 @@ class Phase:
             load_initial_weights(self.model, self.recipe, initial_weights, self.data)
         self.model.to(self.group.device).train()
         self.model.bert.checkpoints_activations = self.options.activation_checkpointing
+        self.first_position = (
+            handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
+        )
         self.optimizer = make_optimizer(self.model, self.settings)
         self.accumulation = Accumulation(
             self.model,
@@ -170,6 +178,7 @@ class Phase:
             self.recipe,
             self.group,
             self.layout,
+            first_position=self.first_position,
             compiled=self.options.compiled,
             statistics=("stop_wanted", "checkpoint_wanted"),
         )
@@ -367,6 +376,7 @@ class Phase:
                     "skipped": self.skipped,
                     "skipped_in_a_row": self.skipped_in_a_row,
                     "tokens": self.tokens,
+                    "first_position": self.first_position,
                     "loss_scale": self.scale.state(),
                     "started": self.started,
                     "exactness": self._exactness(),
@@ -404,6 +414,7 @@ class Phase:
                 "tokenizer_sha256": self.data.tokenizer_sha256,
                 "compiled": self.options.compiled,
                 "skipped_steps": self.skipped,
+                "next_position": self.first_position + self.batch_ramp.position_at(self.step + self.skipped),
             }
             publish_phase(self.output, self.model.state_dict(), self.journal.path, frozen)
             logger.info("finished: %s", self.output / "model.safetensors")

@@ -49,7 +49,7 @@ REQUIRED: Json = {
         "masking": {"probability": (int, float), "whole_word": bool, "mask_only": bool},
         "packing": bool,
         "precision": ("fp32", "tf32", "bf16", "fp16"),
-        "hand_over": ("weights", "weights+moments"),
+        "hand_over": ("weights", "weights+moments", "everything"),
     },
 }
 REQUIRED_OF_BATCH_RAMP: Json = {"from": int, "steps": (int, float)}

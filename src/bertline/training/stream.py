@@ -36,6 +36,7 @@ class Stream:
         data: TrainingData,
         *,
         first_step: int,
+        first_position: int,
         batch_ramp: BatchRamp,
         seed: int,
         masking: Masking,
@@ -44,9 +45,10 @@ class Stream:
         rank: int,
         device: torch.device,
     ) -> None:
-        """`first_step` counts global batches from 0; `shares` of the ranks, see `deal`; other settings of the phase."""
+        """Begin with global batch `first_step`, counted from 0; batch 0 begins at `first_position` of the order."""
         self.waited = 0.0
         self._data, self._ramp, self._seed, self._masking = data, batch_ramp, seed, masking
+        self._first_position = first_position
         self._layout, self._shares, self._rank, self._device = layout, shares, rank, device
         self._ahead = _ahead(self._work(first_step))
 
@@ -69,7 +71,7 @@ class Stream:
         while True:
             batch = global_batch(
                 self._data.train.lengths,
-                start=self._ramp.position_at(step),
+                start=self._first_position + self._ramp.position_at(step),
                 size=self._ramp.batch_size_at(step),
                 seed=self._seed,
                 masking=self._masking,
