@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 
-from bertline.modeling.bert import BertForPreTraining
 from bertline.training.batches import evaluation_batch, micro_batches
 from bertline.training.data import TrainingData
 from bertline.training.group import Group
@@ -15,7 +14,7 @@ from bertline.training.objective import losses_of
 
 @torch.no_grad()
 def evaluate(
-    model: BertForPreTraining, data: TrainingData, group: Group, *, micro_batch_size: int, precision: str
+    model: nn.Module, data: TrainingData, group: Group, *, micro_batch_size: int, precision: str
 ) -> dict[str, float]:
     """Loss and accuracy on the held-out samples, shared among the ranks; the same numbers on every rank.
 

@@ -6,7 +6,7 @@ import logging
 import math
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,8 @@ class Phase:
         self.micro_batch_size = max(1, options.micro_batch_tokens // self.settings["sequence_length"])
         self.data: TrainingData = open_training_data(card_json, self.settings["sequence_length"], group.device)
         self.model = make_model(recipe, self.data)
+        # A network without a pair head learns from masked words alone, whatever the dataset holds.
+        self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
         self.step = 0
         self.tokens = 0
         self.started = time.time_ns() // 1_000_000
