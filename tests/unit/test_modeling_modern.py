@@ -338,7 +338,10 @@ def test_normalisations_are_not_decayed():
     ("change", "message"),
     [
         ({"hiden_size": 32}, "unknown key 'hiden_size'"),
-        ({"hidden_act": "gelu"}, "unknown key 'hidden_act', allowed are .*hidden_activation"),
+        (
+            {"hidden_act": "gelu"},
+            "unknown key 'hidden_act'; of the architecture modern allowed are .*hidden_activation",
+        ),
         ({"hidden_size": "32"}, "hidden_size: given '32'"),
         ({"num_attention_heads": 5}, "not a multiple"),
         ({"num_attention_heads": 32}, "hidden_size 32 divided by num_attention_heads 32 is odd"),

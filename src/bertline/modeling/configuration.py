@@ -61,7 +61,9 @@ class NetworkConfig:
             if key == "architecture" and value == cls.architecture:
                 continue
             if key not in known:
-                raise BertlineError(f"model: unknown key '{key}', allowed are {', '.join(known)}")
+                raise BertlineError(
+                    f"model: unknown key '{key}'; of the architecture {cls.architecture} allowed are {', '.join(known)}"
+                )
             wanted = str(known[key].type)
             if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
                 raise BertlineError(f"model: {key}: given {value!r}, allowed is of type {wanted}")
