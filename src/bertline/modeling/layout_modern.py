@@ -60,7 +60,7 @@ def present_name(name: str) -> str:
 def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
     """The content of config.json; `identifiers` are those of the special tokens.
 
-    Written with the keys of ModernBERT's own config.json, which transformers reads from 4.48 on and in version 5.
+    Written with the keys of ModernBERT's own config.json, which are older than transformers 5 and read by it.
     """
     return {
         **dataclasses.asdict(config),
