@@ -28,8 +28,8 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 class ModernConfig(NetworkConfig):
     """The shape of a modern network; keys and defaults are those of transformers' ModernBertConfig (ModernBERT-base).
 
-    Nothing is as long as `max_position_embeddings`: rotary positions need no table. It is the longest input that is
-    let in. ModernBERT was pretrained to 1,024 tokens with the theta 10,000, and with 160,000 only beyond that.
+    Rotary positions need no table: `max_position_embeddings` is only the longest input that is let in. ModernBERT was
+    pretrained at 1,024 tokens with the theta 10,000, and with 160,000 only beyond that.
     """
 
     architecture: ClassVar[str] = "modern"
