@@ -165,8 +165,11 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
 
 
 def _model(plan: Plan, where: str, model: str | Json) -> Json:
-    if isinstance(model, dict):
-        return model
+    described = model if isinstance(model, dict) else _described_model(plan, where, model)
+    return strip_defaults(described, definition(plan.schema, "model"), plan.schema)
+
+
+def _described_model(plan: Plan, where: str, model: str) -> Json:
     known = sorted(path.stem for path in plan.models.glob("*.json"))
     if model not in known:
         raise BertlineError(f"{where}.model: given '{model}', allowed are {', '.join(known)} or the keys themselves")

@@ -21,6 +21,7 @@ from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_facto
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
 from bertline.finetuning.train import finetune, loss_of, make_model, predict
+from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers import make_optimizer
@@ -195,7 +196,10 @@ def test_lower_layers_move_by_smaller_steps() -> None:
     model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL, "num_hidden_layers": 3}), 2)
     factors = layerwise_factors(model, 0.5)
     assert {
-        (".".join(name.split(".")[1 : 3 if "layers" in name else 2]) if "bert." in name else name.split(".")[0], factor)
+        (
+            ".".join(name.split(".")[1 : 3 if "layers" in name else 2]) if "encoder." in name else name.split(".")[0],
+            factor,
+        )
         for (name, _), factor in zip(model.named_parameters(), factors, strict=True)
     } == {
         *(("embeddings", 0.0625), ("layers.0", 0.125), ("layers.1", 0.25), ("layers.2", 0.5)),
@@ -380,10 +384,32 @@ def test_pretrained_weights_are_where_training_starts(tmp_path: Path, tokenizer:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
     task = prepare_task("cola", recipe["data"], recipe["settings"], tokenizer)
     model = make_model({}, task, 32, tmp_path / "huggingface")
-    expected = pretrained.bert.state_dict()
-    assert all(torch.equal(weight, expected[name]) for name, weight in model.bert.state_dict().items())
+    expected = pretrained.encoder.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.encoder.state_dict().items())
     finetune(recipe, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
     assert (tmp_path / "out/metrics.json").exists()
+
+
+@pytest.mark.parametrize("task", ["cola", "squad_v1"])
+def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokenizer: Path, task: str) -> None:
+    size = len(json.loads(tokenizer.read_text())["model"]["vocab"])
+    description = {"architecture": "modern", **{key: MODEL[key] for key in MODEL if "dropout" not in key}}
+    config = config_from_dict({"vocab_size": size, **description})
+    torch.manual_seed(9)
+    pretrained = architecture_of(config).pretraining(config)
+    export_huggingface(config, pretrained.state_dict(), tokenizer, tmp_path / "huggingface")
+    write = write_cola if task == "cola" else write_squad
+    given = recipe_for(task, write(tmp_path / "train"), initial_weights={"phase": "a" * 16})
+    prepared = prepare_task(task, given["data"], given["settings"], tokenizer)
+    model = make_model({}, prepared, 32, tmp_path / "huggingface")
+    expected, ours = pretrained.state_dict(), model.state_dict()
+    assert all(torch.equal(ours[name], expected[name]) for name in ours.keys() & expected.keys())
+    assert {name.split(".")[0] for name in ours.keys() & expected.keys()} == {"encoder", "head"}
+    finetune(given, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+    assert (tmp_path / "out/metrics.json").exists()
+    from_scratch = {**recipe_for(task, tmp_path / "train"), "model": description}
+    finetune(from_scratch, tokenizer, tmp_path / "random", threads=1)
+    assert (tmp_path / "random/metrics.json").exists()
 
 
 # Bad input

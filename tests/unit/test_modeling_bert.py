@@ -96,7 +96,7 @@ def test_padding_logits_are_minus_infinity_and_padding_rows_never_move():
     assert torch.isinf(logits[:, 131:]).all()
     assert torch.isfinite(logits[:, :131]).all()
     our_loss(ours, batch).backward()
-    gradient = ours.bert.embeddings.word.weight.grad
+    gradient = ours.encoder.embeddings.word.weight.grad
     assert gradient is not None
     assert not gradient[131:].any()
     assert gradient[5:131].any()

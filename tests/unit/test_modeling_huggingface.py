@@ -134,13 +134,13 @@ def test_an_encoder_saved_without_heads_starts_a_task(tmp_path):
     config, weights = load_huggingface(tmp_path / "encoder")
     model = BertForQuestionAnswering(config)
     assert load_encoder(model, weights) == ["span.weight", "span.bias"]
-    assert torch.equal(model.bert.embeddings.word.weight[:131], theirs.embeddings.word_embeddings.weight)
+    assert torch.equal(model.encoder.embeddings.word.weight[:131], theirs.embeddings.word_embeddings.weight)
 
 
 def test_a_missing_encoder_weight_is_an_error():
     model = sharp_model(8)
-    weights = {name: tensor for name, tensor in model.state_dict().items() if name != "bert.layers.1.qkv.bias"}
-    with pytest.raises(BertlineError, match=r"bert\.layers\.1\.qkv\.bias is missing"):
+    weights = {name: tensor for name, tensor in model.state_dict().items() if name != "encoder.layers.1.qkv.bias"}
+    with pytest.raises(BertlineError, match=r"encoder\.layers\.1\.qkv\.bias is missing"):
         load_encoder(BertForQuestionAnswering(model.config), weights)
 
 

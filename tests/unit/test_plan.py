@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.modeling.architectures import config_from_dict
 from bertline.plan import Plan, make_plan, record
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +77,32 @@ def test_changing_back_gives_the_old_fingerprints() -> None:
 def test_a_default_spelled_out_changes_nothing() -> None:
     spelled = changed(runs__first__phases__phase1={**PHASE, "weight_decay": 0.01, "masking": {"probability": 0.15}})
     assert plan_of(spelled).phases.keys() == plan_of(CONFIG).phases.keys()
+
+
+@pytest.mark.parametrize("model", ["bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base", "bert-large"])
+def test_the_default_architecture_leaves_fingerprints_alone(model: str) -> None:
+    described = read_json(ROOT / f"config/models/{model}.json")
+    plans = [
+        plan_of(changed(runs__first__model=given))
+        for given in (model, described, {"architecture": "bert", **described})
+    ]
+    assert all(phase["model"] == described for plan in plans for phase in plan.phases.values())
+    assert plans[0].phases.keys() == plans[1].phases.keys() == plans[2].phases.keys()
+
+
+@pytest.mark.parametrize("model", ["modern-mini", "modern-base", "modern-large"])
+def test_another_architecture_is_another_model(model: str) -> None:
+    described = read_json(ROOT / f"config/models/{model}.json")
+    without = {key: value for key, value in described.items() if key != "architecture"}
+    plans = [plan_of(changed(runs__first__model=given)) for given in (model, without)]
+    assert not plans[0].phases.keys() & plans[1].phases.keys()
+    config = config_from_dict({**next(iter(plans[0].phases.values()))["model"], "vocab_size": 500})
+    assert config.to_dict() == {**described, "vocab_size": 500}
+
+
+def test_an_architecture_that_does_not_exist_is_named() -> None:
+    with pytest.raises(BertlineError, match=r"runs\.first\.model\.architecture: given 'new', allowed .* bert, modern"):
+        plan_of(changed(runs__first__model={"architecture": "new"}))
 
 
 def test_a_second_run_shares_what_it_has_in_common() -> None:

@@ -12,6 +12,7 @@ from fabricated_runs import journal_line, write, write_journal, write_run
 from bertline.console import BertlineError
 from bertline.tracking.layout import flatten, lay_out
 from bertline.tracking.records import read_journal, read_record
+from bertline.tracking.words import describe_network
 
 
 @pytest.fixture
@@ -109,3 +110,13 @@ def test_flatten_keeps_empty_settings_and_writes_lists_as_json() -> None:
         "d": "text",
         "e": "null",
     }
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [({}, "BERT"), ({"architecture": "bert"}, "BERT"), ({"architecture": "modern"}, "ModernBERT")],
+)
+def test_a_network_is_described_by_its_own_name(architecture: dict[str, str], name: str) -> None:
+    shape = {"num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 2, "vocab_size": 4096}
+    expected = f"{name} with 3 layers, 128 wide, 2 heads, vocabulary of 4,096."
+    assert describe_network(architecture | shape) == expected

@@ -136,7 +136,7 @@ def test_the_second_phase_takes_weights_and_moments_over(card, tmp_path, kind):
     train(next_recipe, card, second, initial_weights=first / "model.safetensors")
     moments = load_file(second / "checkpoints" / "step-00000001" / "optimizer.safetensors")
     before = load_file(first / "checkpoints" / "step-00000005" / "optimizer.safetensors")
-    name = "bert.layers.0.qkv.weight"
+    name = "encoder.layers.0.qkv.weight"
     # LAMB's bias correction starts anew, AdamW's goes on.
     assert moments[f"{name}.step"] == (1 if kind == "lamb" else 6)
     # One gradient explains both moments only if they go on from the phase before.

@@ -132,17 +132,17 @@ def test_a_zero_gradient_moves_a_matrix_by_its_decay_alone():
     assert not orthogonalize(torch.zeros(2, 3, 4)).any()
     model = network()
     optimizer = make_optimizer(model, SETTINGS)
-    before = model.bert.layers[0].output.weight.detach().clone()
+    before = model.encoder.layers[0].output.weight.detach().clone()
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
-    torch.testing.assert_close(model.bert.layers[0].output.weight, before * (1 - 0.02 * 0.1))
+    torch.testing.assert_close(model.encoder.layers[0].output.weight, before * (1 - 0.02 * 0.1))
 
 
 def test_query_key_and_value_are_orthogonalised_apart():
     model = network()
     optimizer = make_optimizer(model, {**SETTINGS, "muon": {**SETTINGS["muon"], "weight_decay": 0.0}})
-    weight = model.bert.layers[1].qkv.weight
+    weight = model.encoder.layers[1].qkv.weight
     before = weight.detach().clone()
     give_gradients(model, 0)
     weight.grad[:32] *= 1000  # the query's: the others' updates must not shrink
@@ -181,8 +181,8 @@ def test_a_missing_momentum_is_an_error():
     optimizer = make_optimizer(model, SETTINGS)
     moved(SETTINGS, 1, model, optimizer)
     saved = optimizer_tensors(optimizer, model)
-    del saved["bert.layers.0.qkv.weight.momentum_buffer"]
-    with pytest.raises(BertlineError, match=r"moment bert\.layers\.0\.qkv\.weight\.momentum_buffer is missing"):
+    del saved["encoder.layers.0.qkv.weight.momentum_buffer"]
+    with pytest.raises(BertlineError, match=r"moment encoder\.layers\.0\.qkv\.weight\.momentum_buffer is missing"):
         load_optimizer_tensors(optimizer, model, saved, reset_step=False)
 
 
@@ -201,7 +201,7 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     taken = optimizer_tensors(optimizer, second)
     assert taken.keys() == tensors.keys()
     assert all(torch.equal(taken[name], tensors[name]) for name in tensors)
-    assert taken["bert.embeddings.word.weight.step"] == 3
+    assert taken["encoder.embeddings.word.weight.step"] == 3
 
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
     with pytest.raises(BertlineError, match=r"the moments of muon in .* are of no use to adamw"):

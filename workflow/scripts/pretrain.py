@@ -32,7 +32,7 @@ def main() -> None:
         help="compile the network with torch.compile: takes a minute at the start, and every step is faster",
     )
     parser.add_argument(
-        "--activation-checkpointing", action="store_true", help="less memory for a third more computation"
+        "--recompute", action="store_true", help="layers in the backward pass: less memory for a third more work"
     )
     parser.add_argument(
         "--division",
@@ -70,7 +70,7 @@ def main() -> None:
         threads=given.threads,
         micro_batch_tokens=given.micro_batch_tokens,
         compiled=given.compile,
-        activation_checkpointing=given.activation_checkpointing,
+        recompute=given.recompute,
         division=given.division,
         log_every=given.log_every,
         evaluate_every=given.evaluate_every,

@@ -72,9 +72,9 @@ def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
     Clark et al. 2020, arXiv 2003.10555, appendix B).
     """
     names = [name for name, _ in model.named_parameters()]
-    layers = [int(found[1]) if (found := re.match(r"bert\.layers\.(\d+)\.", name)) else None for name in names]
+    layers = [int(found[1]) if (found := re.match(r"encoder\.layers\.(\d+)\.", name)) else None for name in names]
     depth = 1 + max((layer for layer in layers if layer is not None), default=-1)
     return [
-        decay ** (depth + 1 if name.startswith("bert.embeddings.") else 0 if layer is None else depth - layer)
+        decay ** (depth + 1 if name.startswith("encoder.embeddings.") else 0 if layer is None else depth - layer)
         for name, layer in zip(names, layers, strict=True)
     ]

@@ -22,7 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, training_batche
 from bertline.finetuning.optimizer import AdamW, layerwise_factors
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tasks import PreparedTask, prepare_task
-from bertline.modeling.bert import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
+from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.training.journal import Journal
 from bertline.training.recipe import frozen_recipe
 from bertline.training.schedules import learning_rate_at
@@ -129,7 +129,7 @@ def make_model(
     """
     weights: Mapping[str, Tensor] = {}
     if initial_weights is None:
-        config = BertConfig.from_dict({"vocab_size": task.vocabulary, **settings})
+        config = config_from_dict({"vocab_size": task.vocabulary, **settings})
     else:
         from bertline.modeling.huggingface import load_huggingface
 
@@ -144,7 +144,11 @@ def make_model(
             f"max_sequence_length {max_sequence_length} is more than the model's {config.max_position_embeddings} "
             "positions; lower it"
         )
-    model = BertForSequenceClassification(config, task.outputs) if task.outputs else BertForQuestionAnswering(config)
+    networks = architecture_of(config)
+    if task.outputs:
+        model = networks.sequence_classification(config, task.outputs)
+    else:
+        model = networks.question_answering(config)
     if initial_weights is not None:
         from bertline.modeling.huggingface import load_encoder
 

@@ -8,83 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from bertline.console import BertlineError
 from bertline.modeling.attention import AttentionMask, Packed, attend
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": lambda hidden: F.gelu(hidden, approximate="tanh"),
-    "relu": F.relu,
-}
-TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
-# Matrix units want the vocabulary's dimension to be a multiple of this.
-VOCABULARY_MULTIPLE = 64
+from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.heads import MaskedLanguageHead, first_tokens, tokens_at
+from bertline.modeling.recomputation import run_layers
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
-    """The shape of a network; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
+class BertConfig(NetworkConfig):
+    """The shape of a BERT; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
 
-    vocab_size: int
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    architecture: ClassVar[str] = "bert"
+
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
     type_vocab_size: int = 2
-    initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     # Ours: the values that the learned positions start from, "normal" as published or "sinusoidal".
     position_initialization: str = "normal"
 
     def __post_init__(self) -> None:
-        if self.hidden_size % self.num_attention_heads:
-            raise BertlineError(
-                f"model: hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
-                f"{self.num_attention_heads}; change one of them"
-            )
-        if self.hidden_act not in ACTIVATIONS:
-            raise BertlineError(f"model: hidden_act given '{self.hidden_act}', allowed are {', '.join(ACTIVATIONS)}")
-        if self.position_initialization not in ("normal", "sinusoidal"):
-            raise BertlineError(
-                f"model: position_initialization given '{self.position_initialization}', allowed are normal, sinusoidal"
-            )
-
-    @property
-    def padded_vocab_size(self) -> int:
-        """Rows of the embedding table: `vocab_size` rounded up to a multiple of 64."""
-        return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> BertConfig:
-        """Make a configuration from its keys. Raises BertlineError for a key that is unknown or has a wrong type."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in settings.items():
-            if key not in known:
-                raise BertlineError(f"model: unknown key '{key}', allowed are {', '.join(known)}")
-            wanted = str(known[key].type)
-            if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
-                raise BertlineError(f"model: {key}: given {value!r}, allowed is of type {wanted}")
-            values[key] = value
-        if "vocab_size" not in values:
-            raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The keys and values, as `from_dict` takes them."""
-        return dataclasses.asdict(self)
+        super().__post_init__()
+        self.check_choice("hidden_act", ACTIVATIONS)
+        self.check_choice("position_initialization", ("normal", "sinusoidal"))
 
 
 class Embeddings(nn.Module):
@@ -144,8 +96,7 @@ class BertModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
-        # Keep only each layer's input for the backward pass and compute the rest again: less memory, a third more work.
-        self.checkpoints_activations = False
+        self.recomputes = False  # layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -160,12 +111,8 @@ class BertModel(nn.Module):
         Returns the last layer's hidden states [B, S, H].
         """
         hidden = self.embeddings(input_ids, token_type_ids, attention_mask)
-        for layer in self.layers:
-            if self.checkpoints_activations and self.training:
-                hidden = cast(Tensor, checkpoint(layer, hidden, attention_mask, use_reentrant=False))
-            else:
-                hidden = layer(hidden, attention_mask)
-        return hidden
+        recompute = self.recomputes and self.training
+        return run_layers(self.layers, hidden, attention_mask, recompute=recompute)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """[CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
@@ -174,45 +121,18 @@ class BertModel(nn.Module):
         return torch.tanh(self.pooler(first_tokens(hidden, attention_mask)))
 
 
-def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-    """The hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
-
-    Where `Packed.starts` repeat their end, there is no sequence, and the row is another's: its label is to be ignored.
-    """
-    if isinstance(attention_mask, Packed):
-        return hidden[0].index_select(0, attention_mask.starts[:-1].clamp(max=hidden.shape[1] - 1))
-    return hidden[:, 0]
-
-
-class MaskedLanguageHead(nn.Module):
-    """Scores every entry of the vocabulary for each masked position; the output matrix is the word embedding."""
-
-    padding_logits: Tensor
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
-        self.activation = ACTIVATIONS[config.hidden_act]
-        # Six padded rows with logit 0 would move the initial loss by 2e-4.
-        padding_logits = torch.zeros(config.padded_vocab_size)
-        padding_logits[config.vocab_size :] = -torch.inf
-        self.register_buffer("padding_logits", padding_logits, persistent=False)
-
-    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        hidden = self.normalization(self.activation(self.dense(hidden)))
-        return F.linear(hidden, word_embeddings, self.bias + self.padding_logits)
-
-
 class BertForPreTraining(nn.Module):
     """The encoder with the masked language and the sentence pair head."""
+
+    scores_pairs: ClassVar[bool] = True
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.bert = BertModel(config)
-        self.masked_language_head = MaskedLanguageHead(config)
+        self.encoder = BertModel(config)
+        self.masked_language_head = MaskedLanguageHead(
+            config, activation=config.hidden_act, epsilon=config.layer_norm_eps, bias=True
+        )
         self.pair_head = nn.Linear(config.hidden_size, 2)
         initialize(self, config)
 
@@ -227,10 +147,10 @@ class BertForPreTraining(nn.Module):
 
         Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity) and [B, 2] (1 = random next).
         """
-        hidden = self.bert(input_ids, token_type_ids, attention_mask)
-        masked = hidden.reshape(-1, hidden.shape[-1]).index_select(0, masked_positions)
-        word_logits = self.masked_language_head(masked, self.bert.embeddings.word.weight)
-        return word_logits, self.pair_head(self.bert.pool(hidden, attention_mask))
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        masked = tokens_at(hidden, masked_positions)
+        word_logits = self.masked_language_head.score(masked, self.encoder.embeddings.word.weight)
+        return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
 
 
 class BertForSequenceClassification(nn.Module):
@@ -239,15 +159,15 @@ class BertForSequenceClassification(nn.Module):
     def __init__(self, config: BertConfig, num_labels: int) -> None:
         super().__init__()
         self.config = config
-        self.bert = BertModel(config)
+        self.encoder = BertModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         initialize(self, config)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Arguments as `BertModel.forward`. Returns logits [B, num_labels]."""
-        hidden = self.bert(input_ids, token_type_ids, attention_mask)
-        return self.classifier(self.dropout(self.bert.pool(hidden, attention_mask)))
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        return self.classifier(self.dropout(self.encoder.pool(hidden, attention_mask)))
 
 
 class BertForQuestionAnswering(nn.Module):
@@ -256,7 +176,7 @@ class BertForQuestionAnswering(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.bert = BertModel(config, with_pooler=False)
+        self.encoder = BertModel(config, with_pooler=False)
         self.span = nn.Linear(config.hidden_size, 2)
         initialize(self, config)
 
@@ -264,7 +184,7 @@ class BertForQuestionAnswering(nn.Module):
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
         """Arguments as `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
-        start, end = self.span(self.bert(input_ids, token_type_ids, attention_mask)).unbind(-1)
+        start, end = self.span(self.encoder(input_ids, token_type_ids, attention_mask)).unbind(-1)
         return start, end
 
 

@@ -1,4 +1,7 @@
-"""Weights to and from Hugging Face's BERT layout: config.json, model.safetensors and the tokenizer's files."""
+"""Weights to and from Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
+
+The names and keys of each architecture stand in a module of their own: layout_bert, layout_modern.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -17,58 +19,37 @@ from torch import Tensor, nn
 
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, write_json, write_text
-from bertline.modeling.bert import BertConfig
+from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
+from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.weights import load_tensors, save_tensors
 
-# Our names and Hugging Face's, apart from what is split, tied or padded. {} is the number of a layer.
-NAMES = {
-    "bert.embeddings.word.weight": "bert.embeddings.word_embeddings.weight",
-    "bert.embeddings.position.weight": "bert.embeddings.position_embeddings.weight",
-    "bert.embeddings.token_type.weight": "bert.embeddings.token_type_embeddings.weight",
-    "bert.embeddings.normalization.weight": "bert.embeddings.LayerNorm.weight",
-    "bert.embeddings.normalization.bias": "bert.embeddings.LayerNorm.bias",
-    "bert.pooler.weight": "bert.pooler.dense.weight",
-    "bert.pooler.bias": "bert.pooler.dense.bias",
-    "masked_language_head.dense.weight": "cls.predictions.transform.dense.weight",
-    "masked_language_head.dense.bias": "cls.predictions.transform.dense.bias",
-    "masked_language_head.normalization.weight": "cls.predictions.transform.LayerNorm.weight",
-    "masked_language_head.normalization.bias": "cls.predictions.transform.LayerNorm.bias",
-    "masked_language_head.bias": "cls.predictions.bias",
-    "pair_head.weight": "cls.seq_relationship.weight",
-    "pair_head.bias": "cls.seq_relationship.bias",
-}
-LAYER_NAMES = {
-    "attention_output": "attention.output.dense",
-    "attention_normalization": "attention.output.LayerNorm",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-    "output_normalization": "output.LayerNorm",
-}
-PADDED = ("bert.embeddings.word.weight", "masked_language_head.bias")
+OF_ENCODER = re.compile(r"(bert|encoder)\.(embeddings|layers|final_normalization)\.")
 
 
 def export_huggingface(
-    model_config: BertConfig,
+    model_config: NetworkConfig,
     state_dict: Mapping[str, Tensor],
     tokenizer_json: Path | str,
     directory: Path | str,
 ) -> None:
-    """Write a directory that `transformers.BertForPreTraining.from_pretrained` loads; complete or absent.
+    """Write a directory that transformers loads, without code of ours; complete or absent.
 
     Parameters
     ----------
     model_config: the network's shape.
-    state_dict: of a `BertForPreTraining`, in our names.
+    state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in our names. transformers' class of the same
+        place is `BertForPreTraining` or `ModernBertForMaskedLM`.
     tokenizer_json: a `tokenizers` file with as many entries as the network has words.
     directory: written anew; what was there is replaced.
     """
     directory = Path(directory)
+    layout = architecture_of(model_config).layout
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".part", dir=directory.parent))
     try:
-        padding_id = _write_tokenizer(Path(tokenizer_json), model_config, aside)
+        identifiers = _write_tokenizer(Path(tokenizer_json), model_config, layout, aside)
         save_tensors(aside / "model.safetensors", to_huggingface(model_config, state_dict))
-        write_json(aside / "config.json", _huggingface_config(model_config, padding_id))
+        write_json(aside / "config.json", layout.config_json(model_config, identifiers))
         aside.chmod(0o755)
         if directory.exists():
             shutil.rmtree(directory)
@@ -78,42 +59,41 @@ def export_huggingface(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def to_huggingface(config: BertConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our state dict in Hugging Face's names: qkv split, padding rows cut off. Names unknown to it are left out."""
-    weights = {}
-    for ours, theirs in _names(config).items():
+def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our state dict in Hugging Face's names, padding rows cut off. Names unknown to it are left out."""
+    layout = architecture_of(config).layout
+    weights: dict[str, Tensor] = {}
+    for ours, theirs in layout.names_of(config).items():
         if ours in state_dict:
             tensor = state_dict[ours]
-            weights[theirs] = tensor[: config.vocab_size] if ours in PADDED else tensor
-    for layer in range(config.num_hidden_layers):
-        for kind in ("weight", "bias"):
-            parts = state_dict[f"bert.layers.{layer}.qkv.{kind}"].chunk(3)
-            for name, part in zip(("query", "key", "value"), parts, strict=True):
-                weights[f"bert.encoder.layer.{layer}.attention.self.{name}.{kind}"] = part
+            if ours in layout.PADDED:
+                tensor = tensor[: config.vocab_size]
+            weights |= dict(zip(theirs, tensor.chunk(len(theirs)), strict=True))
     return weights
 
 
-def load_huggingface(directory: Path | str) -> tuple[BertConfig, dict[str, Tensor]]:
-    """Read a BERT in Hugging Face's layout.
+def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """Read a BERT or a ModernBERT in Hugging Face's layout.
 
     Returns its configuration and its weights in our names, the vocabulary padded; heads that the directory lacks are
-    absent. Raises BertlineError where the directory is no BERT, is incomplete or holds its weights only as a pickle.
+    absent. Raises BertlineError where the directory is neither, is incomplete or holds its weights only as a pickle.
     """
     directory = Path(directory)
-    config = _read_config(directory / "config.json")
-    theirs = _read_weights(directory)
+    given = read_json(directory / "config.json")
+    layouts = {architecture.layout.MODEL_TYPE: architecture.layout for architecture in ARCHITECTURES.values()}
+    layout = layouts.get(given.get("model_type", "bert"))
+    if layout is None:
+        raise BertlineError(
+            f"{directory / 'config.json'}: model_type is {given['model_type']!r}, only {' and '.join(layouts)} can be "
+            "read; name a directory with one of them"
+        )
+    config = layout.config_of(directory / "config.json", given)
+    theirs = _read_weights(directory, layout)
     weights = {}
-    for our_name, their_name in _names(config).items():
-        if their_name in theirs:
-            tensor = theirs[their_name]
-            weights[our_name] = _pad(tensor, config) if our_name in PADDED else tensor
-    for layer in range(config.num_hidden_layers):
-        for kind in ("weight", "bias"):
-            stem = f"bert.encoder.layer.{layer}.attention.self"
-            parts = [theirs.get(f"{stem}.{name}.{kind}") for name in ("query", "key", "value")]
-            present = [part for part in parts if part is not None]
-            if len(present) == len(parts):
-                weights[f"bert.layers.{layer}.qkv.{kind}"] = torch.cat(present)
+    for name, parts in layout.names_of(config).items():
+        if all(part in theirs for part in parts):
+            tensor = torch.cat([theirs[part] for part in parts]) if len(parts) > 1 else theirs[parts[0]]
+            weights[name] = _pad(tensor, config) if name in layout.PADDED else tensor
     return config, weights
 
 
@@ -126,7 +106,7 @@ def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str
     wanted = model.state_dict()
     missing = [name for name in wanted if name not in state_dict]
     for name in missing:
-        if name.startswith(("bert.embeddings.", "bert.layers.")):
+        if OF_ENCODER.match(name):
             raise BertlineError(f"initial weights: {name} is missing; start from weights of the same model")
     fitting = {}
     for name, tensor in wanted.items():
@@ -142,16 +122,7 @@ def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str
     return missing
 
 
-def _names(config: BertConfig) -> dict[str, str]:
-    names = dict(NAMES)
-    for layer in range(config.num_hidden_layers):
-        for ours, theirs in LAYER_NAMES.items():
-            for kind in ("weight", "bias"):
-                names[f"bert.layers.{layer}.{ours}.{kind}"] = f"bert.encoder.layer.{layer}.{theirs}.{kind}"
-    return names
-
-
-def _pad(tensor: Tensor, config: BertConfig) -> Tensor:
+def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
     if tensor.shape[0] != config.vocab_size:
         raise BertlineError(
             f"initial weights: {tensor.shape[0]} words in model.safetensors but vocab_size {config.vocab_size} in "
@@ -161,47 +132,18 @@ def _pad(tensor: Tensor, config: BertConfig) -> Tensor:
     return torch.cat([tensor, padding])
 
 
-def _huggingface_config(config: BertConfig, padding_id: int) -> dict[str, Any]:
-    return {
-        **config.to_dict(),
-        "architectures": ["BertForPreTraining"],
-        "model_type": "bert",
-        "pad_token_id": padding_id,
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }
-
-
-def _read_config(path: Path) -> BertConfig:
-    given = read_json(path)
-    expected = {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}
-    for key, value in expected.items():
-        if given.get(key, value) != value:
-            raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; name a BERT directory")
-    known = BertConfig.__dataclass_fields__
-    return BertConfig.from_dict({key: value for key, value in given.items() if key in known})
-
-
-def _read_weights(directory: Path) -> dict[str, Tensor]:
+def _read_weights(directory: Path, layout: Layout) -> dict[str, Tensor]:
     path = directory / "model.safetensors"
     if not path.exists():
         reason = (
             " (pytorch_model.bin is a pickle and is not read)" if (directory / "pytorch_model.bin").exists() else ""
         )
         raise BertlineError(f"{path} does not exist{reason}; save the model as safetensors")
-    renamed = {}
-    for name, tensor in load_tensors(path).items():
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-        if name.startswith(("embeddings.", "encoder.", "pooler.")):  # an encoder saved without heads
-            name = f"bert.{name}"
-        renamed[name] = tensor.float()
-    return renamed
+    return {layout.present_name(name): tensor.float() for name, tensor in load_tensors(path).items()}
 
 
-def _write_tokenizer(tokenizer_json: Path, config: BertConfig, directory: Path) -> int:
-    """Write the tokenizer's three files; returns the id of [PAD]."""
+def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:
+    """Write the tokenizer's three files; returns its entries with their ids."""
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_json))
     except Exception as error:  # the tokenizers package raises nothing more specific
@@ -230,7 +172,8 @@ def _write_tokenizer(tokenizer_json: Path, config: BertConfig, directory: Path) 
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": bool(normalizer.get("handle_chinese_chars", True)),
         "model_max_length": config.max_position_embeddings,
+        "model_input_names": list(layout.INPUTS),
         **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")},
     }
     write_json(directory / "tokenizer_config.json", settings)
-    return identifiers["[PAD]"]
+    return identifiers

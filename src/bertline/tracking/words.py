@@ -28,6 +28,7 @@ SCORE_TITLES = {
     "spearman": "Spearman correlation",
 }
 
+_NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
 
@@ -53,9 +54,10 @@ def number(value: float) -> str:
 
 
 def describe_network(model: Mapping[str, Any]) -> str:
-    """The network in a sentence, from the keys of a BERT config.json."""
+    """The network in a sentence, from its description."""
+    name = _NETWORKS.get(model.get("architecture", "bert"), model.get("architecture"))
     return (
-        f"BERT with {number(model['num_hidden_layers'])} layers, {number(model['hidden_size'])} wide, "
+        f"{name} with {number(model['num_hidden_layers'])} layers, {number(model['hidden_size'])} wide, "
         f"{number(model['num_attention_heads'])} heads, vocabulary of {number(model['vocab_size'])}."
     )
 

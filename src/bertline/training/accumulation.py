@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, Layout
 from bertline.training.data import TrainingData
@@ -27,7 +27,7 @@ class Accumulation:
 
     def __init__(
         self,
-        model: BertForPreTraining,
+        model: PreTrainingNetwork,
         data: TrainingData,
         recipe: dict[str, Any],
         group: Group,

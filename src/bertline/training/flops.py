@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import torch
 
-from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, by a part of the device's name; SXM parts.
 PEAKS = {"B200": 2250, "H200": 989, "H100": 989, "A100": 312, "L40S": 362, "A10": 125, "RTX 4090": 165, "V100": 125}
 
 
-def flops_of(model: BertForPreTraining, batch: GlobalBatch) -> float:
+def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
     """Of one step on `batch`."""
     config = model.config
     layers, width = config.num_hidden_layers, config.hidden_size
-    matrices = sum(weight.numel() for weight in model.bert.layers.parameters() if weight.dim() == 2)
+    matrices = sum(weight.numel() for weight in model.encoder.layers.parameters() if weight.dim() == 2)
     lengths = batch.lengths.astype(float)
     head = width * width + width * config.vocab_size
     return float(

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.files import read_json
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
+from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import find_checkpoint, load_checkpoint
@@ -23,7 +24,7 @@ from bertline.training.optimizers import load_optimizer_tensors
 logger = logging.getLogger(__name__)
 
 
-def make_model(recipe: dict[str, Any], data: TrainingData) -> BertForPreTraining:
+def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork:
     """The network of a recipe, on the CPU, with random weights that depend on its seed alone."""
     given = recipe["model"]
     if given.get("vocab_size", data.vocab_size) != data.vocab_size:
@@ -31,18 +32,18 @@ def make_model(recipe: dict[str, Any], data: TrainingData) -> BertForPreTraining
             f"model: vocab_size is {given['vocab_size']} but the dataset's tokenizer has {data.vocab_size} entries; "
             "leave vocab_size out"
         )
-    config = BertConfig.from_dict({**given, "vocab_size": data.vocab_size})
+    config = config_from_dict({**given, "vocab_size": data.vocab_size})
     length = recipe["settings"]["sequence_length"]
     if length > config.max_position_embeddings:
         raise BertlineError(
             f"model: max_position_embeddings is {config.max_position_embeddings}, too few for sequences of {length}"
         )
     torch.manual_seed(mix_integers(recipe["seed"]))
-    return BertForPreTraining(config)
+    return architecture_of(config).pretraining(config)
 
 
 def load_initial_weights(
-    model: BertForPreTraining, recipe: dict[str, Any], path: Path | None, data: TrainingData
+    model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None, data: TrainingData
 ) -> None:
     """Load what the recipe's `initial_weights` names into `model`; nothing where it is null.
 
@@ -65,7 +66,7 @@ def load_initial_weights(
 
 
 def load_handed_over_moments(
-    optimizer: torch.optim.Optimizer, model: BertForPreTraining, recipe: dict[str, Any], path: Path | None
+    optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
     """Where the recipe hands over moments from a phase, load them from that phase's last checkpoint.
 
@@ -124,7 +125,7 @@ def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
     return load_tensors(folder / "model.safetensors")
 
 
-def _check_vocabulary(folder: Path, config: BertConfig, data: TrainingData) -> None:
+def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -> None:
     fault = None
     if config.vocab_size != data.vocab_size:
         fault = f"has {config.vocab_size} words where the dataset's tokenizer has {data.vocab_size}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Options:
     threads: int = 1  # of this node
     micro_batch_tokens: int = 16384  # a micro-batch has as many full-length rows as fit, at least one
     compiled: bool = False
-    activation_checkpointing: bool = False
+    recompute: bool = False
     division: str = "equal"  # of a global batch among the ranks: equal, measured, or shares as in "3,1"
     log_every: int = 10  # steps
     evaluate_every: int = 200  # steps; 0 for only at the start and the end
@@ -150,6 +150,8 @@ class Phase:
         prepare_precision(self.settings["precision"], group.device)
         self.data: TrainingData = open_training_data(card_json, length, group.device)
         self.model = make_model(recipe, self.data)
+        # A network without a pair head learns from masked words alone, whatever the dataset holds.
+        self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
         self.step = 0  # updates of the weights
         self.skipped = 0  # global batches that were passed over
         self.skipped_in_a_row: list[int] = []
@@ -167,7 +169,7 @@ class Phase:
         if found is None:
             load_initial_weights(self.model, self.recipe, initial_weights, self.data)
         self.model.to(self.group.device).train()
-        self.model.bert.checkpoints_activations = self.options.activation_checkpointing
+        self.model.encoder.recomputes = self.options.recompute
         self.first_position = (
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
 from bertline.training.flops import flops_of, peak_of
 from bertline.training.system_metrics import SystemMetrics
@@ -15,7 +15,7 @@ AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 class Meter:
     """Averages between two points of the journal, and the speed."""
 
-    def __init__(self, model: BertForPreTraining, device: torch.device, *, world_size: int, has_pairs: bool) -> None:
+    def __init__(self, model: PreTrainingNetwork, device: torch.device, *, world_size: int, has_pairs: bool) -> None:
         self._model, self._has_pairs = model, has_pairs
         peak = peak_of(device)
         self._peak = peak * world_size if peak else None

@@ -15,7 +15,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 # Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
 # share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
 # the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
-FUSED_MATRICES = {"qkv.weight": 3}
+FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Lamb(torch.optim.Optimizer):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from bertline.files import read_json, write_atomically, write_json
-from bertline.modeling.bert import BertConfig
+from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.weights import load_tensors, save_tensors
 
@@ -25,5 +25,5 @@ def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, re
 
 def export_phase(phase: Path, tokenizer_json: Path, directory: Path) -> None:
     """Write a finished phase as a Hugging Face directory. Raises BertlineError when it is not finished."""
-    config = BertConfig.from_dict(read_json(phase / "recipe.json")["model"])
+    config = config_from_dict(read_json(phase / "recipe.json")["model"])
     export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer_json, directory)

@@ -1,0 +1,79 @@
+"""The networks that there are, by the `architecture` of a model's description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from bertline.console import BertlineError
+from bertline.modeling import layout_bert, layout_modern
+from bertline.modeling.bert import (
+    BertConfig,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+)
+from bertline.modeling.configuration import NetworkConfig
+from bertline.modeling.modern import (
+    ModernConfig,
+    ModernForPreTraining,
+    ModernForQuestionAnswering,
+    ModernForSequenceClassification,
+)
+
+PreTrainingNetwork = BertForPreTraining | ModernForPreTraining
+DEFAULT = "bert"
+
+
+class Layout(Protocol):
+    """A module that knows an architecture's names and keys in Hugging Face's layout."""
+
+    MODEL_TYPE: str
+    INPUTS: tuple[str, ...]  # what the tokenizer gives to the network
+    PADDED: tuple[str, ...]  # our names of the weights whose first dimension is the padded vocabulary
+
+    def names_of(self, config: Any) -> dict[str, tuple[str, ...]]: ...
+    def present_name(self, name: str) -> str: ...
+    def config_json(self, config: Any, identifiers: Mapping[str, int]) -> dict[str, Any]: ...
+    def config_of(self, path: Path, given: Mapping[str, Any]) -> NetworkConfig: ...
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The classes of a network, and its layout. All networks of a column are called alike."""
+
+    config: type[NetworkConfig]
+    pretraining: Callable[[Any], PreTrainingNetwork]
+    sequence_classification: Callable[[Any, int], nn.Module]
+    question_answering: Callable[[Any], nn.Module]
+    layout: Layout
+
+
+ARCHITECTURES = {
+    "bert": Architecture(
+        BertConfig, BertForPreTraining, BertForSequenceClassification, BertForQuestionAnswering, layout_bert
+    ),
+    "modern": Architecture(
+        ModernConfig, ModernForPreTraining, ModernForSequenceClassification, ModernForQuestionAnswering, layout_modern
+    ),
+}
+
+
+def architecture_of(config: NetworkConfig) -> Architecture:
+    """The classes and the layout that belong to a configuration."""
+    return ARCHITECTURES[config.architecture]
+
+
+def config_from_dict(settings: Mapping[str, Any]) -> NetworkConfig:
+    """Make the configuration that a model's description asks for; without `architecture` it is BERT's.
+
+    Raises BertlineError for an architecture or a key that does not exist, and for a value of a wrong type.
+    """
+    name = settings.get("architecture", DEFAULT)
+    if name not in ARCHITECTURES:
+        raise BertlineError(f"model: architecture: given {name!r}, allowed are {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[name].config.from_dict(settings)

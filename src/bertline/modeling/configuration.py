@@ -1,0 +1,77 @@
+"""The shape of a network: what all architectures share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from bertline.console import BertlineError
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": lambda hidden: F.gelu(hidden, approximate="tanh"),
+    "relu": F.relu,
+}
+TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+# Matrix units want the vocabulary's dimension to be a multiple of this.
+VOCABULARY_MULTIPLE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """The shape of a network; keys are those of a Hugging Face config.json, defaults those of BERT-base."""
+
+    architecture: ClassVar[str]
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise BertlineError(
+                f"model: hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                f"{self.num_attention_heads}; change one of them"
+            )
+
+    def check_choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
+        """Raise BertlineError where the value of `key` is not one of those allowed."""
+        if getattr(self, key) not in allowed:
+            raise BertlineError(f"model: {key} given '{getattr(self, key)}', allowed are {', '.join(allowed)}")
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding table: `vocab_size` rounded up to a multiple of 64."""
+        return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Make a configuration from its keys. Raises BertlineError for a key that is unknown or has a wrong type."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key == "architecture" and value == cls.architecture:
+                continue
+            if key not in known:
+                raise BertlineError(
+                    f"model: unknown key '{key}'; of the architecture {cls.architecture} allowed are {', '.join(known)}"
+                )
+            wanted = str(known[key].type)
+            if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
+                raise BertlineError(f"model: {key}: given {value!r}, allowed is of type {wanted}")
+            values[key] = value
+        if "vocab_size" not in values:
+            raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The architecture, the keys and the values, as `from_dict` takes them."""
+        return {"architecture": self.architecture, **dataclasses.asdict(self)}

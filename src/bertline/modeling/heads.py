@@ -1,0 +1,56 @@
+"""What stands on top of an encoder, whatever its architecture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bertline.modeling.attention import AttentionMask, Packed
+from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+
+
+class Transform(nn.Module):
+    """Dense layer, activation, normalisation: [..., H] -> [..., H]. With `bias` the first and the last have one."""
+
+    def __init__(self, hidden_size: int, *, activation: str, epsilon: float, bias: bool) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.normalization = nn.LayerNorm(hidden_size, eps=epsilon, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.normalization(self.activation(self.dense(hidden)))
+
+
+class MaskedLanguageHead(Transform):
+    """Scores every entry of the vocabulary for each masked position; the output matrix is the word embedding."""
+
+    padding_logits: Tensor
+
+    def __init__(self, config: NetworkConfig, *, activation: str, epsilon: float, bias: bool) -> None:
+        super().__init__(config.hidden_size, activation=activation, epsilon=epsilon, bias=bias)
+        self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
+        # Six padded rows with logit 0 would move the initial loss by 2e-4.
+        padding_logits = torch.zeros(config.padded_vocab_size)
+        padding_logits[config.vocab_size :] = -torch.inf
+        self.register_buffer("padding_logits", padding_logits, persistent=False)
+
+    def score(self, masked: Tensor, word_embeddings: Tensor) -> Tensor:
+        """Hidden states [M, H] and the embedding table [V, H] -> logits [M, V], minus infinity for padding rows."""
+        return F.linear(self(masked), word_embeddings, self.bias + self.padding_logits)
+
+
+def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+    """The hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
+
+    Where `Packed.starts` repeat their end, there is no sequence, and the row is another's: its label is to be ignored.
+    """
+    if isinstance(attention_mask, Packed):
+        return hidden[0].index_select(0, attention_mask.starts[:-1].clamp(max=hidden.shape[1] - 1))
+    return hidden[:, 0]
+
+
+def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
+    """The hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H]."""
+    return hidden.reshape(-1, hidden.shape[-1]).index_select(0, positions)

@@ -1,0 +1,108 @@
+"""The modern network's names and keys in Hugging Face's layout (transformers' ModernBertForMaskedLM)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.modeling.modern import ModernConfig
+
+MODEL_TYPE = "modernbert"
+INPUTS: tuple[str, ...] = ("input_ids", "attention_mask")  # no token types
+PADDED: tuple[str, ...] = ("encoder.embeddings.word.weight", "head.bias")
+
+NAMES = {
+    "encoder.embeddings.word.weight": "model.embeddings.tok_embeddings.weight",
+    "encoder.embeddings.normalization.weight": "model.embeddings.norm.weight",
+    "encoder.final_normalization.weight": "model.final_norm.weight",
+    "head.dense.weight": "head.dense.weight",
+    "head.normalization.weight": "head.norm.weight",
+    "head.bias": "decoder.bias",
+}
+LAYER_NAMES = {
+    "attention_normalization": "attn_norm",
+    "qkv": "attn.Wqkv",
+    "attention_output": "attn.Wo",
+    "feed_forward_normalization": "mlp_norm",
+    "gated_intermediate": "mlp.Wi",
+    "output": "mlp.Wo",
+}
+# Every layer sees the whole sequence; in transformers' default two of three see a window of 128 tokens.
+ALL_GLOBAL = {"global_attn_every_n_layers": 1}
+FIXED = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "tie_word_embeddings": True,
+}
+
+
+def names_of(config: ModernConfig) -> dict[str, tuple[str, ...]]:
+    """Our names, each with Hugging Face's; the first layer has no normalisation before its attention."""
+    names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in NAMES.items()}
+    for layer in range(config.num_hidden_layers):
+        for ours, theirs in LAYER_NAMES.items():
+            if layer or ours != "attention_normalization":
+                names[f"encoder.layers.{layer}.{ours}.weight"] = (f"model.layers.{layer}.{theirs}.weight",)
+    return names
+
+
+def present_name(name: str) -> str:
+    """The name that a weight has beside heads, of an encoder saved without them."""
+    return f"model.{name}" if name.startswith(("embeddings.", "layers.", "final_norm.")) else name
+
+
+def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
+    """The content of config.json; `identifiers` are those of the special tokens.
+
+    Written with the keys of ModernBERT's own config.json, which are older than transformers 5 and read by it.
+    """
+    return {
+        **dataclasses.asdict(config),
+        **FIXED,
+        **ALL_GLOBAL,
+        "classifier_activation": config.hidden_activation,
+        "architectures": ["ModernBertForMaskedLM"],
+        "model_type": MODEL_TYPE,
+        # ModernBERT's own are beyond the end of a smaller vocabulary.
+        "pad_token_id": identifiers["[PAD]"],
+        "bos_token_id": identifiers["[CLS]"],
+        "cls_token_id": identifiers["[CLS]"],
+        "eos_token_id": identifiers["[SEP]"],
+        "sep_token_id": identifiers["[SEP]"],
+        "dtype": "float32",
+    }
+
+
+def config_of(path: Path, given: Mapping[str, Any]) -> ModernConfig:
+    """The configuration in a config.json. Raises BertlineError where it says something that we cannot do."""
+    activation = given.get("hidden_activation", ModernConfig.hidden_activation)
+    for key, value in {**FIXED, "classifier_activation": activation}.items():
+        if given.get(key, value) != value:
+            raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
+    known = {field.name for field in dataclasses.fields(ModernConfig)}
+    values = {key: value for key, value in given.items() if key in known}
+    rope = (given.get("rope_parameters") or {}).get("full_attention") or {}
+    if rope.get("rope_type", "default") != "default" or given.get("rope_scaling"):
+        raise BertlineError(f"{path}: only rotary positions of the type 'default' can be read; choose other weights")
+    if "rope_theta" in rope:
+        values["global_rope_theta"] = rope["rope_theta"]
+    config = ModernConfig.from_dict(values)
+    _check_that_all_is_global(path, given, config.num_hidden_layers)
+    return config
+
+
+def _check_that_all_is_global(path: Path, given: Mapping[str, Any], layers: int) -> None:
+    every = given.get("global_attn_every_n_layers", 3)
+    by_default = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
+    local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
+    if local:
+        raise BertlineError(
+            f"{path}: {len(local)} of {layers} layers see a window only, and ours see the whole sequence; choose "
+            "weights with global_attn_every_n_layers: 1"
+        )

@@ -1,0 +1,240 @@
+"""The modern network: pre-LN (Xiong et al. 2020, arXiv 2002.04745), rotary positions, GeGLU, no biases, no dropout.
+
+It is ModernBERT (Warner et al. 2024, arXiv 2412.13663) with global attention in every layer: an export loads as
+transformers' ModernBertForMaskedLM. It knows no token types and scores no sentence pairs.
+
+Shapes in comments: B sequences, S positions, H hidden size, A heads, D = H / A, M masked positions, V vocabulary. A
+packed batch is one row of all its tokens, B = 1 and S = T, with N sequences in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bertline.console import BertlineError
+from bertline.modeling.attention import AttentionMask, Packed, attend
+from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, tokens_at
+from bertline.modeling.recomputation import run_layers
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModernConfig(NetworkConfig):
+    """The shape of a modern network; keys and defaults are those of transformers' ModernBertConfig (ModernBERT-base).
+
+    Rotary positions need no table: `max_position_embeddings` is only the longest input that is let in. ModernBERT was
+    pretrained at 1,024 tokens with the theta 10,000, and with 160,000 only beyond that.
+    """
+
+    architecture: ClassVar[str] = "modern"
+
+    num_hidden_layers: int = 22
+    intermediate_size: int = 1152
+    max_position_embeddings: int = 8192
+    hidden_activation: str = "gelu"
+    norm_eps: float = 1e-5
+    global_rope_theta: float = 160_000.0
+    initializer_cutoff_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_choice("hidden_activation", ACTIVATIONS)
+        if self.hidden_size // self.num_attention_heads % 2:
+            raise BertlineError(
+                f"model: hidden_size {self.hidden_size} divided by num_attention_heads {self.num_attention_heads} is "
+                "odd, and rotary positions turn pairs; change one of them"
+            )
+
+
+def rotation_of(positions: Tensor, size: int, theta: float) -> Rotation:
+    """How far each position turns (RoPE, Su et al. 2021, arXiv 2104.09864): int64 [S] -> cosines and sines [S, D / 2].
+
+    In float32 under autocast, too: bfloat16 cannot tell positions above 256 apart.
+    """
+    frequencies = 1.0 / theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size)
+    angles = positions[:, None] * frequencies
+    return angles.cos(), angles.sin()
+
+
+def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
+    """Turn [B, S, ..., A, D] by its positions' angles; number i is paired with number i + D / 2."""
+    between = heads.ndim - 3
+    cosine, sine = (part[:, *[None] * between, :] for part in rotation)
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(heads.dtype)
+
+
+def normalization(config: ModernConfig) -> nn.LayerNorm:
+    """A layer normalisation with a scale and no bias."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+
+
+class Embeddings(nn.Module):
+    """Word embeddings, normalised; positions come in with the attention."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.word = nn.Embedding(config.padded_vocab_size, config.hidden_size)
+        self.normalization = normalization(config)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.normalization(self.word(input_ids))
+
+
+class Layer(nn.Module):
+    """Self-attention and a gated feed-forward (GeGLU, Shazeer 2020, arXiv 2002.05202), each after a normalisation."""
+
+    def __init__(self, config: ModernConfig, *, first: bool) -> None:
+        super().__init__()
+        hidden, intermediate = config.hidden_size, config.intermediate_size
+        self.heads = config.num_attention_heads
+        # The embeddings are normalised already.
+        self.attention_normalization = nn.Identity() if first else normalization(config)
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
+        self.attention_output = nn.Linear(hidden, hidden, bias=False)
+        self.feed_forward_normalization = normalization(config)
+        self.gated_intermediate = nn.Linear(hidden, 2 * intermediate, bias=False)  # what is activated, then its gate
+        self.output = nn.Linear(intermediate, hidden, bias=False)
+        self.activation = ACTIVATIONS[config.hidden_activation]
+
+    def forward(self, hidden: Tensor, attention_mask: AttentionMask, rotation: Rotation) -> Tensor:
+        hidden = hidden + self._attend(self.attention_normalization(hidden), attention_mask, rotation)
+        activated, gate = self.gated_intermediate(self.feed_forward_normalization(hidden)).chunk(2, dim=-1)
+        return hidden + self.output(self.activation(activated) * gate)
+
+    def _attend(self, hidden: Tensor, attention_mask: AttentionMask, rotation: Rotation) -> Tensor:
+        qkv = self.qkv(hidden).unflatten(-1, (3, self.heads, -1))  # [B, S, 3, A, D]
+        query, key = rotate(qkv[:, :, :2], rotation).unbind(2)
+        return self.attention_output(attend(query, key, qkv[:, :, 2], attention_mask, dropout=0.0))
+
+
+class ModernModel(nn.Module):
+    """The encoder."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
+        self.final_normalization = normalization(config)
+        self.recomputes = False  # layers in the backward pass, to save memory
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Encode a batch.
+
+        Parameters
+        ----------
+        input_ids: int64 [B, S].
+        token_type_ids: not looked at; the network is called as BERT is.
+        attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
+            faster; or, of a packed batch ([1, T]), where its sequences lie.
+
+        Returns the normalised hidden states [B, S, H].
+        """
+        if isinstance(attention_mask, Packed):
+            positions = attention_mask.positions
+        else:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        config = self.config
+        rotation = rotation_of(positions, config.hidden_size // config.num_attention_heads, config.global_rope_theta)
+        hidden = self.embeddings(input_ids)
+        recompute = self.recomputes and self.training
+        hidden = run_layers(self.layers, hidden, attention_mask, rotation, recompute=recompute)
+        return self.final_normalization(hidden)
+
+
+class ModernForPreTraining(nn.Module):
+    """The encoder with the masked language head."""
+
+    scores_pairs: ClassVar[bool] = False
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ModernModel(config)
+        self.head = MaskedLanguageHead(config, activation=config.hidden_activation, epsilon=config.norm_eps, bias=False)
+        initialize(self, config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
+    ) -> tuple[Tensor, None]:
+        """Score the masked positions; other arguments as `ModernModel.forward`.
+
+        Parameters
+        ----------
+        masked_positions: int64 [M], indices into the flattened batch (row * S + position).
+
+        Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity), and None where BERT scores pairs.
+        """
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        return self.head.score(tokens_at(hidden, masked_positions), self.encoder.embeddings.word.weight), None
+
+
+class ModernForSequenceClassification(nn.Module):
+    """The encoder and the pretrained head's transform of [CLS], with a classifier (with one label, a regressor)."""
+
+    def __init__(self, config: ModernConfig, num_labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ModernModel(config)
+        self.head = transform(config)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        initialize(self, config)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Arguments as `ModernModel.forward`. Returns logits [B, num_labels]; packed, [N, num_labels]."""
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        return self.classifier(self.head(first_tokens(hidden, attention_mask)))
+
+
+class ModernForQuestionAnswering(nn.Module):
+    """The encoder and the head's transform, with each position's scores to be the start and the end of the answer."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ModernModel(config)
+        self.head = transform(config)
+        self.span = nn.Linear(config.hidden_size, 2)
+        initialize(self, config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
+    ) -> tuple[Tensor, Tensor]:
+        """Arguments as `ModernModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        start, end = self.span(self.head(hidden)).unbind(-1)
+        return start, end
+
+
+def transform(config: ModernConfig) -> Transform:
+    """The masked language head without its output matrix: ModernBERT's tasks go on from it."""
+    return Transform(config.hidden_size, activation=config.hidden_activation, epsilon=config.norm_eps, bias=False)
+
+
+def initialize(model: nn.Module, config: ModernConfig) -> None:
+    """Draw weights as transformers does for ModernBERT: normal, cut off at `initializer_cutoff_factor` deviations.
+
+    What writes into the residual stream is narrower by sqrt(2 * layers), so that the stream's variance does not grow
+    with depth; a task's output has 1 / sqrt(hidden_size). Draws from PyTorch's global generator, so
+    `torch.manual_seed` before it makes the weights reproducible.
+    """
+    narrow, task = config.initializer_range / math.sqrt(2 * config.num_hidden_layers), config.hidden_size**-0.5
+    deviations = {"attention_output": narrow, "output": narrow, "dense": narrow, "classifier": task, "span": task}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            deviation = deviations.get(name.rsplit(".", 1)[-1], config.initializer_range)
+            limit = config.initializer_cutoff_factor * deviation
+            nn.init.trunc_normal_(module.weight, std=deviation, a=-limit, b=limit)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    for module in model.modules():
+        if isinstance(module, Embeddings):
+            nn.init.zeros_(module.word.weight[config.vocab_size :])
