@@ -9,7 +9,7 @@ from fabricated_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.training.gradients import FlatGradients
+from bertline.training.gradients import Gradients
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 
@@ -62,7 +62,7 @@ def test_lamb_is_that_of_nvidias_runs(scale):
         drawn = {name: scale * random.standard_normal(value.shape) for name, value in start.items()}
         return {**drawn, "unused": np.zeros(4)}
 
-    flat = FlatGradients(network, ())
+    flat = Gradients(network, (), world_size=2)
     optimizer = make_optimizer(network, settings)
     for step in range(1, 21):
         flat.zero()

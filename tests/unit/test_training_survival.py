@@ -208,7 +208,8 @@ def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
     def compute_poisoned(step, loss_scale):
         batch = compute(step, loss_scale)
         if step in poisoned:
-            phase.accumulation.gradients.buffer.fill_(math.nan)
+            for gradient in phase.accumulation.gradients.tensors():
+                gradient.fill_(math.nan)
         return batch
 
     phase.accumulation.compute = compute_poisoned

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bertline.modeling.dropout import drop
+
 
 class Packed(NamedTuple):
     """Where the sequences lie in a batch of one row of T tokens.
@@ -48,8 +50,21 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
     else:
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
         query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
+        if dropout and query.device.type == "cpu":
+            context = _attend_with_dropout(query, key, value, mask, dropout)
+        else:
+            context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        context = context.transpose(1, 2)
     return context.flatten(2)
+
+
+def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """What PyTorch does on a CPU, whose fast kernels know no dropout; but with our random numbers."""
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    # Under autocast the softmax is in float32, and its weights go back.
+    return drop(scores.softmax(-1).to(value.dtype), dropout) @ value
 
 
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:

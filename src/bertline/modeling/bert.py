@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
-from bertline.modeling.heads import MaskedLanguageHead, first_tokens, tokens_at
+from bertline.modeling.dropout import Dropout
+from bertline.modeling.heads import MaskedLanguageHead, first_tokens, look_up, tokens_at
 from bertline.modeling.recomputation import run_layers
 
 
@@ -48,14 +49,15 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+    def forward(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """`words` are the word embeddings of the tokens."""
         if isinstance(attention_mask, Packed):
             positions = self.position(attention_mask.positions)
         else:
-            positions = self.position.weight[: input_ids.shape[1]]
-        hidden = self.word(input_ids) + self.token_type(token_type_ids) + positions
+            positions = self.position.weight[: words.shape[1]]
+        hidden = words + self.token_type(token_type_ids) + positions
         return self.dropout(self.normalization(hidden))
 
 
@@ -74,7 +76,7 @@ class Layer(nn.Module):
         self.output = nn.Linear(config.intermediate_size, hidden)
         self.output_normalization = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         hidden = self.attention_normalization(hidden + self.dropout(self._attend(hidden, attention_mask)))
@@ -110,7 +112,11 @@ class BertModel(nn.Module):
 
         Returns the last layer's hidden states [B, S, H].
         """
-        hidden = self.embeddings(input_ids, token_type_ids, attention_mask)
+        return self.encode(self.embeddings.word(input_ids), token_type_ids, attention_mask)
+
+    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """`forward` from the tokens' word embeddings, [B, S, H]."""
+        hidden = self.embeddings(words, token_type_ids, attention_mask)
         recompute = self.recomputes and self.training
         return run_layers(self.layers, hidden, attention_mask, recompute=recompute)
 
@@ -147,9 +153,9 @@ class BertForPreTraining(nn.Module):
 
         Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity) and [B, 2] (1 = random next).
         """
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        masked = tokens_at(hidden, masked_positions)
-        word_logits = self.masked_language_head.score(masked, self.encoder.embeddings.word.weight)
+        words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
+        word_logits = self.masked_language_head.score(tokens_at(hidden, masked_positions), table)
         return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
 
 
@@ -160,7 +166,7 @@ class BertForSequenceClassification(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = BertModel(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         initialize(self, config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed
@@ -54,3 +55,26 @@ def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
 def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
     """The hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H]."""
     return hidden.reshape(-1, hidden.shape[-1]).index_select(0, positions)
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(ids)
+        return F.embedding(ids, table), table.view_as(table)
+
+    @staticmethod
+    def backward(ctx: BackwardCFunction, of_words: Tensor, of_table: Tensor) -> tuple[Tensor, None]:
+        (ids,) = ctx.saved_tensors
+        of_words = of_words.reshape(-1, of_words.shape[-1]).to(of_table.dtype)
+        return of_table.index_add(0, ids.flatten(), of_words), None
+
+
+def look_up(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings of `ids`, int64 [...], in `table` [V, H]: [..., H]; and the table again, for the output matrix.
+
+    A table used twice has two gradients, and the lookup's alone would be as large as the table, nearly all zero. Here
+    the few rows are added to the gradient of the output matrix.
+    """
+    words, again = _LookUp.apply(table, ids)
+    return words, again

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
-from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, look_up, tokens_at
 from bertline.modeling.recomputation import run_layers
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
@@ -84,8 +84,9 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(config.padded_vocab_size, config.hidden_size)
         self.normalization = normalization(config)
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        return self.normalization(self.word(input_ids))
+    def forward(self, words: Tensor) -> Tensor:
+        """`words` are the word embeddings of the tokens."""
+        return self.normalization(words)
 
 
 class Layer(nn.Module):
@@ -138,13 +139,17 @@ class ModernModel(nn.Module):
 
         Returns the normalised hidden states [B, S, H].
         """
+        return self.encode(self.embeddings.word(input_ids), attention_mask)
+
+    def encode(self, words: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """`forward` from the tokens' word embeddings, [B, S, H]."""
         if isinstance(attention_mask, Packed):
             positions = attention_mask.positions
         else:
-            positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+            positions = torch.arange(words.shape[1], device=words.device)
         config = self.config
         rotation = rotation_of(positions, config.hidden_size // config.num_attention_heads, config.global_rope_theta)
-        hidden = self.embeddings(input_ids)
+        hidden = self.embeddings(words)
         recompute = self.recomputes and self.training
         hidden = run_layers(self.layers, hidden, attention_mask, rotation, recompute=recompute)
         return self.final_normalization(hidden)
@@ -173,8 +178,9 @@ class ModernForPreTraining(nn.Module):
 
         Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity), and None where BERT scores pairs.
         """
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        return self.head.score(tokens_at(hidden, masked_positions), self.encoder.embeddings.word.weight), None
+        words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
+        hidden = self.encoder.encode(words, attention_mask)
+        return self.head.score(tokens_at(hidden, masked_positions), table), None
 
 
 class ModernForSequenceClassification(nn.Module):

@@ -12,7 +12,7 @@ from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, Layout
 from bertline.training.data import TrainingData
 from bertline.training.division import measure_shares
-from bertline.training.gradients import FlatGradients
+from bertline.training.gradients import Gradients
 from bertline.training.group import Group
 from bertline.training.hashing import mix_integers
 from bertline.training.objective import make_sums, sums_of
@@ -42,7 +42,7 @@ class Accumulation:
         self._settings = recipe["settings"]
         self._masking = masking_of(self._settings)
         self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled)
-        self.gradients = FlatGradients(model, (*SUMS, *statistics))
+        self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size)
         self._first_position, self._batch_ramp = first_position, batch_ramp_of(self._settings)
         self.shares = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step

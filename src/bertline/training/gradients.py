@@ -1,8 +1,9 @@
-"""All gradients in one flat buffer, reduced by one all_reduce a step.
+"""The gradients of a step, over all ranks, with a few statistics that ride along.
 
-The buffer's layout is the parameters' order and never changes, so a resumed run adds the same numbers in the same
-order. (DistributedDataParallel rebuilds its buckets after the first step; four ranks then differ after a resume.)
-A few statistics ride along at the buffer's end.
+Several ranks keep all gradients in one flat buffer, reduced by one all_reduce a step. Its layout is the parameters'
+order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
+buckets after the first step; four ranks then differ after a resume.) A rank alone has nothing to reduce, and takes the
+gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them.
 """
 
 from __future__ import annotations
@@ -15,42 +16,59 @@ from torch import Tensor, distributed, nn
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 
 
-class FlatGradients:
-    """Owns the gradients of `model`: each parameter's `grad` is a view into `buffer`."""
+class Gradients:
+    """Owns the gradients of `model`."""
 
-    def __init__(self, model: nn.Module, statistics: Sequence[str]) -> None:
-        parameters = list(model.parameters())
+    def __init__(self, model: nn.Module, statistics: Sequence[str], *, world_size: int) -> None:
+        self._parameters = list(model.parameters())
+        self._names = tuple(statistics)
+        device = self._parameters[0].device
+        self._flat: Tensor | None = None
+        if world_size == 1:
+            self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
+            return
         starts, size = [], 0
-        for parameter in parameters:
+        for parameter in self._parameters:
             starts.append(size)
             size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
-        self.names = tuple(statistics)
-        self.buffer = torch.zeros(size + len(self.names), dtype=torch.float32, device=parameters[0].device)
-        self.gradients = self.buffer[:size]
-        self.statistics = self.buffer[size:]
-        for parameter, start in zip(parameters, starts, strict=True):
-            parameter.grad = self.buffer[start : start + parameter.numel()].view_as(parameter)
+        self._buffer = torch.zeros(size + len(self._names), dtype=torch.float32, device=device)
+        self._flat, self.statistics = self._buffer[:size], self._buffer[size:]
+        for parameter, start in zip(self._parameters, starts, strict=True):
+            parameter.grad = self._buffer[start : start + parameter.numel()].view_as(parameter)
 
     def zero(self) -> None:
         """Forget gradients and statistics."""
-        self.buffer.zero_()
+        if self._flat is not None:
+            self._buffer.zero_()
+            return
+        self.statistics.zero_()
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def add(self, name: str, value: Tensor | float) -> None:
         """Add to a statistic of this rank."""
-        self.statistics[self.names.index(name)] += value
+        self.statistics[self._names.index(name)] += value
 
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; returns the statistics."""
-        distributed.all_reduce(self.buffer)
-        return dict(zip(self.names, self.statistics.tolist(), strict=True))
+        if self._flat is not None:
+            distributed.all_reduce(self._buffer)
+        return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
         """Divide the gradients by `scale`, then scale them down to the global norm `max_norm` if they exceed it.
 
         Returns the norm before, not finite where a gradient is not.
         """
-        norm = float(torch.linalg.vector_norm(self.gradients)) / scale
+        gradients = self.tensors()
+        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / scale
         factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
         if factor != 1.0:
-            self.gradients.mul_(factor)
+            torch._foreach_mul_(gradients, factor)
         return norm
+
+    def tensors(self) -> list[Tensor]:
+        """The gradients: all in one tensor, or each parameter's."""
+        if self._flat is not None:
+            return [self._flat]
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]

@@ -60,8 +60,12 @@ def make_sums(model: nn.Module, *, precision: str, compiled: bool) -> SumsOf:
 
 
 def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    loss = F.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=IGNORED)
-    return loss, (logits.detach().argmax(1) == labels).sum().float()
+    logits = logits.float()
+    loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+    # Not argmax: the highest score itself is found several times faster in a compiled program on a CPU.
+    highest = logits.detach().amax(1)
+    score = logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    return loss, ((score == highest) & (labels != IGNORED)).sum().float()
 
 
 def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary) -> Sums:
