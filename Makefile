@@ -3,6 +3,7 @@ CONFIG ?= config/config.yaml
 PROFILE ?= profiles/local
 PYTHON ?= python3
 PORT ?= 5000
+DATASET ?= results/runs/demo/dataset/dataset.json
 # Where torch comes from. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_OPTIONS ?=
@@ -14,11 +15,11 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test lint e2e plan track ui unlock clean
+.PHONY: help setup demo test lint e2e bench-train plan track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 13
 
 setup: $(READY) ## make .venv with pinned dependencies
 
@@ -51,6 +52,9 @@ lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 
 e2e: $(READY) ## the same graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e
+
+bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
+	python bench/train.py $(DATASET)
 
 plan: $(READY) ## what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG)

@@ -28,9 +28,7 @@ class Trainer:
         initial_weights: Path | None = None,
         **options: Any,
     ) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.log = output.with_suffix(".log")
         self.log.touch()
         given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
@@ -69,6 +67,18 @@ class Trainer:
                 os.kill(process.pid, number)
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def set_environment(rank: int, ranks: int, port: int) -> None:
+    """What torchrun sets."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}})
+
+
 def run_rank(
     rank: int,
     ranks: int,
@@ -84,8 +94,7 @@ def run_rank(
     from bertline.training.loop import Options, train
     from bertline.training.stop import StopSignal
 
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}})
+    set_environment(rank, ranks, port)
     with log.open("a") as file:
         os.dup2(file.fileno(), 2)
     stop_signal = StopSignal(options.pop("stop_after_minutes", None))

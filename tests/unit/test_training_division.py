@@ -1,0 +1,110 @@
+"""Unlike ranks: the same gradient, in less time than with equal parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fabricated_dataset import recipe, write_dataset
+from safetensors.torch import load_file, save_file
+from training_processes import CONTEXT, Trainer, free_port, set_environment
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+MODEL = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+GIVEN: dict[str, Any] = {**recipe(global_batch_size=96), "model": MODEL}
+ROUNDS, STEPS = 5, 3
+
+
+def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
+    """Time steps with equal and with measured parts in turns; rank 0 writes times, shares and the last gradient."""
+    from bertline.training.accumulation import Accumulation
+    from bertline.training.batches import Layout
+    from bertline.training.data import open_training_data
+    from bertline.training.group import join_group
+    from bertline.training.initial import make_model
+
+    set_environment(rank, ranks, port)
+    group = join_group(ranks)
+    data = open_training_data(card, 32, group.device)
+    model = make_model(GIVEN, data)
+    accumulation = Accumulation(model, data, GIVEN, group, Layout(32, 4))
+    seconds: dict[str, list[float]] = {"equal": [], "measured": []}
+    shares: list[float] = []
+    for _ in range(ROUNDS if ranks > 1 else 1):
+        for division in seconds:
+            accumulation.shares = [1.0] * ranks
+            accumulation.divide(division)
+            shares = accumulation.shares
+            accumulation.seek(0)
+            group.wait()
+            begun = time.monotonic()
+            for step in range(STEPS):
+                accumulation.compute(step)
+                accumulation.gradients.reduce()
+            seconds[division].append(time.monotonic() - begun)
+    accumulation.close()
+    if group.leads:
+        save_file({name: weight.grad.clone() for name, weight in model.named_parameters()}, output / "gradient")
+        (output / "times.json").write_text(json.dumps({"seconds": seconds, "shares": shares}))
+
+
+def run(card: Path, output: Path, *, ranks: int, cores: list[int]) -> dict[str, Any]:
+    output.mkdir()
+    port = free_port()
+    processes = [CONTEXT.Process(target=compute, args=(rank, ranks, port, card, output)) for rank in range(ranks)]
+    for process, core in zip(processes, cores, strict=True):
+        process.start()
+        os.sched_setaffinity(process.pid, {core})
+    for process in processes:
+        process.join(200)
+        assert process.exitcode == 0
+    return json.loads((output / "times.json").read_text())
+
+
+def keep_busy(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    while True:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which another program keeps busy")
+def test_a_rank_slowed_from_outside_gets_less_and_the_gradient_stays(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+    load = CONTEXT.Process(target=keep_busy, args=(CORES[1],), daemon=True)
+    load.start()
+    try:
+        both = run(card, tmp_path / "two", ranks=2, cores=CORES[:2])
+    finally:
+        load.kill()
+    assert both["shares"][0] == 1
+    assert both["shares"][1] < 0.85
+    equal, measured = (statistics.median(both["seconds"][name]) for name in ("equal", "measured"))
+    assert measured < equal
+    run(card, tmp_path / "one", ranks=1, cores=CORES[:1])
+    gradient, expected = (load_file(tmp_path / name / "gradient") for name in ("two", "one"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(gradient[name], tensor, rtol=1e-3, atol=1e-6)
+
+
+def test_a_rank_with_nothing_to_do_is_legal(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+    trainer = Trainer(recipe(steps=4), card, tmp_path / "phase", ranks=2, division="1,0")
+    assert trainer.finish() == 0, trainer.log.read_text()
+    trainer = Trainer(recipe(steps=4), card, tmp_path / "other", ranks=2, division="1,1,1")
+    assert trainer.finish() == 1
+    assert "division: given 3 shares for 2 ranks" in trainer.log.read_text().splitlines()[-1]
