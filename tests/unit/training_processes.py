@@ -91,7 +91,8 @@ def run_rank(
     options: dict[str, Any],
 ) -> None:
     from bertline.console import run_command
-    from bertline.training.loop import Options, train
+    from bertline.training.loop import train
+    from bertline.training.phase import Options
     from bertline.training.stop import StopSignal
 
     set_environment(rank, ranks, port)

@@ -63,7 +63,8 @@ def main() -> None:
     # Before PyTorch is imported: a signal in those seconds must not end the trainer.
     stop_signal = StopSignal(given.stop_after_minutes)
 
-    from bertline.training.loop import Options, train
+    from bertline.training.loop import train
+    from bertline.training.phase import Options
     from bertline.training.recipe import parse_recipe
 
     options = Options(

@@ -1,0 +1,379 @@
+"""The state of a phase in training: what a step changes, what a checkpoint holds, what a resume restores."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertline.console import BertlineError
+from bertline.training.accumulation import Accumulation
+from bertline.training.batch_ramp import batch_ramp_of
+from bertline.training.batches import GlobalBatch, Layout
+from bertline.training.checkpoints import CheckpointWriter, clean_up, find_checkpoint, load_checkpoint
+from bertline.training.data import TrainingData, open_training_data
+from bertline.training.evaluation import evaluate
+from bertline.training.group import Group
+from bertline.training.initial import (
+    handed_over_position,
+    load_handed_over_moments,
+    load_initial_weights,
+    make_model,
+)
+from bertline.training.journal import Journal
+from bertline.training.lock import PhaseLock
+from bertline.training.meter import Meter
+from bertline.training.objective import prepare_precision
+from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.publishing import publish_phase
+from bertline.training.recipe import frozen_recipe
+from bertline.training.scaling import LossScale
+from bertline.training.schedules import learning_rate_of_phase
+from bertline.training.stop import StopSignal
+
+logger = logging.getLogger(__name__)
+
+# After so many steps in a row without a finite gradient the weights themselves are at fault.
+MOST_SKIPPED_IN_A_ROW = 10
+
+
+@dataclass(frozen=True)
+class Options:
+    """What alters how a phase is run, and not its result."""
+
+    threads: int = 1  # of this node
+    micro_batch_tokens: int = 16384  # a micro-batch has as many full-length rows as fit, at least one
+    compiled: bool = False
+    recompute: bool = False
+    division: str = "equal"  # of a global batch among the ranks: equal, measured, or shares as in "3,1"
+    log_every: int = 10  # steps
+    evaluate_every: int = 200  # steps; 0 for only at the start and the end
+    checkpoint_every: int = 0  # steps; 0 for only by the clock
+    checkpoint_every_minutes: float = 15.0
+    keep_checkpoints: int = 2
+    keep_every: int = 0  # steps; checkpoints of their multiples stay
+    wait_for_lock: bool = True
+
+
+class Phase:
+    """The state of a phase in training."""
+
+    def __init__(
+        self,
+        recipe: dict[str, Any],
+        card_json: Path,
+        output: Path,
+        group: Group,
+        lock: PhaseLock | None,
+        options: Options,
+    ) -> None:
+        self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
+        self.settings = recipe["settings"]
+        self.total_steps: int = self.settings["steps"]
+        self.batch_ramp = batch_ramp_of(self.settings)
+        self.checkpoints = output / "checkpoints"
+        length = self.settings["sequence_length"]
+        self.layout = Layout(
+            sequence_length=length,
+            rows=rows_of(options.micro_batch_tokens, self.settings, group.world_size),
+            packed=self.settings["packing"],
+            fixed=options.compiled,
+        )
+        prepare_precision(self.settings["precision"], group.device)
+        self.data: TrainingData = open_training_data(card_json, length, group.device)
+        self.model = make_model(recipe, self.data)
+        # A network without a pair head learns from masked words alone, whatever the dataset holds.
+        self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
+        self.step = 0  # updates of the weights
+        self.skipped = 0  # global batches that were passed over
+        self.skipped_in_a_row: list[int] = []
+        self.rolled_back_to: int | None = None
+        self.tokens = 0
+        self.scale = LossScale(self.settings["precision"])
+        self.started = time.time_ns() // 1_000_000
+        self.stop_wanted = False
+
+    def start(self, initial_weights: Path | None) -> None:
+        """Resume the newest checkpoint, or begin with the initial weights."""
+        if self.group.leads:
+            clean_up(self.checkpoints, self.output)
+        found = self._find_checkpoint()
+        if found is None:
+            load_initial_weights(self.model, self.recipe, initial_weights, self.data)
+        self.model.to(self.group.device).train()
+        self.model.encoder.recomputes = self.options.recompute
+        self.first_position = (
+            handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
+        )
+        self.optimizer = make_optimizer(self.model, self.settings)
+        self.accumulation = Accumulation(
+            self.model,
+            self.data,
+            self.recipe,
+            self.group,
+            self.layout,
+            first_position=self.first_position,
+            compiled=self.options.compiled,
+            statistics=("stop_wanted", "checkpoint_wanted"),
+        )
+        if found is None:
+            load_handed_over_moments(self.optimizer, self.model, self.recipe, initial_weights)
+            self.accumulation.divide(self.options.division)
+        else:
+            self._restore(*found)
+            self._compare_exactness(found[1]["exactness"])
+
+        self.journal = None
+        if self.group.leads:
+            self.journal = Journal(self.checkpoints / "journal.jsonl", last_step=self.step if found else -1)
+        self.writer = CheckpointWriter(
+            self.checkpoints,
+            keep=self.options.keep_checkpoints,
+            keep_every=self.options.keep_every,
+            before=self._before_checkpoint,
+        )
+        has_pairs = self.data.has_pairs
+        self.meter = Meter(self.model, self.group.device, world_size=self.group.world_size, has_pairs=has_pairs)
+        self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
+        self.accumulation.seek(self.step + self.skipped)
+        if found is None:
+            self._write_point(self._evaluate())
+
+    def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
+        found = find_checkpoint(self.checkpoints, self.recipe["fingerprint"]) if self.group.leads else None
+        return self.group.from_leader(found)
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        weights, moments = load_checkpoint(path)
+        expected = self.model.state_dict()
+        if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
+            raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
+        self.model.load_state_dict(weights)
+        load_optimizer_tensors(self.optimizer, self.model, moments, reset_step=False)
+        self.step, self.skipped, self.tokens = state["step"], state["skipped"], state["tokens"]
+        self.skipped_in_a_row = state["skipped_in_a_row"]
+        self.scale.restore(state["loss_scale"])
+        self.started = state["started"]
+        logger.info("resuming %s at step %d", path, self.step)
+
+    def _compare_exactness(self, before: dict[str, Any]) -> None:
+        """Compute as the checkpoint's trainer did; where that cannot be, say that exactness is lost."""
+        torch.set_num_threads(before["threads"])
+        if len(before["shares"]) == self.group.world_size:
+            self.accumulation.shares = before["shares"]
+        else:
+            self.accumulation.divide(self.options.division)
+        for name, value in self._exactness().items():
+            if before.get(name) != value:
+                logger.warning(
+                    "%s was %s and is %s: same samples in the same batches, but no longer the same bits",
+                    name, before.get(name), value,
+                )  # fmt: skip
+
+    def _exactness(self) -> dict[str, Any]:
+        """What the last bits of the weights depend on, apart from the recipe."""
+        return {
+            "world_size": self.group.world_size,
+            "shares": self.accumulation.shares,
+            "threads": torch.get_num_threads(),
+            "rows": self.layout.rows,
+            "compiled": self.options.compiled,
+            "device": torch.cuda.get_device_name() if self.group.device.type == "cuda" else "cpu",
+            "torch": torch.__version__,
+        }
+
+    def train_one_step(self, stop_signal: StopSignal) -> None:
+        """One update of the weights, and what is due after it: a journal point, an evaluation, a checkpoint."""
+        begun, gradients = time.monotonic(), self.accumulation.gradients
+        batch = self.accumulation.compute(self.step + self.skipped, self.scale.value)
+        gradients.add("stop_wanted", float(stop_signal.received))
+        gradients.add("checkpoint_wanted", float(self._checkpoint_is_due()))
+        statistics = gradients.reduce()
+        self.stop_wanted = statistics["stop_wanted"] > 0
+        norm = gradients.clip(self.settings["max_gradient_norm"], self.scale.value)
+        finite = math.isfinite(norm) and math.isfinite(statistics["mlm_loss"] + statistics["pair_loss"])
+        backed_off = self.scale.update(finite)
+        if not finite:
+            self._skip(batch, ordinary=backed_off)
+            return
+        learning_rate = learning_rate_of_phase(self.settings, self.step + 1)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = learning_rate
+        self.optimizer.step()
+        self.step += 1
+        self.skipped_in_a_row = []
+        self.tokens += int(batch.lengths.sum())
+        self.meter.add(
+            _averages(statistics, len(batch.samples)),
+            batch,
+            norm=norm,
+            learning_rate=learning_rate,
+            seconds=time.monotonic() - begun,
+            waited=self.accumulation.waited,
+            computed=self.accumulation.tokens,
+        )
+        self._report_step(checkpoint_wanted=statistics["checkpoint_wanted"] > 0)
+
+    def _report_step(self, *, checkpoint_wanted: bool) -> None:
+        metrics: dict[str, float] = {}
+        last = self.step == self.total_steps
+        if last or self.step == 1 or self.step % self.options.log_every == 0:
+            metrics |= self.meter.read()
+            metrics["train/samples"] = float(self.batch_ramp.position_at(self.step + self.skipped))
+            metrics["train/tokens"] = float(self.tokens)
+            metrics["train/skipped_steps"] = float(self.skipped)
+        if last or (self.options.evaluate_every and self.step % self.options.evaluate_every == 0):
+            metrics |= self._evaluate()
+        if metrics:
+            self._write_point(metrics)
+        if last or checkpoint_wanted:
+            self.save()
+
+    def _skip(self, batch: GlobalBatch, *, ordinary: bool) -> None:
+        """Pass over a global batch whose gradient is not finite: the data goes on, the weights stay."""
+        self.skipped += 1
+        if ordinary:
+            return
+        self.skipped_in_a_row.append(self.step + self.skipped - 1)
+        logger.warning(
+            "step %d: the loss or its gradient is not finite; global batch %d is skipped",
+            self.step + 1, self.skipped_in_a_row[-1],
+        )  # fmt: skip
+        if len(self.skipped_in_a_row) < MOST_SKIPPED_IN_A_ROW:
+            return
+        logger.warning("samples of the last global batch: %s", ", ".join(map(str, sorted(batch.samples.tolist()))))
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        """Return to the last checkpoint, and go on behind the global batches that led astray; but only once."""
+        self.writer.wait()
+        found = self._find_checkpoint()
+        explanation = (
+            f"step {self.step + 1}: the loss or its gradient is not finite, {MOST_SKIPPED_IN_A_ROW} times in a row"
+        )
+        advice = "lower learning_rate or lengthen warmup"
+        if found is None:
+            raise BertlineError(f"{explanation}, and there is no checkpoint to return to; {advice}")
+        if found[1]["step"] == self.rolled_back_to:
+            raise BertlineError(f"{explanation}, also after returning to step {self.rolled_back_to}; {advice}")
+        next_batch = self.step + self.skipped
+        logger.warning("%s; returning to step %d and going on behind them", explanation, found[1]["step"])
+        self._restore(*found)
+        self.rolled_back_to = self.step
+        self.skipped = next_batch - self.step
+        self.skipped_in_a_row = []
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = Journal(self.journal.path, last_step=self.step)
+        self.accumulation.seek(self.step + self.skipped)
+
+    def _evaluate(self) -> dict[str, float]:
+        return evaluate(self.model, self.data, self.group, layout=self.layout, precision=self.settings["precision"])
+
+    def _write_point(self, metrics: dict[str, float]) -> None:
+        if self.journal is None:
+            return
+        self.journal.append(self.step, metrics)
+        shown = {
+            "train/loss": "loss {:.4f}",
+            "train/learning_rate": "learning rate {:.3g}",
+            "train/tokens_per_second": "{:,.0f} tokens/s",
+            "held_out/mlm_loss": "held-out MLM loss {:.4f}",
+            "held_out/mlm_accuracy": "accuracy {:.3f}",
+        }
+        parts = [text.format(metrics[key]) for key, text in shown.items() if key in metrics]
+        left = timedelta(seconds=round(self.meter.seconds_a_step() * (self.total_steps - self.step)))
+        logger.info("step %d/%d, %s, %s left", self.step, self.total_steps, ", ".join(parts), left)
+
+    def _checkpoint_is_due(self) -> bool:
+        """Rank 0's word, which the others learn in the step's reduction."""
+        if not self.group.leads:
+            return False
+        if self.skipped_in_a_row:
+            return False  # not from a state that may be lost
+        by_step = self.options.checkpoint_every and (self.step + 1) % self.options.checkpoint_every == 0
+        minutes = (time.monotonic() - self.saved[1]) / 60
+        return bool(by_step) or minutes >= self.options.checkpoint_every_minutes
+
+    def save(self) -> None:
+        """Start to write a checkpoint of this moment, unless there is one. Training may go on meanwhile."""
+        now = (self.step, self.skipped)
+        if self.saved[0] == now:
+            return
+        if self.group.leads:
+            self.writer.start(
+                self.model.state_dict(),
+                optimizer_tensors(self.optimizer, self.model),
+                {
+                    "fingerprint": self.recipe["fingerprint"],
+                    "step": self.step,
+                    "skipped": self.skipped,
+                    "skipped_in_a_row": self.skipped_in_a_row,
+                    "tokens": self.tokens,
+                    "first_position": self.first_position,
+                    "loss_scale": self.scale.state(),
+                    "started": self.started,
+                    "exactness": self._exactness(),
+                },
+            )
+        self.saved = (now, time.monotonic())
+
+    def _before_checkpoint(self) -> None:
+        if self.journal is not None and self.lock is not None:
+            self.lock.check()
+            self.journal.make_durable()
+
+    def wait_for_checkpoint(self) -> None:
+        """Until rank 0 has written its last checkpoint."""
+        self.writer.wait()
+        self.group.wait()
+
+    def publish(self) -> None:
+        """Write the phase's outputs, recipe.json last: where it lies, the phase is finished."""
+        self.accumulation.close()
+        self.writer.wait()
+        if self.journal is not None:
+            self.journal.close()
+            recipe = {**self.recipe, "model": self.model.config.to_dict()}
+            frozen = frozen_recipe(
+                recipe,
+                device=self.group.device,
+                world_size=self.group.world_size,
+                threads=torch.get_num_threads(),
+            )
+            frozen |= {
+                "started": self.started,
+                "finished": time.time_ns() // 1_000_000,
+                "dataset_digest": self.data.digest,
+                "tokenizer_sha256": self.data.tokenizer_sha256,
+                "compiled": self.options.compiled,
+                "skipped_steps": self.skipped,
+                "next_position": self.first_position + self.batch_ramp.position_at(self.step + self.skipped),
+            }
+            publish_phase(self.output, self.model.state_dict(), self.journal.path, frozen)
+            logger.info("finished: %s", self.output / "model.safetensors")
+        self.group.wait()
+
+
+def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
+    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
+    most = max(1, micro_batch_tokens // settings["sequence_length"])
+    of_rank = -(-settings["global_batch_size"] // world_size)
+    pieces = -(-of_rank // most)
+    return -(-of_rank // pieces)
+
+
+def _averages(statistics: dict[str, float], samples: int) -> dict[str, float]:
+    masked = max(1.0, statistics["masked"])
+    return {
+        "mlm_loss": statistics["mlm_loss"] / masked,
+        "mlm_accuracy": statistics["mlm_right"] / masked,
+        "pair_loss": statistics["pair_loss"] / samples,
+        "pair_accuracy": statistics["pair_right"] / samples,
+    }
