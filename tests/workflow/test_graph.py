@@ -22,6 +22,11 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_f
     assert "extract_part" not in jobs  # the parts' names are not known yet
 
 
+def test_the_recipe_for_a_day_dry_runs(workflow_folder: Path) -> None:
+    options = ("--profile", "profiles/local", "--configfile", "config/one-gpu-day.yaml", "--dry-run")
+    assert jobs_of(run_snakemake(workflow_folder, *options).stdout)["pretrain_phase"] == 2
+
+
 def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: Path) -> None:
     finished = run_snakemake(workflow_folder, "--profile", "profiles/local", "encode", check=False)
     assert finished.returncode != 0
