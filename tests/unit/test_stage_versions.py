@@ -33,8 +33,8 @@ DIGESTS = {
 }
 # Losses in nats at the first steps: of weights, the last bits differ between processors, so no digest can be kept.
 COURSES = {
-    ("pretraining", 2): [],
-    ("finetuning", 2): [],
+    ("pretraining", 2): [5.0423, 5.0232, 5.0065, 5.017, 4.9816, 5.0047],
+    ("finetuning", 2): [0.6938, 0.7, 0.7045, 0.6896, 0.6893, 0.6949],
 }
 
 BOOKS = {
