@@ -92,7 +92,7 @@ def test_pretraining_that_takes_another_course_has_a_new_version(tmp_path: Path)
     trainer = Trainer(recipe(steps=6), card, tmp_path / "phase", log_every=1)
     assert trainer.finish() == 0, trainer.log.read_text()
     found = course(tmp_path / "phase/metrics.jsonl", "train/loss")
-    assert found == pytest.approx(COURSES["pretraining", STAGE_VERSIONS["pretraining"]], abs=2e-3)
+    assert found == pytest.approx(COURSES["pretraining", STAGE_VERSIONS["pretraining"]], abs=3e-4)
 
 
 def test_finetuning_that_takes_another_course_has_a_new_version(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_finetuning_that_takes_another_course_has_a_new_version(tmp_path: Path) 
     }
     finetune(given, card.parent / "tokenizer.json", tmp_path / "out", threads=1)
     found = course(tmp_path / "out/metrics.jsonl", "train/loss")
-    assert found == pytest.approx(COURSES["finetuning", STAGE_VERSIONS["finetuning"]], abs=2e-3)
+    assert found == pytest.approx(COURSES["finetuning", STAGE_VERSIONS["finetuning"]], abs=3e-4)
