@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from encoding_helpers import make_dataset
-from fabricated_dataset import MODEL, recipe, write_dataset
+from fabricated_dataset import MODEL as SMALL
+from fabricated_dataset import recipe, write_dataset
 from training_processes import Trainer
 
 from bertline.corpus.compressed import read_compressed
@@ -33,9 +34,12 @@ DIGESTS = {
 }
 # Losses in nats at the first steps: of weights, the last bits differ between processors, so no digest can be kept.
 COURSES = {
-    ("pretraining", 2): [5.0423, 5.0232, 5.0065, 5.017, 4.9816, 5.0047],
-    ("finetuning", 2): [0.6938, 0.7, 0.7045, 0.6896, 0.6893, 0.6949],
+    ("pretraining", 2): [6.3088, 5.502, 5.9281, 5.5205, 5.2943, 5.4184],
+    ("finetuning", 2): [0.6932, 0.8944, 1.0517, 0.6251, 0.6653, 0.7591],
 }
+
+# Weights large enough for every part of the network to tell.
+MODEL = {**SMALL, "initializer_range": 0.2}
 
 BOOKS = {
     "one.txt": "CHAPTER I\n\nThe old mill stood by the river. Nobody had\n"
@@ -89,7 +93,7 @@ def course(path: Path, key: str) -> list[float]:
 
 def test_pretraining_that_takes_another_course_has_a_new_version(tmp_path: Path) -> None:
     card = write_dataset(tmp_path / "dataset")
-    trainer = Trainer(recipe(steps=6), card, tmp_path / "phase", log_every=1)
+    trainer = Trainer({**recipe(steps=6), "model": MODEL}, card, tmp_path / "phase", log_every=1)
     assert trainer.finish() == 0, trainer.log.read_text()
     found = course(tmp_path / "phase/metrics.jsonl", "train/loss")
     assert found == pytest.approx(COURSES["pretraining", STAGE_VERSIONS["pretraining"]], abs=3e-4)
