@@ -82,17 +82,18 @@ def keep_busy(core: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which another program keeps busy")
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which other programs keep busy")
 def test_a_rank_slowed_from_outside_gets_less_and_the_gradient_stays(tmp_path):
     card = write_dataset(tmp_path / "dataset")
-    load = CONTEXT.Process(target=keep_busy, args=(CORES[1],), daemon=True)
-    load.start()
+    loads = [CONTEXT.Process(target=keep_busy, args=(CORES[1],), daemon=True) for _ in range(3)]
+    for load in loads:
+        load.start()
     try:
         both = run(card, tmp_path / "two", ranks=2, cores=CORES[:2])
     finally:
-        load.kill()
-    assert both["shares"][0] == 1
-    assert both["shares"][1] < 0.85
+        for load in loads:
+            load.kill()
+    assert both["shares"][1] < 0.8 * both["shares"][0]
     equal, measured = (statistics.median(both["seconds"][name]) for name in ("equal", "measured"))
     assert measured < equal
     run(card, tmp_path / "one", ranks=1, cores=CORES[:1])
