@@ -92,6 +92,7 @@ class Phase:
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
         self.step = 0  # updates of the weights
         self.skipped = 0  # global batches that were passed over
+        self.backed_off = 0  # of these, because fp16's loss scale was too high: nothing is wrong then
         self.skipped_in_a_row: list[int] = []
         self.rolled_back_to: int | None = None
         self.tokens = 0
@@ -157,7 +158,7 @@ class Phase:
         self.model.load_state_dict(weights)
         load_optimizer_tensors(self.optimizer, self.model, moments, reset_step=False)
         self.step, self.skipped, self.tokens = state["step"], state["skipped"], state["tokens"]
-        self.skipped_in_a_row = state["skipped_in_a_row"]
+        self.backed_off, self.skipped_in_a_row = state["backed_off"], state["skipped_in_a_row"]
         self.scale.restore(state["loss_scale"])
         self.started = state["started"]
         logger.info("resuming %s at step %d", path, self.step)
@@ -227,7 +228,9 @@ class Phase:
             metrics |= self.meter.read()
             metrics["train/samples"] = float(self.batch_ramp.position_at(self.step + self.skipped))
             metrics["train/tokens"] = float(self.tokens)
-            metrics["train/skipped_steps"] = float(self.skipped)
+            metrics["train/skipped_steps"] = float(self.skipped - self.backed_off)
+            if self.settings["precision"] == "fp16":
+                metrics["train/loss_scale"] = self.scale.value
         if last or (self.options.evaluate_every and self.step % self.options.evaluate_every == 0):
             metrics |= self._evaluate()
         if metrics:
@@ -239,6 +242,7 @@ class Phase:
         """Pass over a global batch whose gradient is not finite: the data goes on, the weights stay."""
         self.skipped += 1
         if ordinary:
+            self.backed_off += 1
             return
         self.skipped_in_a_row.append(self.step + self.skipped - 1)
         logger.warning(
@@ -314,6 +318,7 @@ class Phase:
                     "fingerprint": self.recipe["fingerprint"],
                     "step": self.step,
                     "skipped": self.skipped,
+                    "backed_off": self.backed_off,
                     "skipped_in_a_row": self.skipped_in_a_row,
                     "tokens": self.tokens,
                     "first_position": self.first_position,
@@ -353,7 +358,7 @@ class Phase:
                 "dataset_digest": self.data.digest,
                 "tokenizer_sha256": self.data.tokenizer_sha256,
                 "compiled": self.options.compiled,
-                "skipped_steps": self.skipped,
+                "skipped_steps": self.skipped - self.backed_off,
                 "next_position": self.first_position + self.batch_ramp.position_at(self.step + self.skipped),
             }
             publish_phase(self.output, self.model.state_dict(), self.journal.path, frozen)

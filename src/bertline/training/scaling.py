@@ -27,8 +27,9 @@ class LossScale:
                 self.value = min(LARGEST, 2 * self.value)
             return False
         self._good_steps = 0
-        self.value /= 2
-        return self.value >= SMALLEST
+        ordinary = self.value > SMALLEST
+        self.value = max(SMALLEST, self.value / 2)
+        return ordinary
 
     def state(self) -> list[float]:
         """What `restore` takes."""

@@ -1,0 +1,64 @@
+"""The loss scale of fp16."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bertline.console import BertlineError
+from bertline.training.objective import prepare_precision
+from bertline.training.scaling import FIRST, GROWS_AFTER, LARGEST, LossScale
+
+
+def test_it_halves_at_an_overflow_and_doubles_after_many_good_steps():
+    scale = LossScale("fp16")
+    assert scale.value == FIRST
+    assert scale.update(finite=False)  # an ordinary back-off
+    assert scale.value == FIRST / 2
+    for _ in range(GROWS_AFTER - 1):
+        assert not scale.update(finite=True)
+    assert scale.value == FIRST / 2
+    scale.update(finite=True)
+    assert scale.value == FIRST
+    # An overflow starts the count again.
+    for _ in range(GROWS_AFTER - 1):
+        scale.update(finite=True)
+    scale.update(finite=False)
+    scale.update(finite=True)
+    assert scale.value == FIRST / 2
+
+
+def test_a_loss_that_overflows_at_any_scale_is_no_ordinary_back_off():
+    scale = LossScale("fp16")
+    answers = [scale.update(finite=False) for _ in range(18)]
+    assert answers == [True] * 16 + [False] * 2
+    assert scale.value == 1
+
+
+def test_it_does_not_grow_without_end():
+    scale = LossScale("fp16")
+    for _ in range(20 * GROWS_AFTER):
+        scale.update(finite=True)
+    assert scale.value == LARGEST
+
+
+def test_it_goes_on_where_it_was():
+    scale, resumed = LossScale("fp16"), LossScale("fp16")
+    for step in range(5000):
+        scale.update(finite=step % 2900 != 0)
+    resumed.restore(scale.state())
+    for step in range(3000):
+        assert scale.update(finite=step != 7) == resumed.update(finite=step != 7)
+        assert scale.value == resumed.value
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_other_precisions_need_none(precision):
+    scale = LossScale(precision)
+    assert not scale.update(finite=False)
+    assert scale.value == 1
+
+
+def test_fp16_without_a_gpu_is_refused_in_one_line():
+    with pytest.raises(BertlineError, match="fp16 needs a GPU; take bf16 or fp32"):
+        prepare_precision("fp16", torch.device("cpu"))
