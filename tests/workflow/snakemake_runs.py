@@ -8,10 +8,48 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PHASE = {
+    "global_batch_size": 8,
+    "steps": 4,
+    "learning_rate": 1.0e-3,
+    "optimizer": "adamw",
+    "precision": "fp32",
+    "masking": {"probability": 0.15},
+}
+TASK = {"epochs": 0.05, "precision": "fp32", "max_sequence_length": 64}
+# A small dump and a book, a very small model, one task.
+SMALL_CONFIG: dict[str, Any] = {
+    "mirrors": ["resources/sample/mirror"],
+    "corpora": {
+        "wikipedia": {"source": "wikimedia", "language": "sample", "dump": "20260101"},
+        "book": {"source": "files", "paths": ["resources/sample/books/book-001.txt"]},
+    },
+    "datasets": {
+        "small": {
+            "corpora": ["wikipedia", "book"],
+            "shards": 2,
+            "held_out": 0.05,
+            "tokenizer": {"train": "wordpiece", "vocab_size": 400},
+        }
+    },
+    "evaluation": {"glue": "resources/sample/glue"},
+    "runs": {
+        "first": {
+            "dataset": "small",
+            "model": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+            "phases": {
+                "phase1": {**PHASE, "sequence_length": 128},
+                "phase2": {**PHASE, "sequence_length": 512, "steps": 2},
+            },
+            "finetune": {"glue": {"cola": TASK}},
+        }
+    },
+}
 
 
 def copy_workflow(folder: Path) -> Path:

@@ -10,48 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from snakemake_runs import copy_workflow, jobs_of, run_snakemake
+from snakemake_runs import SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
 from bertline.sample.generate import generate
 
 pytestmark = pytest.mark.slow
-
-PHASE = {
-    "global_batch_size": 8,
-    "steps": 4,
-    "learning_rate": 1.0e-3,
-    "optimizer": "adamw",
-    "precision": "fp32",
-    "masking": {"probability": 0.15},
-}
-TASK = {"epochs": 0.05, "precision": "fp32", "max_sequence_length": 64}
-CONFIG = {
-    "mirrors": ["resources/sample/mirror"],
-    "corpora": {
-        "wikipedia": {"source": "wikimedia", "language": "sample", "dump": "20260101"},
-        "book": {"source": "files", "paths": ["resources/sample/books/book-001.txt"]},
-    },
-    "datasets": {
-        "small": {
-            "corpora": ["wikipedia", "book"],
-            "shards": 2,
-            "held_out": 0.05,
-            "tokenizer": {"train": "wordpiece", "vocab_size": 400},
-        }
-    },
-    "evaluation": {"glue": "resources/sample/glue"},
-    "runs": {
-        "first": {
-            "dataset": "small",
-            "model": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
-            "phases": {
-                "phase1": {**PHASE, "sequence_length": 128},
-                "phase2": {**PHASE, "sequence_length": 512, "steps": 2},
-            },
-            "finetune": {"glue": {"cola": TASK}},
-        }
-    },
-}
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
@@ -68,7 +31,7 @@ def write_config(folder: Path, config: dict) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy_workflow(tmp_path_factory.mktemp("graph"))
     generate(folder / "resources/sample", 1)
-    write_config(folder, CONFIG)
+    write_config(folder, SMALL_CONFIG)
     snakemake(folder)
     return folder
 
@@ -76,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def graph(finished: Path) -> Path:
     """The finished graph with its own configuration."""
-    write_config(finished, CONFIG)
+    write_config(finished, SMALL_CONFIG)
     return finished
 
 
@@ -107,19 +70,19 @@ def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(gr
 
 
 def test_a_changed_tokenizer_encodes_again_but_extracts_nothing_and_changing_back_runs_nothing(graph: Path) -> None:
-    changed = copy.deepcopy(CONFIG)
+    changed = copy.deepcopy(SMALL_CONFIG)
     changed["datasets"]["small"]["tokenizer"]["vocab_size"] = 300
     write_config(graph, changed)
     rules = jobs_of(snakemake(graph, "--dry-run")).keys()
     assert {"train_tokenizer", "encode_shard", "pretrain_phase", "finetune_task"} <= rules
     assert not {"download_part", "extract_part", "clean_part", "split_sentences", "read_files"} & rules
     snakemake(graph, "encode")
-    write_config(graph, CONFIG)
+    write_config(graph, SMALL_CONFIG)
     assert "Nothing to be done" in snakemake(graph)
 
 
 def test_a_second_run_trains_only_the_new_model(graph: Path) -> None:
-    changed = copy.deepcopy(CONFIG)
+    changed = copy.deepcopy(SMALL_CONFIG)
     changed["runs"]["second"] = copy.deepcopy(changed["runs"]["first"])
     changed["runs"]["second"]["phases"]["phase2"]["learning_rate"] = 2.0e-3
     write_config(graph, changed)
