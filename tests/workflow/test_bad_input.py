@@ -196,12 +196,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 3 MB."""
+    """A disk of 8 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if shutil.which("mount") is None or os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip("mounting a small disk is not allowed here")
     yield disk
@@ -211,7 +211,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_one_line_and_leaves_nothing(graph: Path, small_disk: Path) -> None:
     shutil.rmtree(graph / "results/datasets")
     os.symlink(small_disk, graph / "results/datasets")
-    (small_disk / "ballast").write_bytes(bytes(2_900_000))
+    (small_disk / "ballast").write_bytes(bytes(8_000_000))
     finished = run_snakemake(graph, "encode", *PROFILE, "--retries", "0", check=False)
     assert finished.returncode != 0
     assert "Traceback (most recent call last)" not in finished.stdout

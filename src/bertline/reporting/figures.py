@@ -81,7 +81,7 @@ def loss_curve(phase: Phase) -> str:
             )
         _steps(axes)
         axes.set_ylabel("loss of masked tokens (nats)")
-        axes.legend(loc="upper right")
+        figure.legend(loc="outside upper left", ncols=2)
 
     return _draw(f"loss-{phase.name}", draw)
 
