@@ -24,7 +24,7 @@ def main() -> None:
     follower = subprocess.Popen(  # noqa: S603
         [sys.executable, str(Path(__file__).with_name("track.py")), *records, "--follow", str(arguments.every)]
     )
-    print(f"MLflow: http://127.0.0.1:{arguments.port}   (Ctrl-C ends it)", flush=True)
+    print(f"MLflow: http://127.0.0.1:{arguments.port}   (runs are under Model training; Ctrl-C ends it)", flush=True)
     webbrowser.open(f"http://127.0.0.1:{arguments.port}")
     try:
         server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
