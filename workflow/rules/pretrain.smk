@@ -22,7 +22,7 @@ rule pretrain_phase:
         nodes=1,
         processes_per_node=1,
         micro_batch_tokens=16384,
-        # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured.
+        # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured, --profile.
         trainer_options="",
         checkpoint_every_minutes=15,
         log_every=10,

@@ -48,6 +48,9 @@ def main() -> None:
         "--keep-every", type=int, default=0, metavar="STEPS", help="keep the checkpoints of these steps"
     )
     parser.add_argument(
+        "--profile", action="store_true", help="write where the time of steps 7 to 11 goes to checkpoints/profile/"
+    )
+    parser.add_argument(
         "--stop-after-minutes",
         type=float,
         metavar="MINUTES",
@@ -79,6 +82,7 @@ def main() -> None:
         checkpoint_every_minutes=given.checkpoint_every_minutes,
         keep_checkpoints=given.keep_checkpoints,
         keep_every=given.keep_every,
+        profile=given.profile,
         wait_for_lock=given.when_locked == "wait",
     )
     try:

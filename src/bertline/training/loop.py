@@ -13,6 +13,7 @@ from bertline.console import BertlineError
 from bertline.training.group import Group, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.phase import Options, Phase
+from bertline.training.profiling import make_profiler
 from bertline.training.stop import STOPPED, StopSignal
 
 logger = logging.getLogger(__name__)
@@ -51,13 +52,20 @@ def train(
         _acquire(lock, group, wait=options.wait_for_lock)
         phase = Phase(recipe, card_json, output, group, lock, options)
         phase.start(initial_weights)
+        profiler = make_profiler(output / "checkpoints/profile") if options.profile and group.leads else None
+        if profiler is not None:
+            profiler.start()
         while phase.step < phase.total_steps:
             phase.train_one_step(stop_signal)
+            if profiler is not None:
+                profiler.step()
             if phase.stop_wanted:
                 phase.save()
                 phase.wait_for_checkpoint()
                 logger.info("told to stop: step %d is saved, run the same command to go on", phase.step)
                 raise SystemExit(STOPPED)
+        if profiler is not None:
+            profiler.stop()
         phase.publish()
     finally:
         if lock is not None:

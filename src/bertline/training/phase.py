@@ -59,6 +59,7 @@ class Options:
     keep_checkpoints: int = 2
     keep_every: int = 0  # steps; checkpoints of their multiples stay
     wait_for_lock: bool = True
+    profile: bool = False  # rank 0 writes checkpoints/profile/
 
 
 class Phase:
