@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
-from training_processes import Trainer
+from training_processes import Trainer, journal, train
 from transformers import BertForPreTraining
 
 from bertline.files import sha256_of_file
@@ -19,35 +18,12 @@ from bertline.modeling import bert
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.publishing import export_phase
 
-SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 LONG = recipe(steps=60)
 
 
 @pytest.fixture(scope="module")
 def card(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
-
-
-def train(given, card, output, **options):
-    trainer = Trainer(given, card, output, **options)
-    assert trainer.finish() == 0, trainer.log.read_text()
-    return trainer
-
-
-def step_of(checkpoint):
-    return int("".join(filter(str.isdigit, checkpoint.name)))
-
-
-def is_being_written(folder, later_than):
-    return any(step_of(part) > later_than for part in folder.glob(".step-*.part"))
-
-
-def is_past(moment):
-    return time.monotonic() > moment
-
-
-def journal(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

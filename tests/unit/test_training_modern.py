@@ -10,7 +10,7 @@ import pytest
 import torch
 from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
-from training_processes import Trainer
+from training_processes import Trainer, train
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from bertline.files import read_json, write_json
@@ -28,13 +28,6 @@ MODEL = {
 
 def modern_recipe(**changes: Any) -> dict[str, Any]:
     return {**recipe(**changes), "model": MODEL}
-
-
-def train(given: dict[str, Any], card: Path, output: Path, **options: Any) -> str:
-    """Train to the end; returns what the trainer said."""
-    trainer = Trainer(given, card, output, **options)
-    assert trainer.finish() == 0, trainer.log.read_text()
-    return trainer.log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +66,7 @@ def test_the_second_phase_goes_on_from_the_first(card: Path, finished: Path, tmp
         "fingerprint": "b" * 16,
         "initial_weights": {"phase": "a" * 16},
     }
-    messages = train(given, card, tmp_path / "next", initial_weights=finished)
+    messages = train(given, card, tmp_path / "next", initial_weights=finished).log.read_text()
     assert "random values" not in messages
     before, after = (load_file(folder / "model.safetensors") for folder in (finished, tmp_path / "next"))
     name = "encoder.layers.1.gated_intermediate.weight"
@@ -87,7 +80,7 @@ def test_a_finished_phase_is_exported_and_starts_another(card: Path, finished: P
     encoded = AutoTokenizer.from_pretrained(tmp_path / "export")("word1 word2", return_tensors="pt")
     assert theirs(**encoded).logits.shape == (1, 4, 75)
     given = {**modern_recipe(steps=1), "initial_weights": {"directory": str(tmp_path / "export")}}
-    assert "random values" not in train(given, card, tmp_path / "phase")
+    assert "random values" not in train(given, card, tmp_path / "phase").log.read_text()
 
 
 def test_weights_of_the_other_architecture_are_refused_in_one_line(card: Path, finished: Path, tmp_path: Path) -> None:

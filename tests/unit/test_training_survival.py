@@ -18,7 +18,7 @@ import torch
 from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
 from torch import distributed
-from training_processes import Trainer
+from training_processes import Trainer, journal, train
 
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
@@ -34,12 +34,6 @@ LONG = recipe(steps=60)
 @pytest.fixture(scope="module")
 def card(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
-
-
-def train(given, card, output, **options):
-    trainer = Trainer(given, card, output, **options)
-    assert trainer.finish() == 0, trainer.log.read_text()
-    return trainer
 
 
 def step_of(checkpoint):
@@ -64,10 +58,6 @@ def is_finished(output):
 
 def is_past(moment):
     return time.monotonic() > moment
-
-
-def journal(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def kill_often(given, card, output, *, kills, **options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -65,6 +66,18 @@ class Trainer:
         for process in self._processes:
             if process.is_alive():
                 os.kill(process.pid, number)
+
+
+def train(recipe: dict[str, Any], card: Path, output: Path, **options: Any) -> Trainer:
+    """Train to the end."""
+    trainer = Trainer(recipe, card, output, **options)
+    assert trainer.finish() == 0, trainer.log.read_text()
+    return trainer
+
+
+def journal(output: Path) -> list[dict[str, Any]]:
+    """The points of a finished phase."""
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
 def free_port() -> int:
