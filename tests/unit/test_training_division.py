@@ -15,6 +15,9 @@ from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file, save_file
 from training_processes import CONTEXT, Trainer, free_port, set_environment
 
+from bertline.console import BertlineError
+from bertline.training.division import parse_shares
+
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 MODEL = {
     "hidden_size": 128,
@@ -109,3 +112,9 @@ def test_a_rank_with_nothing_to_do_is_legal(tmp_path):
     trainer = Trainer(recipe(steps=4), card, tmp_path / "other", ranks=2, division="1,1,1")
     assert trainer.finish() == 1
     assert "division: given 3 shares for 2 ranks" in trainer.log.read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("given", ["fast,slow", "", "1,-1", "0,0", "1,nan", "1,inf"])
+def test_shares_that_are_none_are_refused_in_one_line(given):
+    with pytest.raises(BertlineError, match="division: given"):
+        parse_shares(given, 2)

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch, Layout
 from bertline.training.data import TrainingData
-from bertline.training.division import measure_shares
+from bertline.training.division import measure_shares, parse_shares
 from bertline.training.gradients import Gradients
 from bertline.training.group import Group
 from bertline.training.hashing import mix_integers
@@ -55,12 +54,7 @@ class Accumulation:
             self._stream = self._open(0)
             self.shares = measure_shares(self._pass_over, self._group)
         elif division != "equal":
-            self.shares = [float(share) for share in division.split(",")]
-            if len(self.shares) != self._group.world_size:
-                raise BertlineError(
-                    f"division: given {len(self.shares)} shares for {self._group.world_size} ranks; "
-                    "give one for each, or measured, or equal"
-                )
+            self.shares = parse_shares(division, self._group.world_size)
 
     def seek(self, step: int) -> None:
         """Go to global batch number `step`, counted from 0."""

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 import torch
 from torch import distributed
 
+from bertline.console import BertlineError
 from bertline.training.group import Group
 
 PASSES = 4  # the first one warms up
 STEPS_OF_SHARES = 50
+
+
+def parse_shares(text: str, world_size: int) -> list[float]:
+    """Shares as in "3,1,1", one for each rank. Raises BertlineError for anything else."""
+    try:
+        shares = [float(share) for share in text.split(",")]
+    except ValueError:
+        raise BertlineError(f"division: given '{text}', allowed are equal, measured, or shares as in 3,1,1") from None
+    if len(shares) != world_size:
+        raise BertlineError(
+            f"division: given {len(shares)} shares for {world_size} ranks; give one for each, or measured, or equal"
+        )
+    if not all(0 <= share < math.inf for share in shares) or not any(shares):
+        raise BertlineError(f"division: given '{text}', allowed are shares from 0 on, and not all 0")
+    return shares
 
 
 def measure_shares(compute: Callable[[], int], group: Group) -> list[float]:
