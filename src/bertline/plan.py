@@ -353,6 +353,7 @@ def _links_of_run(plan: Plan, run: Json) -> Iterator[tuple[str, str]]:
     yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
     for name, key in run["finetunings"].items():
         yield name, f"results/finetunings/{key}"
+    yield "model-card.md", f"results/report/{report_fingerprint(plan)}/model-cards/{run['name']}.md"
     yield "record.json", f"results/runs/{run['name']}/record-{run['fingerprint']}.json"
 
 

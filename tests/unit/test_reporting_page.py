@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fabricated_runs import write, write_run
+from huggingface_hub import ModelCard
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
@@ -77,6 +78,8 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     assert figures == [
         "demo-lengths-128.svg",
         "demo-lengths-512.svg",
+        "demo-loss-by-hours.svg",
+        "demo-loss-by-tokens.svg",
         "demo-loss-phase1.svg",
         "demo-loss-phase2.svg",
         "demo-scores.svg",
@@ -91,6 +94,27 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     with open("report/tables/demo-phase1.csv", newline="") as file:
         curve = list(csv.DictReader(file))
     assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
+
+
+def test_published_scores_stand_beside_the_official_development_set_only(record: Path) -> None:
+    assert "BERT-base, published" not in write_report([record], Path("slice")).read_text()
+    for path in Path("results/finetunings").glob("squad_v1-*/metrics.json"):
+        write(path, {**json.loads(path.read_text()), "examples": {"dev": 10570}})
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", write_report([record], Path("official")).read_text()))
+    assert "+22.2 2.2 yes 88.5 90.9" in text
+    assert "CoLA Matthews correlation 76.4 (75.7..77.1)" in text
+    card = ModelCard.load("official/model-cards/demo.md")
+    (result,) = [one for one in card.data.eval_results if one.metric_type == "f1"]
+    assert (result.dataset_name, result.metric_value) == ("SQuAD 1.1", 79.4)
+
+
+def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
+    write_report([record], Path("report"))
+    card = ModelCard.load("report/model-cards/demo.md")
+    assert card.data.library_name == "transformers"
+    assert card.data.eval_results is None  # the development sets are not the official ones
+    assert "A tiny BERT on the generated sample." in card.text
+    assert "| SQuAD 1.1 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
 
 
 def test_names_and_descriptions_are_escaped(record: Path) -> None:
@@ -120,9 +144,15 @@ def test_a_phase_without_a_trigram_baseline_is_drawn_without_it(record: Path) ->
 def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Path) -> None:
     other = record.with_name("other.json")
     write(other, {**json.loads(record.read_text()), "run": "other"})
+    content = json.loads(other.read_text())
+    content["config"]["phases"]["phase1"]["steps"] = 400
+    write(other, content)
     page = write_report([record, other], Path("report")).read_text()
     assert 'id="demo"' in page
     assert 'href="#other"' in page
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    assert "What differs demo other phases.phase1.steps 200 400 What came of it" in text
+    assert "SQuAD 1.1 F1 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
     with pytest.raises(BertlineError, match="two records of the same run"):
         write_report([record, record], Path("report"))
 

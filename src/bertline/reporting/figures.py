@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from bertline.reporting.courses import Place, course, places
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
 from bertline.tracking.records import Phase
 from bertline.tracking.words import score_title, task_title
@@ -86,20 +87,59 @@ def loss_curve(phase: Phase) -> str:
     return _draw(f"loss-{phase.name}", draw)
 
 
-def throughput(phases: Sequence[Phase]) -> str:
-    """Real tokens a second by step, a panel for each phase."""
+def loss_over(phases: Sequence[Phase], axis: str) -> str:
+    """Masked-token loss in nats over all phases, by `tokens` seen or `hours` of training. Strokes part phases."""
+
+    unit, label_of_axis = (1.0, "tokens seen") if axis == "tokens" else _time_unit(phases)
+
+    def along(place: Place) -> float:
+        return unit * float(getattr(place, axis))
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
-        for axes, phase in zip(panels, phases, strict=True):
-            axes.plot(*phase.series("train/tokens_per_second"), color=BLUE, linewidth=1.2)
-            axes.set_title(phase.name)
-            axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-            _steps(axes, ticks=3)
-        panels[0].set_ylabel("tokens per second")
+        axes = figure.add_subplot()
+        reached, values = course(phases, "train/mlm_loss")
+        axes.plot([along(place) for place in reached], values, color=BLUE, linewidth=1.1, label="training")
+        reached, values = course(phases, "held_out/mlm_loss")
+        held_out = [along(place) for place in reached]
+        axes.plot(held_out, values, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
+        for count in range(1, len(phases)):
+            border = max((along(place) for _, place, _ in places(phases[:count])), default=0.0)
+            axes.axvline(border, color=GREY, linestyle=":", linewidth=1.2)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(label_of_axis)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_ylabel("loss of masked tokens (nats)")
+        figure.legend(loc="outside upper left", ncols=2)
 
-    return _draw("throughput", draw, height=2.8)
+    return _draw(f"loss-by-{axis}", draw)
+
+
+def throughput(phases: Sequence[Phase]) -> str:
+    """Real tokens a second by hours of training, below it the share of the device's peak where that is known."""
+    panels = [("train/tokens_per_second", "tokens per second", 1.0)]
+    if course(phases, "train/model_flops_utilization")[1]:
+        panels.append(("train/model_flops_utilization", "percent of peak", 100.0))
+    unit, label_of_axis = _time_unit(phases)
+
+    def draw(figure: Figure) -> None:
+        drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (key, label, factor) in zip(drawn, panels, strict=True):
+            reached, values = course(phases, key)
+            times = [unit * place.hours for place in reached]
+            axes.plot(times, [factor * value for value in values], color=BLUE, linewidth=1.2)
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel(label)
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        drawn[-1].set_xlim(left=0)
+        drawn[-1].set_xlabel(label_of_axis)
+
+    return _draw("throughput", draw, height=2.8 if len(panels) == 1 else 4.4)
+
+
+def _time_unit(phases: Sequence[Phase]) -> tuple[float, str]:
+    """What hours are multiplied by for the axis, and its label."""
+    hours = max((place.hours for _, place, _ in places(phases)), default=0.0)
+    return (1.0, "hours of training") if hours >= 2 else (60.0, "minutes of training")
 
 
 def length_histogram(sequence_length: str, edges: Sequence[float], counts: Sequence[int]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import statistics
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -16,15 +15,21 @@ from markupsafe import Markup
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.reporting import figures
+from bertline.reporting.comparison import differing_settings, outcomes
+from bertline.reporting.courses import cost_of
+from bertline.reporting.facts import corpus_rows, phase_facts
+from bertline.reporting.model_card import write_model_card
+from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
-from bertline.tracking.records import EncodedDataset, Phase, Record, Training, read_record
+from bertline.tracking.records import Phase, Record, Training, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
-    """Write `directory`/index.html, tables/*.csv and figures/*.svg for the runs of `records`; returns the page's path.
+    """Write `directory`/index.html, tables/*.csv, figures/*.svg and model-cards/*.md for the runs of `records`.
 
-    The same inputs give the same bytes. Stages that are not finished are shown as far as they have come.
+    Returns the page's path. The same inputs give the same bytes. Stages that are not finished are shown as far as they
+    have come.
     """
     runs = [read_record(path) for path in records]
     if len({run.name for run in runs}) != len(runs):
@@ -32,11 +37,21 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             f"two records of the same run were given ({', '.join(map(str, records))}); give one of each"
         )
     sections = [_Section(run, directory) for run in runs]
+    for run in runs:
+        write_model_card(run, directory / "model-cards" / f"{run.name}.md")
+    side_by_side = [("What differs", differing_settings(runs)), ("What came of it", outcomes(runs))]
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": words.number, "task": words.task_title, "score": words.score_title}
-    page = environment.get_template("report.html.j2").render(sections=sections, runs=runs)
+    environment.filters |= {
+        "number": words.number,
+        "duration": words.duration,
+        "task": words.task_title,
+        "score": words.score_title,
+    }
+    page = environment.get_template("report.html.j2").render(
+        sections=sections, runs=runs, side_by_side=side_by_side, published_source=SOURCE
+    )
     write_text(directory / "index.html", page)
     return directory / "index.html"
 
@@ -52,6 +67,7 @@ class _Section:
         self.run = run
         self._directory = directory
         self.rows = score_rows(run)
+        self.shows_published = any(row.published for row in self.rows)
         self.phases = [phase_facts(phase) for phase in run.phases if phase.journal]
         self.corpora = corpus_rows(run.dataset)
         self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
@@ -63,9 +79,13 @@ class _Section:
             if phase.journal
         ]
         trained = [phase for phase in run.phases if phase.journal]
-        self.throughput_figure = (
-            self._figure("throughput", "Tokens per second by step", figures.throughput(trained)) if trained else None
-        )
+        self.cost = cost_of(run.phases)
+        if trained:
+            self.loss_figures += [
+                self._figure(f"loss-by-{axis}", title, figures.loss_over(trained, axis))
+                for axis, title in (("tokens", "Loss by tokens seen"), ("hours", "Loss by time of training"))
+            ]
+            self.loss_figures.append(self._figure("throughput", "Speed over time", figures.throughput(trained)))
         self.score_figure = (
             self._figure("scores", "Scores of every seed", figures.score_dots(self.rows)) if self.rows else None
         )
@@ -95,36 +115,6 @@ class _Section:
         content = io.StringIO()
         csv.writer(content, lineterminator="\n").writerows(rows)
         write_text(self._directory / "tables" / f"{self.run.name}-{name}.csv", content.getvalue())
-
-
-def phase_facts(phase: Phase) -> dict[str, Any]:
-    """What a phase came to, in numbers: None where its journal does not say. Losses are in nats, times in hours."""
-    _, held_out = phase.series("held_out/mlm_loss")
-    _, accuracy = phase.series("held_out/mlm_accuracy")
-    _, speed = phase.series("train/tokens_per_second")
-    _, tokens = phase.series("train/tokens")
-    return {
-        "name": phase.name,
-        "finished": phase.finished,
-        "steps": phase.journal[-1].step,
-        "planned_steps": phase.recipe.get("settings", {}).get("steps"),
-        "tokens": int(tokens[-1]) if tokens else None,
-        "hours": (phase.journal[-1].timestamp - phase.journal[0].timestamp) / 3_600_000,
-        "held_out_loss": held_out[-1] if held_out else None,
-        "trigram_loss": phase.trigram_loss,
-        "held_out_accuracy": accuracy[-1] if accuracy else None,
-        "tokens_per_second": statistics.median(speed) if speed else None,
-    }
-
-
-def corpus_rows(dataset: EncodedDataset) -> list[dict[str, Any]]:
-    """For each corpus the documents read, kept, and dropped by reason, the commonest reason first."""
-    rows = []
-    for corpus in dataset.card.get("corpora", []):
-        dropped = sorted(corpus.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
-        read = corpus["documents"] + sum(count for _, count in dropped)
-        rows.append({"name": corpus["name"], "read": read, "kept": corpus["documents"], "dropped": dropped})
-    return rows
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:

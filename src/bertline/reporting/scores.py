@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bertline.reporting.published import Published, published_score
 from bertline.tracking.records import Finetuning, Record
 
 BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
@@ -34,7 +35,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One score of one task. `random_weights` is by learning rate; `baselines` are known for the main score only."""
+    """One score of one task.
+
+    `random_weights` is by learning rate; `baselines` are known for the main score only; `published` is there where the
+    development set is the official one.
+    """
 
     group: str
     score: str
@@ -42,6 +47,7 @@ class ScoreRow:
     pretrained: Spread | None
     random_weights: dict[float, Spread]
     baselines: dict[str, float]
+    published: Published | None = None
 
     @property
     def better_rate(self) -> float | None:
@@ -99,5 +105,6 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         primary=score == primary,
         pretrained=Spread(tuple(pretrained)) if pretrained else None,
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
+        published=published_score(group, score, finished[0].result.get("examples", {}).get("dev")),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
     )

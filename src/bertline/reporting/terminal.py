@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bertline.reporting.page import phase_facts
+from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking.records import Record, read_record
 from bertline.tracking.words import number, score_title, task_title

@@ -53,6 +53,17 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def duration(hours: float) -> str:
+    """A time in the unit that suits it."""
+    if hours >= 1:
+        return f"{hours:,.1f} h"
+    return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
+
+
+# By the names that the templates use.
+FILTERS = {"number": number, "duration": duration, "task": task_title, "score": score_title}
+
+
 def describe_network(model: Mapping[str, Any]) -> str:
     """The network in a sentence, from its description."""
     name = _NETWORKS.get(model.get("architecture", "bert"), model.get("architecture"))

@@ -1,0 +1,59 @@
+"""Several runs side by side: in what their configurations differ, and what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bertline.reporting.courses import cost_of, course
+from bertline.reporting.scores import score_rows
+from bertline.tracking import words
+from bertline.tracking.layout import flatten
+from bertline.tracking.records import Record
+
+Rows = list[list[str]]
+ABSENT = "–"
+
+
+def differing_settings(runs: Sequence[Record]) -> Rows:
+    """A row for each setting that is not the same in all runs: its dotted key, and its value in each run."""
+    flat = [flatten({key: value for key, value in run.config.items() if key != "description"}) for run in runs]
+    keys = sorted({key for settings in flat for key in settings})
+    rows = [[key, *(settings.get(key, ABSENT) for settings in flat)] for key in keys]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def outcomes(runs: Sequence[Record]) -> Rows:
+    """A row for each thing that one compares runs by: its name, and what it is in each run."""
+    rows = [
+        ["tokens seen", *(_last(run, "train/tokens") for run in runs)],
+        ["time in steps", *(_time(run) for run in runs)],
+        ["held-out loss (nats)", *(_held_out(run) for run in runs)],
+    ]
+    tables = [{(row.group, row.score): row for row in score_rows(run) if row.primary} for run in runs]
+    for group, score in dict.fromkeys(key for table in tables for key in table):
+        cells = []
+        for table in tables:
+            row = table.get((group, score))
+            cells.append(ABSENT if row is None or row.pretrained is None else str(row.pretrained))
+        rows.append([f"{words.task_title(group)} {words.score_title(score)}", *cells])
+    return rows
+
+
+def _last(run: Record, key: str) -> str:
+    places, _ = course(run.phases, key)
+    return f"{places[-1].tokens:,.0f}" if places else ABSENT
+
+
+def _time(run: Record) -> str:
+    places, _ = course(run.phases, "train/tokens")
+    cost = cost_of(run.phases)
+    if not places:
+        return ABSENT
+    return words.duration(places[-1].hours) + (f" ({words.duration(cost.process_hours)} of all ranks)" if cost else "")
+
+
+def _held_out(run: Record) -> str:
+    """Of the last phase that was evaluated."""
+    values = [phase.series("held_out/mlm_loss")[1] for phase in run.phases]
+    last = next((series[-1] for series in reversed(values) if series), None)
+    return ABSENT if last is None else f"{last:.3f}"

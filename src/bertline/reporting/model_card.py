@@ -1,0 +1,64 @@
+"""A model's card in Hugging Face's format, to be put beside its export as README.md.
+
+The part between the dashed lines is what the Hub reads: https://huggingface.co/docs/hub/model-cards
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from huggingface_hub import EvalResult, ModelCardData
+
+from bertline.files import write_text
+from bertline.reporting.courses import cost_of
+from bertline.reporting.facts import corpus_rows, phase_facts
+from bertline.reporting.scores import ScoreRow, score_rows
+from bertline.tracking import words
+from bertline.tracking.records import Record
+
+
+def write_model_card(run: Record, path: Path) -> None:
+    """Describe a run's last phase for those who get its export. A run without a finished phase gets none."""
+    finished = [phase for phase in run.phases if phase.finished]
+    if not finished:
+        return
+    rows = score_rows(run)
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    environment.filters |= words.FILTERS
+    template = (resources.files("bertline.reporting") / "templates" / "model-card.md.j2").read_text(encoding="utf-8")
+    body = environment.from_string(template).render(
+        run=run,
+        network=words.describe_network(finished[-1].recipe["model"]),
+        data=words.describe_dataset(run.dataset.card) if run.dataset.card else "",
+        corpora=corpus_rows(run.dataset),
+        phases=[(phase_facts(phase), words.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
+        cost=cost_of(finished),
+        rows=[row for row in rows if row.pretrained],
+    )
+    write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
+
+
+def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
+    """Scores stand in it only where the development set is the official one, under whose name the Hub lists them."""
+    official: Any = [
+        EvalResult(
+            task_type="question-answering" if row.group.startswith("squad") else "text-classification",
+            dataset_type=row.group.split("/")[0],
+            dataset_name=words.task_title(row.group),
+            dataset_split="validation",
+            metric_type=row.score,
+            metric_value=round(row.pretrained.median, 2),
+        )
+        for row in rows
+        if row.published and row.pretrained
+    ]
+    return ModelCardData(
+        library_name="transformers",
+        pipeline_tag="fill-mask",
+        tags=["bert"],
+        model_name=run.name,
+        eval_results=official or None,
+    )

@@ -1,0 +1,54 @@
+"""The scores that BERT's authors published, to stand beside one's own.
+
+Source: Devlin et al. 2018, arXiv 1810.04805, tables 1 to 3. SQuAD: single models on the development sets. GLUE: on the
+test sets, as the evaluation server scored them, so that they are near to but not the same as development scores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Published(NamedTuple):
+    """A score of BERT-base and of BERT-large, in percent; None where none was published."""
+
+    base: float | None
+    large: float | None
+
+
+SOURCE = "Devlin et al. 2018, arXiv 1810.04805: GLUE on the test sets, SQuAD on the development sets"
+
+_SCORES = {
+    ("squad_v1", "exact_match"): Published(80.8, 84.1),
+    ("squad_v1", "f1"): Published(88.5, 90.9),
+    ("squad_v2", "exact_match"): Published(None, 78.7),
+    ("squad_v2", "f1"): Published(None, 81.9),
+    ("glue/cola", "matthews"): Published(52.1, 60.5),
+    ("glue/sst2", "accuracy"): Published(93.5, 94.9),
+    ("glue/mrpc", "f1"): Published(88.9, 89.3),
+    ("glue/stsb", "spearman"): Published(85.8, 86.5),
+    ("glue/qqp", "f1"): Published(71.2, 72.1),
+    ("glue/mnli", "accuracy"): Published(84.6, 86.7),
+    ("glue/qnli", "accuracy"): Published(90.5, 92.7),
+    ("glue/rte", "accuracy"): Published(66.4, 70.1),
+}
+# Only what was scored on the official development set can stand beside them: a slice or a stand-in cannot.
+_OFFICIAL_DEV_EXAMPLES = {
+    "squad_v1": 10570,
+    "squad_v2": 11873,
+    "glue/cola": 1043,
+    "glue/sst2": 872,
+    "glue/mrpc": 408,
+    "glue/stsb": 1500,
+    "glue/qqp": 40430,
+    "glue/mnli": 9815,
+    "glue/qnli": 5463,
+    "glue/rte": 277,
+}
+
+
+def published_score(group: str, score: str, dev_examples: int | None) -> Published | None:
+    """The published counterpart of a score over `dev_examples` examples; None where there is none."""
+    if dev_examples is None or dev_examples != _OFFICIAL_DEV_EXAMPLES.get(group):
+        return None
+    return _SCORES.get((group, score))
