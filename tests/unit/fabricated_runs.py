@@ -33,6 +33,7 @@ def journal_line(step: int, *, timestamp: int | None = None, offset: float = 0.0
         "train/learning_rate": 0.006 * math.sqrt(max(0, 1 - step / 1001)),
         "train/gradient_norm": 1.0,
         "train/samples_per_second": 120.0 + step % 7,
+        "train/samples": 256.0 * step,
         "train/tokens": 25_000.0 * step,
         "train/tokens_per_second": 14_000.0 + 300 * math.sin(step),
         "system/memory_megabytes": 900.0,

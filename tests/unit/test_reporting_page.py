@@ -74,24 +74,24 @@ def test_the_same_inputs_give_the_same_bytes_whatever_the_hash_seed(record: Path
 
 def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> None:
     write_report([record], Path("report"))
-    figures = sorted(path.name for path in Path("report/figures").iterdir())
+    figures = sorted(path.name for path in Path("report/figures/demo").iterdir())
     assert figures == [
-        "demo-lengths-128.svg",
-        "demo-lengths-512.svg",
-        "demo-loss-by-hours.svg",
-        "demo-loss-by-tokens.svg",
-        "demo-loss-phase1.svg",
-        "demo-loss-phase2.svg",
-        "demo-scores.svg",
-        "demo-throughput.svg",
+        "lengths-128.svg",
+        "lengths-512.svg",
+        "loss-by-hours.svg",
+        "loss-by-tokens.svg",
+        "loss-phase1.svg",
+        "loss-phase2.svg",
+        "scores.svg",
+        "throughput.svg",
     ]
     for name in figures:
-        ElementTree.parse(f"report/figures/{name}")  # noqa: S314 - our own file
-    with open("report/tables/demo-scores.csv", newline="") as file:
+        ElementTree.parse(f"report/figures/demo/{name}")  # noqa: S314 - our own file
+    with open("report/tables/demo/scores.csv", newline="") as file:
         scores = list(csv.DictReader(file))
     assert len(scores) == 9 * 7  # nine fine-tunings of each of the seven scores
     journal = [json.loads(line) for line in Path("results/phases/phase1/metrics.jsonl").read_text().splitlines()]
-    with open("report/tables/demo-phase1.csv", newline="") as file:
+    with open("report/tables/demo/phase1.csv", newline="") as file:
         curve = list(csv.DictReader(file))
     assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
 
@@ -137,8 +137,8 @@ def test_a_phase_without_a_trigram_baseline_is_drawn_without_it(record: Path) ->
     for path in Path("results/phases").glob("*/trigram.json"):
         path.unlink()
     write_report([record], Path("without"))
-    assert "trigram" in Path("with/figures/demo-loss-phase1.svg").read_text()
-    assert "trigram" not in Path("without/figures/demo-loss-phase1.svg").read_text()
+    assert "trigram" in Path("with/figures/demo/loss-phase1.svg").read_text()
+    assert "trigram" not in Path("without/figures/demo/loss-phase1.svg").read_text()
 
 
 def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Path) -> None:

@@ -18,7 +18,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
 from bertline.console import BertlineError
-from bertline.tracking import store
+from bertline.reporting.page import write_report
+from bertline.tracking import publishing, store
 from bertline.tracking.records import read_journal
 from bertline.tracking.store import initialise, track
 
@@ -152,7 +153,7 @@ def test_sending_every_point_again_changes_nothing(record: Path) -> None:
     track([record], uri())
     before = everything()
     for run in runs().values():
-        MlflowClient(uri()).delete_tag(run.info.run_id, store.SENT_TAG)
+        MlflowClient(uri()).delete_tag(run.info.run_id, publishing.SENT_TAG)
     assert track([record], uri())["sent"] > 0
     assert everything() == before
 
@@ -323,3 +324,81 @@ def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) 
     markers = [json.loads(Path(f"tracked-{number}.json").read_text()) for number in range(2)]
     assert markers[0]["runs"] == markers[1]["runs"]
     assert sorted(marker["sent"] for marker in markers)[0] == 0
+
+
+def another_recipe(record: Path, run: str = "demo", fingerprint: str = "f" * 16) -> Path:
+    """The record of a run that has the data and phase1 of `record`, and a phase2 and tasks of its own, not begun."""
+    content = json.loads(record.read_text())
+    content |= {"run": run, "fingerprint": fingerprint}
+    content["phases"][1] |= {"fingerprint": "other", "path": "results/phases/other"}
+    content["finetunings"] = []
+    path = Path(f"results/runs/{run}/record-{fingerprint}.json")
+    write(path, content)
+    return path
+
+
+def parent_of(run: Run) -> str:
+    return run.data.tags["mlflow.parentRunId"]
+
+
+def test_a_phase_that_two_runs_share_is_one_mlflow_run_linked_from_both(record: Path) -> None:
+    other = another_recipe(record, run="other")
+    track([record, other], uri())
+    held = runs()  # fails if a name stands there twice
+    assert parent_of(held["phase1"]) == parent_of(held["data"]) == held["demo"].info.run_id
+    link = f"[phase1](#/experiments/{held['demo'].info.experiment_id}/runs/{held['phase1'].info.run_id})"
+    assert link in held["other"].data.tags["mlflow.note.content"]
+    assert "Shared" not in held["demo"].data.tags["mlflow.note.content"]
+    before = {name: run.data.tags for name, run in held.items()}
+    assert track([record, other], uri())["sent"] == 0
+    assert {name: run.data.tags for name, run in runs().items()} == before
+
+
+def test_a_shared_phase_moves_when_the_run_above_it_is_deleted(record: Path) -> None:
+    other = another_recipe(record, run="other")
+    track([record, other], uri())
+    MlflowClient(uri()).delete_run(runs()["demo"].info.run_id)
+    track([other], uri())
+    assert parent_of(runs()["phase1"]) == runs()["other"].info.run_id
+
+
+def test_a_changed_recipe_supersedes_the_old_run_and_takes_over_what_both_have(record: Path) -> None:
+    track([record], uri())
+    old = runs()["demo"].info.run_id
+    changed = another_recipe(record)
+    track([changed], uri())
+    client = MlflowClient(uri())
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    roots = client.search_runs([experiment], "tags.`bertline.stage` = 'run'")
+    marks = {run.info.run_id: run.data.tags.get(publishing.SUPERSEDED_TAG) for run in roots}
+    (new,) = set(marks) - {old}
+    assert marks == {old: "f" * 16, new: None}
+    (phase1,) = client.search_runs([experiment], "tags.`bertline.stage` = 'phase1'")
+    assert parent_of(phase1) == new
+    track([record], uri())  # the recipe was changed back
+    roots = client.search_runs([experiment], "tags.`bertline.stage` = 'run'")
+    assert {run.info.run_id: run.data.tags.get(publishing.SUPERSEDED_TAG) for run in roots} == {
+        old: None,
+        new: "0123456789abcdef",
+    }
+
+
+def test_the_loss_stands_on_the_axes_that_runs_are_compared_by(record: Path) -> None:
+    track([record], uri())
+    client, run = MlflowClient(uri()), runs()["demo"]
+    history = sorted(client.get_metric_history(run.info.run_id, "by_tokens/mlm_loss"), key=lambda point: point.step)
+    first = [(point.step, point.value) for point in history][:2]
+    lines = read_journal(Path("results/phases/phase1/metrics.jsonl"))
+    assert first == [(int(line.metrics["train/tokens"]), line.metrics["train/mlm_loss"]) for line in lines[:2]]
+    last = read_journal(Path("results/phases/phase2/metrics.jsonl"))[-1]
+    assert history[-1].step == lines[-1].metrics["train/tokens"] + last.metrics["train/tokens"]
+    assert {"by_samples/held_out_mlm_loss", "by_seconds/mlm_loss"} <= run.data.metrics.keys()
+
+
+def test_the_figures_and_tables_of_the_report_are_artifacts_of_the_run(record: Path) -> None:
+    report = write_report([record], Path("report"))
+    track([record], uri(), report)
+    client, run = MlflowClient(uri()), runs()["demo"]
+    stored = {file.path for folder in ("figures", "tables") for file in client.list_artifacts(run.info.run_id, folder)}
+    assert {"figures/scores.svg", "figures/loss-by-tokens.svg", "tables/summary.csv"} <= stored
+    assert "demo.md" in {file.path for file in client.list_artifacts(run.info.run_id)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertline.reporting.courses import cost_of, course
 from bertline.reporting.scores import score_rows
 from bertline.tracking import words
+from bertline.tracking.courses import cost_of, course
 from bertline.tracking.layout import flatten
 from bertline.tracking.records import Record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from bertline.reporting.courses import hours_of
+from bertline.tracking.courses import hours_of
 from bertline.tracking.records import EncodedDataset, Phase
 
 

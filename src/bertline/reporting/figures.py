@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from bertline.reporting.courses import Place, course, places
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
+from bertline.tracking.courses import Place, course, places
 from bertline.tracking.records import Phase
 from bertline.tracking.words import score_title, task_title
 

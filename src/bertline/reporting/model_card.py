@@ -13,10 +13,10 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCardData
 
 from bertline.files import write_text
-from bertline.reporting.courses import cost_of
 from bertline.reporting.facts import corpus_rows, phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
+from bertline.tracking.courses import cost_of
 from bertline.tracking.records import Record
 
 

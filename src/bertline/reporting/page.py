@@ -16,17 +16,17 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.reporting import figures
 from bertline.reporting.comparison import differing_settings, outcomes
-from bertline.reporting.courses import cost_of
 from bertline.reporting.facts import corpus_rows, phase_facts
 from bertline.reporting.model_card import write_model_card
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
+from bertline.tracking.courses import cost_of
 from bertline.tracking.records import Phase, Record, Training, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
-    """Write `directory`/index.html, tables/*.csv, figures/*.svg and model-cards/*.md for the runs of `records`.
+    """Write `directory`/index.html, tables/*/*.csv, figures/*/*.svg and model-cards/*.md for the runs of `records`.
 
     Returns the page's path. The same inputs give the same bytes. Stages that are not finished are shown as far as they
     have come.
@@ -108,13 +108,13 @@ class _Section:
             self._table(phase.name, _curve_table(phase))
 
     def _figure(self, name: str, title: str, svg: str) -> dict[str, Any]:
-        write_text(self._directory / "figures" / f"{self.run.name}-{name}.svg", svg)
+        write_text(self._directory / "figures" / self.run.name / f"{name}.svg", svg)
         return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         content = io.StringIO()
         csv.writer(content, lineterminator="\n").writerows(rows)
-        write_text(self._directory / "tables" / f"{self.run.name}-{name}.csv", content.getvalue())
+        write_text(self._directory / "tables" / self.run.name / f"{name}.csv", content.getvalue())
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:

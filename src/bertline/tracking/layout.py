@@ -1,7 +1,7 @@
 """What MLflow should hold for a run: a tree of entries, worked out from files alone.
 
 A parent for the entry of `runs:`, below it the data, each phase and each task, below a task its seeds. An entry is
-named by its identity tags; names may be shared, identities never are.
+found by its identity tags; names may be the same, identities never are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertline.files import sha256_of_file
 from bertline.tracking import words
+from bertline.tracking.courses import course
 from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training
 
 # What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
@@ -49,9 +50,20 @@ class DatasetInput:
     context: str
 
 
+class Artifact(NamedTuple):
+    """A file to keep with an entry, and the folder there; an empty one for none."""
+
+    path: Path
+    folder: str = ""
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One MLflow run as it should be. Times are Unix milliseconds."""
+    """One MLflow run as it should be. Times are Unix milliseconds.
+
+    What several runs share, their data, phases and fine-tunings, has an identity that names no run: it is one MLflow
+    run, which stands below the first of them and is linked from the others.
+    """
 
     name: str
     identity: dict[str, str]
@@ -62,7 +74,7 @@ class Entry:
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
-    artifacts: list[Path] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
     dataset: DatasetInput | None = None
     children: list[Entry] = field(default_factory=list)
 
@@ -70,6 +82,11 @@ class Entry:
     def stage(self) -> str:
         """The stage's name as markers and messages give it."""
         return self.identity["bertline.stage"]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other runs may have this entry too."""
+        return "bertline.record" not in self.identity
 
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
@@ -87,15 +104,15 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     ends = [child.ended for child in children if child.ended is not None]
     return Entry(
         name=record.name,
-        identity=_identity(record, "run", record.fingerprint),
+        identity=_identity("run", record.fingerprint, run=record.name, record=record.fingerprint),
         description=_run_description(record),
         finished=record.finished,
         started=min(starts, default=None),
         ended=max(ends, default=None),
         parameters=flatten(config),
         tags=_latest_tags(record),
-        points=_run_summary(record) if record.finished else [],
-        artifacts=[record.path, *([report] if report and report.exists() else [])],
+        points=_courses(record) + (_run_summary(record) if record.finished else []),
+        artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
         children=children,
     )
@@ -112,8 +129,8 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _identity(record: Record, stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
-    tags = {"run": record.name, "record": record.fingerprint, "stage": stage, "fingerprint": fingerprint, **more}
+def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
+    tags = {"stage": stage, "fingerprint": fingerprint, **more}
     return {f"bertline.{key}": str(value) for key, value in tags.items()}
 
 
@@ -127,7 +144,7 @@ def _data_entry(record: Record) -> Entry:
         counts |= {f"samples_{length}": content["samples"], f"tokens_{length}": content["tokens"]}
     return Entry(
         name="data",
-        identity=_identity(record, "data", record.dataset.fingerprint),
+        identity=_identity("data", record.dataset.fingerprint),
         description=words.describe_dataset(card),
         finished=True,
         started=written,
@@ -135,7 +152,7 @@ def _data_entry(record: Record) -> Entry:
         parameters=flatten(settings),
         tags={"bertline.dataset_digest": sha256_of_file(path), "bertline.path": str(record.dataset.path)},
         points=[Point(key, 0, None, float(value)) for key, value in counts.items()],
-        artifacts=[path],
+        artifacts=[Artifact(path)],
         dataset=_dataset_input(record, "encoding"),
     )
 
@@ -146,7 +163,7 @@ def _phase_entry(record: Record, phase: Phase) -> Entry:
         points.append(Point("baseline/trigram_loss", _last_step(phase), _ended(phase), phase.trigram_loss))
     return Entry(
         name=phase.name,
-        identity=_identity(record, phase.name, phase.fingerprint),
+        identity=_identity(phase.name, phase.fingerprint),
         description=words.describe_phase(phase.recipe, record.phase_names) if phase.recipe else "Still training.",
         finished=phase.finished,
         started=_started(phase),
@@ -168,7 +185,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], begun: li
     seeds = len({finetuning.seed for finetuning in planned})
     return Entry(
         name=group,
-        identity=_identity(record, group, record.fingerprint, task=group),
+        identity=_identity(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
         description=f"{words.task_title(group)}: {len(planned)} fine-tunings over {seeds} seeds.",
         finished=finished,
         started=min(starts, default=None),
@@ -190,7 +207,6 @@ def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
     return Entry(
         name=finetuning.name,
         identity=_identity(
-            record,
             finetuning.group,
             finetuning.fingerprint,
             task=finetuning.group,
@@ -226,6 +242,20 @@ def _medians(finetunings: list[Finetuning]) -> list[Point]:
         for score, value in finetuning.result["scores"].items():
             groups.setdefault(f"{start}/{score}_median", []).append(value)
     return [Point(key, 0, None, statistics.median(values)) for key, values in groups.items()]
+
+
+def _courses(record: Record) -> list[Point]:
+    """The loss over all phases on the axes that people compare runs by; MLflow's step stands for each of them."""
+    points = []
+    for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
+        points += [(place, name, value) for place, value in zip(*course(record.phases, key), strict=True)]
+    return [
+        Point(f"by_{axis}/{name}", step, place.timestamp, value)
+        for place, name, value in sorted(points, key=lambda point: point[0].step)
+        for axis, step in (
+            ("samples", round(place.samples)), ("tokens", round(place.tokens)), ("seconds", round(3600 * place.hours)),
+        )
+    ]  # fmt: skip
 
 
 def _run_summary(record: Record) -> list[Point]:
@@ -304,8 +334,18 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
     )
 
 
-def _artifacts(training: Training, *names: str) -> list[Path]:
-    return [training.path / name for name in names if training.finished]
+def _artifacts(training: Training, *names: str) -> list[Artifact]:
+    return [Artifact(training.path / name) for name in names if training.finished]
+
+
+def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
+    """The report's page, and of this run its figures, its tables and its model card; what of it exists."""
+    folder = report.parent
+    of_run = [*(folder / "figures" / record.name).glob("*.svg"), *(folder / "tables" / record.name).glob("*.csv")]
+    card = folder / "model-cards" / f"{record.name}.md"
+    return [Artifact(path) for path in (report, card) if path.exists()] + [
+        Artifact(path, path.parent.parent.name) for path in sorted(of_run)
+    ]
 
 
 def _last_step(training: Training) -> int:

@@ -8,16 +8,13 @@ the journal's are deleted and made again.
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
 import logging
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,25 +22,15 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from bertline.console import BertlineError
-from bertline.files import sha256_of_file, write_atomically
-from bertline.tracking.layout import DatasetInput, Entry, Point, lay_out
+from bertline.files import write_atomically
+from bertline.tracking.layout import lay_out
+from bertline.tracking.publishing import publish
 from bertline.tracking.records import read_record
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 logger = logging.getLogger(__name__)
-
-# MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
-METRICS_PER_BATCH = 800
-PARAMETERS_PER_BATCH = 100
-TAGS_PER_BATCH = 99  # One more is the note of what was sent.
-PARAMETER_LENGTH = 6000
-TAG_LENGTH = 8000
-
-# What was sent to an MLflow run is noted in the run itself, so it disappears with the run or the database.
-SENT_TAG = "bertline.sent"
 
 _MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -88,7 +75,7 @@ def track(records: Sequence[Path | str], tracking_uri: str, report: Path | None 
                 # Read under the lock: an older reading than the one sent last would look like a journal cut back.
                 record = read_record(path)
                 client = _connect(tracking_uri)
-                published = _publish(client, record.experiment, lay_out(record, report), _artifact_root(tracking_uri))
+                published = publish(client, record.experiment, lay_out(record, report), _artifact_root(tracking_uri))
         except BertlineError as error:
             failures.append(str(error))
             continue
@@ -166,181 +153,6 @@ def _new_client(tracking_uri: str) -> MlflowClient:
     for name, level in (("mlflow", logging.WARNING), ("alembic", logging.WARNING), ("urllib3", logging.ERROR)):
         logging.getLogger(name).setLevel(level)
     return MlflowClient(tracking_uri)
-
-
-def _publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: Path | None) -> dict[str, Any]:
-    experiment_id = _experiment(client, experiment, artifact_root)
-    known = _known_runs(client, experiment_id, entry.identity["bertline.record"])
-    points: dict[str, int] = {}
-    sent = 0
-
-    def publish(entry: Entry, parent: str | None) -> str:
-        nonlocal sent
-        run_id, new = _synchronise(client, experiment_id, entry, parent, known)
-        sent += new
-        points[entry.name] = len(entry.points)
-        for child in entry.children:
-            publish(child, run_id)
-        return run_id
-
-    run_id = publish(entry, None)
-    return {"experiment": experiment, "mlflow_run": run_id, "points": points, "sent": sent}
-
-
-def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        return client.create_experiment(name, artifact_location=None if artifact_root is None else str(artifact_root))
-    if experiment.lifecycle_stage == "deleted":
-        # MLflow keeps the name of a deleted experiment taken.
-        client.restore_experiment(experiment.experiment_id)
-    return experiment.experiment_id
-
-
-Identity = frozenset[tuple[str, str]]
-
-
-def _known_runs(client: MlflowClient, experiment_id: str, record: str) -> dict[str, list[Run]]:
-    """The runs MLflow holds for a record that nobody deleted, by fingerprint, the oldest first."""
-    runs: dict[str, list[Run]] = {}
-    page = None
-    while True:
-        found = client.search_runs(
-            [experiment_id],
-            f"tags.`bertline.record` = '{record}'",
-            max_results=1000,
-            order_by=["attributes.start_time", "attributes.run_id"],
-            page_token=page,
-        )
-        for run in found:
-            runs.setdefault(run.data.tags["bertline.fingerprint"], []).append(run)
-        page = found.token
-        if not page:
-            return runs
-
-
-def _synchronise(
-    client: MlflowClient, experiment_id: str, entry: Entry, parent: str | None, known: dict[str, list[Run]]
-) -> tuple[str, int]:
-    """Make one MLflow run equal to `entry`; returns its id and how many points were sent."""
-    identity = entry.identity.items()
-    candidates = [
-        run for run in known.get(entry.identity["bertline.fingerprint"], []) if identity <= run.data.tags.items()
-    ]
-    run = candidates[0] if candidates else None
-    parameters = {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
-    if run is not None and not (_holds_prefix(run, entry.points) and _agrees(run.data.params, parameters)):
-        logger.info("%s was made again; its old MLflow run is deleted", entry.name)
-        client.delete_run(run.info.run_id)
-        run = None
-    tags = entry.tags | entry.identity | {"mlflow.note.content": entry.description}
-    if parent is not None:
-        tags["mlflow.parentRunId"] = parent
-    tags = {key: value[:TAG_LENGTH] for key, value in tags.items()}
-    if run is None:
-        now = int(time.time() * 1000)
-        run = client.create_run(
-            experiment_id,
-            start_time=entry.started or now,
-            tags=dict(itertools.islice(tags.items(), 50)),
-            run_name=entry.name,
-        )
-    run_id, before = run.info.run_id, _sent(run)
-
-    if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
-        _log_dataset(client, run_id, entry.dataset)
-    artifacts = {path.name: sha256_of_file(path)[:16] for path in entry.artifacts}
-    for path in entry.artifacts:
-        if before.get("artifacts", {}).get(path.name) != artifacts[path.name]:
-            client.log_artifact(run_id, str(path))
-
-    sent = before.get("points", 0)
-    after = {"points": len(entry.points), "digest": _digest(entry.points)}
-    after |= {
-        "artifacts": before.get("artifacts", {}) | artifacts,
-        "dataset": entry.dataset.digest if entry.dataset else None,
-    }
-    _log_batches(
-        client,
-        run,
-        entry.points[sent:],
-        {key: value for key, value in parameters.items() if key not in run.data.params},
-        {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
-        None if after == before else json.dumps(after, sort_keys=True),
-    )
-    if entry.finished and run.info.status != "FINISHED":
-        client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
-    elif not entry.finished and run.info.status != "RUNNING":
-        client.update_run(run_id, status="RUNNING")
-    return run_id, len(entry.points) - sent
-
-
-def _log_batches(
-    client: MlflowClient,
-    run: Run,
-    points: Sequence[Point],
-    parameters: dict[str, str],
-    tags: dict[str, str],
-    note: str | None,
-) -> None:
-    """Send everything in as few requests as MLflow allows; `note` becomes the run's note of what was sent."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    start = run.info.start_time
-    metrics = [
-        Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
-        for point in points
-    ]
-    zipped: Iterable[tuple[list[Any], ...]] = itertools.zip_longest(
-        _chunks(metrics, METRICS_PER_BATCH),
-        _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
-        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
-        fillvalue=[],
-    )
-    batches = list(zipped)
-    if note is not None:
-        # With the last request, whose tags MLflow writes last: a pass killed half-way is repeated in full, and MLflow
-        # stores equal points once.
-        *batches, (last_metrics, last_parameters, last_tags) = batches or [([], [], [])]
-        batches.append((last_metrics, last_parameters, [*last_tags, RunTag(SENT_TAG, note)]))
-    for metric_batch, parameter_batch, tag_batch in batches:
-        client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
-    from mlflow.entities import Dataset, InputTag
-    from mlflow.entities import DatasetInput as MlflowDatasetInput
-
-    source = json.dumps({"uri": dataset.source})
-    described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
-    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
-
-
-def _sent(run: Run) -> dict[str, Any]:
-    return json.loads(run.data.tags.get(SENT_TAG, "{}"))
-
-
-def _holds_prefix(run: Run, points: Sequence[Point]) -> bool:
-    """True when what was sent to `run` is how `points` begin."""
-    sent = _sent(run)
-    number = sent.get("points", 0)
-    return number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
-
-
-def _agrees(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """True when no parameter would have to change; MLflow's parameters cannot."""
-    return all(stored.get(key, value) == value for key, value in wanted.items())
-
-
-def _digest(points: Sequence[Point]) -> str:
-    digest = hashlib.sha256()
-    for point in points:
-        digest.update(f"{point.key} {point.step} {point.timestamp} {point.value!r}\n".encode())
-    return digest.hexdigest()[:16]
 
 
 def _sqlite_file(tracking_uri: str) -> Path | None:

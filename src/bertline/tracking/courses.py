@@ -1,4 +1,4 @@
-"""How a quantity went over a whole pretraining: by step, by tokens seen, by hours of training; and what that cost."""
+"""How a quantity went over a whole pretraining: by step, samples, tokens, hours of training; and what that cost."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ class Place(NamedTuple):
     """Where in a pretraining a point of the journal lies, counted from its first phase.
 
     `hours` are those that steps took: pauses between the jobs of a phase, evaluations and waiting are not in them.
+    `timestamp` is the point's own, in Unix milliseconds.
     """
 
     step: int
+    samples: float
     tokens: float
     hours: float
+    timestamp: int
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,23 @@ class Cost:
 
 def places(phases: Sequence[Phase]) -> Iterator[tuple[Phase, Place, dict[str, float]]]:
     """Every point of the phases' journals with its place and its metrics, in order."""
-    step, tokens, hours = 0, 0.0, 0.0
+    before = Place(0, 0.0, 0.0, 0.0, 0)
     for phase in phases:
-        seen = 0.0
-        point_step = 0
+        now, samples, tokens = before, 0.0, 0.0
         for point in phase.journal:
-            point_step = point.step
-            now = point.metrics.get("train/tokens", seen)
             speed = point.metrics.get("train/tokens_per_second", 0.0)
-            if now > seen and speed > 0:
-                hours += (now - seen) / speed / 3600
-            tokens += now - seen
-            seen = now
-            yield phase, Place(step + point_step, tokens, hours), point.metrics
-        step += point_step
+            more_samples = point.metrics.get("train/samples", samples) - samples
+            more_tokens = point.metrics.get("train/tokens", tokens) - tokens
+            samples, tokens = samples + more_samples, tokens + more_tokens
+            now = Place(
+                before.step + point.step,
+                now.samples + more_samples,
+                now.tokens + more_tokens,
+                now.hours + (more_tokens / speed / 3600 if more_tokens > 0 and speed > 0 else 0.0),
+                point.timestamp,
+            )
+            yield phase, now, point.metrics
+        before = now
 
 
 def course(phases: Sequence[Phase], key: str) -> tuple[list[Place], list[float]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.reporting.courses import cost_of, course, hours_of
+from bertline.tracking.courses import cost_of, course, hours_of
 from bertline.tracking.records import JournalPoint, Phase
 
 HOUR = 3_600_000

@@ -1,0 +1,259 @@
+"""Make one tree of MLflow runs equal to a tree of entries, sending only what is missing.
+
+MLflow cannot take points back: a run whose points are no longer how the entry's begin is deleted and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertline.files import sha256_of_file
+from bertline.tracking.layout import DatasetInput, Entry, Point
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+logger = logging.getLogger(__name__)
+
+# MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
+METRICS_PER_BATCH = 800
+PARAMETERS_PER_BATCH = 100
+TAGS_PER_BATCH = 99  # One more is the note of what was sent.
+PARAMETER_LENGTH = 6000
+TAG_LENGTH = 8000
+
+# On the MLflow runs of a recipe that changed since: the record that took its name.
+SUPERSEDED_TAG = "bertline.superseded_by"
+# What was sent to an MLflow run is noted in the run itself, so it disappears with the run or the database.
+SENT_TAG = "bertline.sent"
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A pass over one tree: the store, and the runs it holds for the tree's entries by fingerprint."""
+
+    client: MlflowClient
+    experiment_id: str
+    known: dict[str, list[Run]]
+
+    def find(self, entry: Entry) -> Run | None:
+        """The oldest run of an entry."""
+        candidates = self.known.get(entry.identity["bertline.fingerprint"], [])
+        return next((run for run in candidates if entry.identity.items() <= run.data.tags.items()), None)
+
+
+def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: Path | None) -> dict[str, Any]:
+    """Bring the runs of `entry` and of all below it up to date.
+
+    Returns the experiment, the id of the tree's MLflow run, the points of each stage, and how many were sent now.
+    """
+    experiment_id = _experiment(client, experiment, artifact_root)
+    known = {
+        fingerprint: _search(client, experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
+        for fingerprint in dict.fromkeys(one.identity["bertline.fingerprint"] for one in _and_below(entry))
+    }
+    here = _Pass(client, experiment_id, known)
+    _supersede_others(here, entry)
+    points: dict[str, int] = {}
+    sent = 0
+
+    def bring_up_to_date(entry: Entry, parent: str | None, description: str) -> str:
+        nonlocal sent
+        run_id, new = _synchronise(here, entry, parent, description)
+        sent += new
+        points[entry.name] = len(entry.points)
+        for child in entry.children:
+            bring_up_to_date(child, run_id, child.description)
+        return run_id
+
+    run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
+    return {"experiment": experiment, "mlflow_run": run_id, "points": points, "sent": sent}
+
+
+def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return client.create_experiment(name, artifact_location=None if artifact_root is None else str(artifact_root))
+    if experiment.lifecycle_stage == "deleted":
+        # MLflow keeps the name of a deleted experiment taken.
+        client.restore_experiment(experiment.experiment_id)
+    return experiment.experiment_id
+
+
+def _and_below(entry: Entry) -> Iterator[Entry]:
+    yield entry
+    for child in entry.children:
+        yield from _and_below(child)
+
+
+def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
+    """The runs that meet a condition, the oldest first."""
+    runs: list[Run] = []
+    order, page = ["attributes.start_time", "attributes.run_id"], None
+    while True:
+        found = client.search_runs([experiment_id], condition, max_results=1000, order_by=order, page_token=page)
+        runs += found
+        page = found.token
+        if not page:
+            return runs
+
+
+def _supersede_others(here: _Pass, entry: Entry) -> None:
+    """Mark the MLflow runs that this run had before its recipe changed."""
+    name, record = entry.identity["bertline.run"], entry.identity["bertline.record"]
+    for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'"):
+        if run.data.tags.get("bertline.record", record) != record:
+            if run.data.tags.get(SUPERSEDED_TAG) != record:
+                here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, record)
+        elif SUPERSEDED_TAG in run.data.tags:
+            here.client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # the recipe was changed back
+
+
+def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
+    """The parent that a shared run already has, unless it was deleted or superseded: then it is taken over."""
+    parent = run.data.tags.get("mlflow.parentRunId") if run is not None and entry.is_shared else None
+    if parent is None:
+        return None
+    found = _search(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
+    return parent if found and SUPERSEDED_TAG not in found[0].data.tags else None
+
+
+def _links(here: _Pass, entry: Entry) -> str:
+    """For the description: where those stages stand that another run has too, and had first."""
+    own = {run.info.run_id for run in map(here.find, _and_below(entry)) if run is not None}
+    lines = []
+    for one in _and_below(entry):
+        run = here.find(one)
+        parent = _other_parent(here, one, run)
+        if run is not None and parent is not None and parent not in own:
+            lines.append(f"- [{one.name}](#/experiments/{here.experiment_id}/runs/{run.info.run_id})")
+    return "\n\nShared with another run, below which they stand:\n" + "\n".join(lines) if lines else ""
+
+
+def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
+    """Make one MLflow run equal to `entry`; returns its id and how many points were sent."""
+    client, run = here.client, here.find(entry)
+    parameters = {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
+    if run is not None and not (_holds_prefix(run, entry.points) and _agrees(run.data.params, parameters)):
+        logger.info("%s was made again; its old MLflow run is deleted", entry.name)
+        client.delete_run(run.info.run_id)
+        run = None
+    tags = entry.tags | entry.identity | {"mlflow.note.content": description}
+    if parent is not None:
+        tags["mlflow.parentRunId"] = _other_parent(here, entry, run) or parent
+    tags = {key: value[:TAG_LENGTH] for key, value in tags.items()}
+    if run is None:
+        now = int(time.time() * 1000)
+        run = client.create_run(
+            here.experiment_id,
+            start_time=entry.started or now,
+            tags=dict(itertools.islice(tags.items(), 50)),
+            run_name=entry.name,
+        )
+    run_id, before = run.info.run_id, _sent(run)
+
+    if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
+        _log_dataset(client, run_id, entry.dataset)
+    artifacts = {}
+    for path, folder in entry.artifacts:
+        stored = f"{folder}/{path.name}".lstrip("/")
+        artifacts[stored] = sha256_of_file(path)[:16]
+        if before.get("artifacts", {}).get(stored) != artifacts[stored]:
+            client.log_artifact(run_id, str(path), folder or None)
+
+    sent = before.get("points", 0)
+    after = {"points": len(entry.points), "digest": _digest(entry.points)}
+    after |= {
+        "artifacts": before.get("artifacts", {}) | artifacts,
+        "dataset": entry.dataset.digest if entry.dataset else None,
+    }
+    _log_batches(
+        client,
+        run,
+        entry.points[sent:],
+        {key: value for key, value in parameters.items() if key not in run.data.params},
+        {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
+        None if after == before else json.dumps(after, sort_keys=True),
+    )
+    if entry.finished and run.info.status != "FINISHED":
+        client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
+    elif not entry.finished and run.info.status != "RUNNING":
+        client.update_run(run_id, status="RUNNING")
+    return run_id, len(entry.points) - sent
+
+
+def _log_batches(
+    client: MlflowClient,
+    run: Run,
+    points: Sequence[Point],
+    parameters: dict[str, str],
+    tags: dict[str, str],
+    note: str | None,
+) -> None:
+    """Send everything in as few requests as MLflow allows; `note` becomes the run's note of what was sent."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    start = run.info.start_time
+    metrics = [
+        Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
+        for point in points
+    ]
+    zipped: Iterable[tuple[list[Any], ...]] = itertools.zip_longest(
+        _chunks(metrics, METRICS_PER_BATCH),
+        _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
+        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
+        fillvalue=[],
+    )
+    batches = list(zipped)
+    if note is not None:
+        # With the last request, whose tags MLflow writes last: a pass killed half-way is repeated in full, and MLflow
+        # stores equal points once.
+        *batches, (last_metrics, last_parameters, last_tags) = batches or [([], [], [])]
+        batches.append((last_metrics, last_parameters, [*last_tags, RunTag(SENT_TAG, note)]))
+    for metric_batch, parameter_batch, tag_batch in batches:
+        client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
+    from mlflow.entities import Dataset, InputTag
+    from mlflow.entities import DatasetInput as MlflowDatasetInput
+
+    source = json.dumps({"uri": dataset.source})
+    described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
+    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
+
+
+def _sent(run: Run) -> dict[str, Any]:
+    return json.loads(run.data.tags.get(SENT_TAG, "{}"))
+
+
+def _holds_prefix(run: Run, points: Sequence[Point]) -> bool:
+    """True when what was sent to `run` is how `points` begin."""
+    sent = _sent(run)
+    number = sent.get("points", 0)
+    return number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
+
+
+def _agrees(stored: dict[str, str], wanted: dict[str, str]) -> bool:
+    """True when no parameter would have to change; MLflow's parameters cannot."""
+    return all(stored.get(key, value) == value for key, value in wanted.items())
+
+
+def _digest(points: Sequence[Point]) -> str:
+    digest = hashlib.sha256()
+    for point in points:
+        digest.update(f"{point.key} {point.step} {point.timestamp} {point.value!r}\n".encode())
+    return digest.hexdigest()[:16]
