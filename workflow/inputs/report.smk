@@ -21,3 +21,8 @@ def scores_of_run(wildcards):
         f"results/finetunings/{finetuning}/metrics.json"
         for finetuning in plan.runs[wildcards.run]["finetunings"].values()
     ]
+
+
+def export_of_run(wildcards):
+    last = list(plan.runs[wildcards.run]["phases"].values())[-1]
+    return f"results/phases/{last}/huggingface"

@@ -81,6 +81,14 @@ def markers(stage):
     ]
 
 
+def logged_models():
+    """The marks that the final model of every run is in MLflow."""
+    return [
+        f"results/runs/{name}/logged-model-{run['fingerprint']}.json"
+        for name, run in plan.runs.items()
+    ]
+
+
 def report_page():
     return f"results/report/{planning.report_fingerprint(plan)}/index.html"
 
@@ -94,4 +102,4 @@ def download_settings(wildcards):
 
 def everything():
     """Named one by one, so that a result that was deleted is made again."""
-    return [*exports(), *scores(), report_page(), *markers("complete")]
+    return [*exports(), *scores(), report_page(), *markers("complete"), *logged_models()]

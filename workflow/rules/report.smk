@@ -84,6 +84,29 @@ rule track_run:
         "python workflow/scripts/track.py {input.record} --report {input.report} --output {output} > {log} 2>&1"
 
 
+rule log_model:
+    input:
+        tracked=ancient("results/runs/{run}/tracked-complete-{fingerprint}.json"),
+        record="results/runs/{run}/record-{fingerprint}.json",
+        export=ancient(export_of_run),
+    output:
+        "results/runs/{run}/logged-model-{fingerprint}.json",
+    log:
+        "logs/log_model/{run}-{fingerprint}.log",
+    benchmark:
+        "benchmarks/log_model/{run}-{fingerprint}.tsv"
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    message:
+        "Keeping the model of run {wildcards.run} in MLflow"
+    shell:
+        "python workflow/scripts/log_model.py {input.record} --output {output} > {log} 2>&1"
+
+
 rule write_report:
     input:
         records=records(),

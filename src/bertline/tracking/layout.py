@@ -111,7 +111,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         ended=max(ends, default=None),
         parameters=flatten(config),
         tags=_latest_tags(record),
-        points=_courses(record) + (_run_summary(record) if record.finished else []),
+        points=_courses(record) + (run_summary(record) if record.finished else []),
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
         children=children,
@@ -258,7 +258,7 @@ def _courses(record: Record) -> list[Point]:
     ]  # fmt: skip
 
 
-def _run_summary(record: Record) -> list[Point]:
+def run_summary(record: Record) -> list[Point]:
     """What one compares runs by: the last held-out loss of each phase, the median of each task's main score."""
     points = []
     for phase in record.phases:

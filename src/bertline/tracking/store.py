@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_atomically
-from bertline.tracking.layout import lay_out
+from bertline.tracking.layout import Entry, lay_out
 from bertline.tracking.publishing import publish
 from bertline.tracking.records import read_record
 
@@ -60,25 +60,35 @@ def initialise(tracking_uri: str) -> None:
         _initialise(database, tracking_uri)
 
 
-def track(records: Sequence[Path | str], tracking_uri: str, report: Path | None = None) -> dict[str, Any]:
+def track(
+    records: Sequence[Path | str],
+    tracking_uri: str,
+    report: Path | None = None,
+    known: dict[Path, Entry] | None = None,
+) -> dict[str, Any]:
     """Bring MLflow up to date with what the runs of `records` have left on disk.
 
     Returns for each run its experiment, the id of its MLflow run and the points each stage has, and how many points
     were sent now. A record that cannot be read or sent does not keep the others back: BertlineError is raised at the
-    end.
+    end. `known` holds what MLflow was brought up to date with before: such runs are passed over, and it is updated.
     """
     marker: dict[str, Any] = {"runs": {}, "sent": 0}
     failures = []
-    for path in records:
+    for path in map(Path, records):
         try:
-            with tracking_lock(tracking_uri), _one_line_errors(tracking_uri):
+            with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
                 # Read under the lock: an older reading than the one sent last would look like a journal cut back.
                 record = read_record(path)
-                client = _connect(tracking_uri)
-                published = publish(client, record.experiment, lay_out(record, report), _artifact_root(tracking_uri))
+                entry = lay_out(record, report)
+                if known is not None and known.get(path) == entry:
+                    continue
+                client = connect(tracking_uri)
+                published = publish(client, record.experiment, entry, _artifact_root(tracking_uri))
         except BertlineError as error:
             failures.append(str(error))
             continue
+        if known is not None:
+            known[path] = entry
         marker["sent"] += published.pop("sent")
         marker["runs"][record.name] = published
     if failures:
@@ -88,10 +98,11 @@ def track(records: Sequence[Path | str], tracking_uri: str, report: Path | None 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
     """Track every `seconds` seconds until interrupted; a failed pass is reported and tried again."""
+    known: dict[Path, Entry] = {}
     try:
         while True:
             try:
-                sent = track(records, tracking_uri, report)["sent"]
+                sent = track(records, tracking_uri, report, known)["sent"]
                 if sent:
                     logger.info("sent %d points to MLflow", sent)
             except BertlineError as error:
@@ -137,7 +148,7 @@ def _upgrade_schema(tracking_uri: str) -> None:
         )
 
 
-def _connect(tracking_uri: str) -> MlflowClient:
+def connect(tracking_uri: str) -> MlflowClient:
     """A client of a store that is ready for use. The caller holds the lock."""
     database = _sqlite_file(tracking_uri)
     if database is not None:
@@ -168,7 +179,7 @@ def _artifact_root(tracking_uri: str) -> Path | None:
 
 
 @contextmanager
-def _one_line_errors(tracking_uri: str) -> Iterator[None]:
+def one_line_errors(tracking_uri: str) -> Iterator[None]:
     """Turn MLflow's refusals into one line that names the store."""
     try:
         yield

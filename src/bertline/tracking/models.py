@@ -1,0 +1,111 @@
+"""The final model of a run in MLflow: as a logged model that `mlflow.transformers` loads, and registered on request."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from bertline.console import BertlineError
+from bertline.tracking.layout import run_summary
+from bertline.tracking.records import Record, read_record
+from bertline.tracking.store import connect, one_line_errors, tracking_lock
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+logger = logging.getLogger(__name__)
+
+
+def log_model(record_path: Path | str, tracking_uri: str, registered_name: str | None = None) -> dict[str, Any]:
+    """Make the export of a run's last phase a logged model of the run, with its scores; doing so again changes nothing.
+
+    Parameters
+    ----------
+    record_path: of a run that was tracked.
+    registered_name: make it a version of this registered model too, unless it is one already.
+
+    Returns the ids and how to load it. Raises BertlineError when the run was not tracked or not exported.
+    """
+    record = read_record(record_path)
+    phase = record.phases[-1]
+    export = phase.path / "huggingface"
+    if not (export / "config.json").exists():
+        raise BertlineError(f"{export} does not exist; ask snakemake for `pretrain` first")
+    with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
+        client = connect(tracking_uri)
+        run = _run_of(client, record)
+        model = _logged_model(client, run, phase.fingerprint) or _log(client, run, record, export)
+        address = f"models:/{model.model_id}"
+        result = {"model_id": model.model_id, "load": f'mlflow.transformers.load_model("{address}")'}
+        if registered_name is not None:
+            result["version"] = _register(client, run, record, model, registered_name)
+    return result
+
+
+def _run_of(client: MlflowClient, record: Record) -> Run:
+    experiment = client.get_experiment_by_name(record.experiment)
+    condition = f"tags.`bertline.stage` = 'run' AND tags.`bertline.record` = '{record.fingerprint}'"
+    found = client.search_runs([experiment.experiment_id], condition) if experiment else []
+    if not found:
+        raise BertlineError(f"MLflow does not hold the run {record.name}; run `make track` first")
+    return found[0]
+
+
+def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
+    """The complete logged model of a phase that this run already has; one that was cut off is removed."""
+    found = client.search_logged_models(
+        experiment_ids=[run.info.experiment_id], filter_string=f"tags.`bertline.fingerprint` = '{fingerprint}'"
+    )
+    for model in found:
+        if model.source_run_id != run.info.run_id:
+            continue
+        if model.status == "READY":
+            return model
+        client.delete_logged_model(model.model_id)
+    return None
+
+
+def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> LoggedModel:
+    import mlflow.transformers
+    import transformers
+
+    # They advise on models from the Hub: a missing card, an unknown licence.
+    logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    model = client.create_logged_model(
+        run.info.experiment_id,
+        name=record.name,
+        source_run_id=run.info.run_id,
+        tags={"bertline.fingerprint": record.phases[-1].fingerprint, "bertline.record": record.fingerprint},
+        model_type="fill-mask",
+    )
+    pipeline = transformers.pipeline("fill-mask", model=str(export))
+    with TemporaryDirectory(prefix="bertline-model-") as folder:
+        local = Path(folder, "model")
+        mlflow.transformers.save_model(pipeline, str(local), pip_requirements=["mlflow", "torch", "transformers"])
+        client.log_model_artifacts(model.model_id, str(local))
+    for name, value in _scores(record).items():
+        client.log_metric(run.info.run_id, name, value, model_id=model.model_id, timestamp=run.info.start_time)
+    logger.info("logged the model of %s as %s", record.name, model.model_id)
+    return client.finalize_logged_model(model.model_id, "READY")
+
+
+def _scores(record: Record) -> dict[str, float]:
+    return {point.key: point.value for point in run_summary(record)}
+
+
+def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel, name: str) -> str:
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name, description=record.description)
+    for version in client.search_model_versions(f"name = '{name}'"):
+        if version.tags.get("bertline.model_id") == model.model_id:
+            return str(version.version)
+    tags = {key: f"{value:.4f}" for key, value in _scores(record).items()} | {"bertline.model_id": model.model_id}
+    created = client.create_model_version(
+        name, f"models:/{model.model_id}", run_id=run.info.run_id, tags=tags, model_id=model.model_id
+    )
+    return str(created.version)

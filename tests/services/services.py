@@ -1,0 +1,105 @@
+"""A real PostgreSQL and a real MLflow server on loopback, for as long as a test needs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import requests
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
+    """Poll until `condition()` is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not happen within {seconds:g} seconds")
+        time.sleep(0.2)
+
+
+def _postgresql_program(name: str) -> str:
+    """Debian keeps them out of PATH, in a folder of each version."""
+    found = shutil.which(name) or max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), default=None)
+    if found is None:
+        pytest.skip("PostgreSQL is not installed; on Debian: apt install postgresql")
+    return found
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """A new, empty database; gives its address for MLflow."""
+    initdb, pg_ctl = _postgresql_program("initdb"), _postgresql_program("pg_ctl")
+    # PostgreSQL refuses to run as root; Debian's package brings a user for it, who cannot enter pytest's folders.
+    as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    with TemporaryDirectory(prefix="bertline-postgresql-") as folder:
+        if as_user:
+            shutil.chown(folder, "postgres")
+        data, port = f"{folder}/data", free_port()
+
+        def run(*command: str) -> None:
+            subprocess.run([*as_user, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+        run(initdb, "--pgdata", data, "--username", "bertline", "--auth", "trust", "--no-sync")
+        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder} -c fsync=off"
+        run(pg_ctl, "--pgdata", data, "--log", f"{folder}/log", "--wait", "--options", options, "start")
+        try:
+            yield f"postgresql+psycopg2://bertline@127.0.0.1:{port}/postgres"
+        finally:
+            run(pg_ctl, "--pgdata", data, "--wait", "--mode", "immediate", "stop")
+
+
+class MlflowServer:
+    """`mlflow server` over a store; can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path, backend: str) -> None:
+        self.folder, self.backend, self.port = folder, backend, free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.backend]
+        command += ["--artifacts-destination", str(self.folder / "artifacts"), "--workers", "1"]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five more processes
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        wait_until(self._answers, "an answer of the MLflow server")
+
+    def kill(self) -> None:
+        """At once, with its workers, as a machine that loses its power."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            return requests.get(f"{self.uri}/health", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+
+@contextmanager
+def mlflow_server(folder: Path, backend: str) -> Iterator[MlflowServer]:
+    server = MlflowServer(folder, backend)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,153 @@
+"""Eight runs followed live by two trackers, the server killed in the middle: every point stands there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from services import mlflow_server, postgresql, wait_until
+
+from bertline.tracking.records import read_journal
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+from fabricated_runs import journal_line, write, write_journal, write_run  # noqa: E402
+
+RUNS, STEPS = 8, 120
+
+
+def begin_runs(root: Path) -> list[Path]:
+    """Eight runs whose first phase is being trained; nothing of their second has begun."""
+    record = root / write_run(root, tasks=(), steps=STEPS)
+    content = json.loads(record.read_text())
+    records = []
+    for number in range(RUNS):
+        name = f"run{number}"
+        phase = {"name": "phase1", "fingerprint": name, "path": f"results/phases/{name}"}
+        write(root / phase["path"] / "checkpoints" / "durable.json", {"step": 0})
+        records.append(Path(f"results/runs/{name}/record-{name}.json"))
+        write(root / records[-1], content | {"run": name, "fingerprint": f"{name}-record", "phases": [phase]})
+    return records
+
+
+def train_to(root: Path, step: int) -> None:
+    """What the eight trainers have written when they reach a step."""
+    for number in range(RUNS):
+        folder = root / f"results/phases/run{number}/checkpoints"
+        write_journal(folder / "journal.jsonl", [journal_line(s, offset=number) for s in range(10, step + 1, 10)])
+        write(folder / "durable.json", {"step": step})
+
+
+@contextmanager
+def followers(root: Path, records: list[Path], uri: str, number: int) -> Iterator[None]:
+    command = [sys.executable, str(ROOT / "workflow/scripts/track.py"), *map(str, records), "--uri", uri]
+    with (root / "followers.log").open("ab") as log:
+        running = [
+            subprocess.Popen([*command, "--follow", "0.5"], cwd=root, stdout=log, stderr=log) for _ in range(number)
+        ]
+    try:
+        yield
+        assert [one.poll() for one in running] == [None] * number, (root / "followers.log").read_text()[-2000:]
+    finally:
+        for one in running:
+            one.send_signal(signal.SIGINT)
+        for one in running:
+            one.wait(timeout=60)
+
+
+def held(uri: str) -> dict[str, Counter]:
+    """The points of every phase1 in MLflow, by its fingerprint."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("bertline")
+    if experiment is None:
+        return {}
+    points = {}
+    for run in client.search_runs([experiment.experiment_id], "tags.`bertline.stage` = 'phase1'"):
+        histories = (client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
+        counted = Counter((one.key, one.step, one.timestamp, one.value) for history in histories for one in history)
+        name = run.data.tags["bertline.fingerprint"]
+        assert name not in points, f"{name} stands there twice"
+        points[name] = counted
+    return points
+
+
+def written(root: Path, number: int) -> Counter:
+    lines = read_journal(root / f"results/phases/run{number}/checkpoints/journal.jsonl")
+    return Counter((key, line.step, line.timestamp, value) for line in lines for key, value in line.metrics.items())
+
+
+def reached(uri: str, step: int) -> bool:
+    """Whether every run has the last metric of a step: a few requests only, the server is busy."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("bertline")
+    if experiment is None:
+        return False
+    phases = client.search_runs([experiment.experiment_id], "tags.`bertline.stage` = 'phase1'")
+    losses = {run.data.tags["bertline.fingerprint"]: run.data.metrics.get("train/mlm_loss") for run in phases}
+    return losses == {
+        f"run{number}": journal_line(step, offset=number)["metrics"]["train/mlm_loss"] for number in range(RUNS)
+    }
+
+
+def assert_every_point_once(root: Path, uri: str) -> None:
+    found = held(uri)
+    assert found == {f"run{number}": written(root, number) for number in range(RUNS)}
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_server_killed_under_two_trackers_holds_every_point_once(tmp_path: Path, backend: str) -> None:
+    records = begin_runs(tmp_path)
+
+    def through(store: str) -> None:
+        with mlflow_server(tmp_path, store) as server, followers(tmp_path, records, server.uri, 2):
+            train_to(tmp_path, 40)
+            wait_until(lambda: reached(server.uri, 40), "the first points of all runs")
+            train_to(tmp_path, 80)  # while these are being sent
+            server.kill()
+            train_to(tmp_path, 100)
+            server.start()
+            wait_until(lambda: reached(server.uri, 100), "the points written while the server was down")
+            train_to(tmp_path, STEPS)
+            wait_until(lambda: reached(server.uri, STEPS), "the last points")
+            assert_every_point_once(tmp_path, server.uri)
+
+    if backend == "sqlite":
+        through(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    else:
+        with postgresql() as store:
+            through(store)
+
+
+def test_two_trackers_write_to_postgresql_itself(tmp_path: Path) -> None:
+    records = begin_runs(tmp_path)
+    with postgresql() as store, followers(tmp_path, records, store, 2):
+        for step in (50, STEPS):
+            train_to(tmp_path, step)
+            wait_until(lambda step=step: reached(store, step), f"step {step} of all runs")
+        assert_every_point_once(tmp_path, store)
+
+
+def test_a_tracker_killed_again_and_again_leaves_every_point_once(tmp_path: Path) -> None:
+    records = begin_runs(tmp_path)
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    command = [sys.executable, str(ROOT / "workflow/scripts/track.py"), *map(str, records), "--uri", store]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for step in range(20, STEPS + 1, 20):
+        train_to(tmp_path, step)
+        tracker = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            tracker.wait(timeout=2 + step / 20)  # while it starts, makes the database, or sends: a bit later each time
+        except subprocess.TimeoutExpired:
+            tracker.kill()
+            tracker.wait()
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, stderr=subprocess.DEVNULL)
+    assert_every_point_once(tmp_path, store)
