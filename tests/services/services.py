@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,16 +67,18 @@ def postgresql() -> Iterator[str]:
 class MlflowServer:
     """`mlflow server` over a store; can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, backend: str) -> None:
+    def __init__(self, folder: Path, backend: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
         self.folder, self.backend, self.port = folder, backend, free_port()
+        self.options, self.environment = options, environment
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.backend]
         command += ["--artifacts-destination", str(self.folder / "artifacts"), "--workers", "1"]
-        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), *self.options]
         environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five more processes
+        environment |= self.environment
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         wait_until(self._answers, "an answer of the MLflow server")
@@ -96,8 +98,10 @@ class MlflowServer:
 
 
 @contextmanager
-def mlflow_server(folder: Path, backend: str) -> Iterator[MlflowServer]:
-    server = MlflowServer(folder, backend)
+def mlflow_server(
+    folder: Path, backend: str, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[MlflowServer]:
+    server = MlflowServer(folder, backend, options, environment or {})
     server.start()
     try:
         yield server

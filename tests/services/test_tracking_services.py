@@ -16,7 +16,9 @@ import pytest
 from mlflow import MlflowClient
 from services import mlflow_server, postgresql, wait_until
 
+from bertline.console import BertlineError
 from bertline.tracking.records import read_journal
+from bertline.tracking.store import track
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
@@ -151,3 +153,26 @@ def test_a_tracker_killed_again_and_again_leaves_every_point_once(tmp_path: Path
             tracker.wait()
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, stderr=subprocess.DEVNULL)
     assert_every_point_once(tmp_path, store)
+
+
+def test_a_server_with_a_password_takes_it_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "auth.ini").write_text(
+        "[mlflow]\ndefault_permission = READ\nadmin_username = admin\nadmin_password = a-long-enough-password\n"
+        f"database_uri = sqlite:///{tmp_path / 'auth.db'}\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+    )
+    environment = {"MLFLOW_AUTH_CONFIG_PATH": str(tmp_path / "auth.ini"), "MLFLOW_FLASK_SERVER_SECRET_KEY": "secret"}
+    records = begin_runs(tmp_path)[:1]
+    train_to(tmp_path, 20)
+    monkeypatch.chdir(tmp_path)
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with mlflow_server(tmp_path, store, ["--app-name", "basic-auth"], environment) as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+        with pytest.raises(BertlineError, match=r"^MLflow at http://127.0.0.1:\d+ does not know you; set [^\n]*$"):
+            track(records, server.uri)
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a-long-enough-password")
+        assert track(records, server.uri)["sent"] > 0
+        assert held(server.uri) == {"run0": written(tmp_path, 0)}

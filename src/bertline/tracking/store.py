@@ -194,4 +194,7 @@ def _explain(error: Exception, tracking_uri: str) -> str:
     place = re.sub(r"//[^/@]*@", "//", tracking_uri)
     if "Max retries exceeded" in reason:
         return f"MLflow at {place} does not answer; nothing is lost, `make track` sends it again once it does"
+    if "not authenticated" in reason:
+        wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        return f"MLflow at {place} does not know you; set {wanted} in the environment and run `make track`"
     return f"MLflow at {place} refused ({reason}); nothing is lost, `make track` sends it again"
