@@ -15,12 +15,13 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
-from bertline.finetuning import train as loop
+from bertline.finetuning import loop
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.loop import loss_of, predict
 from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_factors
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
-from bertline.finetuning.train import finetune, loss_of, make_model, predict
+from bertline.finetuning.train import finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
@@ -93,6 +94,7 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "doc_stride": 8,
         "max_query_length": 8,
         "max_answer_length": 4,
+        "patience": None,
     }
     return {
         "fingerprint": "0123456789abcdef",
@@ -324,9 +326,9 @@ def test_predictions_do_not_depend_on_the_batch(
         recipe = recipe_for(task_name, file)
         task = prepare_task(task_name, recipe["data"], recipe["settings"], tokenizer)
         model = make_model(MODEL, task, 32, None)
-        together = predict(model, task, task.dev, "fp32")
+        together = predict(model, task, task.dev.inputs, "fp32")
         monkeypatch.setattr(loop, "EVALUATION_TOKENS", 1)
-        alone = predict(model, task, task.dev, "fp32")
+        alone = predict(model, task, task.dev.inputs, "fp32")
         monkeypatch.undo()
         assert np.abs(together).max() > 1e-3
         np.testing.assert_allclose(together, alone, atol=1e-6)
@@ -353,7 +355,7 @@ def test_pairs_are_cut_to_the_length_and_predictions_bear_official_labels(tmp_pa
     task = prepare_task("rte", recipe["data"], recipe["settings"], tokenizer)
     assert task.train.lengths.tolist() == [10, 10, 10]
     assert task.train.second_segment_start.tolist() == [8, 8, 8]
-    task.evaluate(np.eye(2, dtype=np.float32)[[0, 1, 1]]).write_predictions(tmp_path)
+    task.dev.evaluate(np.eye(2, dtype=np.float32)[[0, 1, 1]]).write_predictions(tmp_path)
     written = (tmp_path / "predictions.tsv").read_text()
     assert written == "index\tprediction\n0\tentailment\n1\tnot_entailment\n2\tnot_entailment\n"
 
@@ -399,7 +401,7 @@ def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokeni
     pretrained = architecture_of(config).pretraining(config)
     export_huggingface(config, pretrained.state_dict(), tokenizer, tmp_path / "huggingface")
     write = write_cola if task == "cola" else write_squad
-    given = recipe_for(task, write(tmp_path / "train"), initial_weights={"phase": "a" * 16})
+    given = recipe_for(task, write(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
     prepared = prepare_task(task, given["data"], given["settings"], tokenizer)
     model = make_model({}, prepared, 32, tmp_path / "huggingface")
     expected, ours = pretrained.state_dict(), model.state_dict()
@@ -407,7 +409,7 @@ def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokeni
     assert {name.split(".")[0] for name in ours.keys() & expected.keys()} == {"encoder", "head"}
     finetune(given, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
     assert (tmp_path / "out/metrics.json").exists()
-    from_scratch = {**recipe_for(task, tmp_path / "train"), "model": description}
+    from_scratch = {**recipe_for(task, tmp_path / "train.tsv"), "model": description}
     finetune(from_scratch, tokenizer, tmp_path / "random", threads=1)
     assert (tmp_path / "random/metrics.json").exists()
 
