@@ -18,7 +18,7 @@ from bertline.files import write_text
 from bertline.reporting import figures
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
-from bertline.tracking.records import EncodedDataset, Phase, Record, Training, read_record
+from bertline.tracking.records import EncodedDataset, Phase, Record, Training, chosen_on_dev, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -137,12 +137,16 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
         (phase.name, words.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
     ]
     for group, finetunings in run.groups.items():
-        chosen = [one for one in finetunings if one.recipe and one.start == "pretrained"]
+        pretrained = [one for one in finetunings if one.recipe and one.start == "pretrained"]
+        chosen = chosen_on_dev(pretrained)
         if chosen:
-            seeds = [one.seed for one in chosen]
-            recipes.append(
-                (words.task_title(group), words.describe_finetuning(chosen[0].recipe, run.phase_names, seeds))
-            )
+            sentence = words.describe_finetuning(chosen[0].recipe, run.phase_names, [one.seed for one in chosen])
+            settings = len({one.settings_name for one in pretrained})
+            if settings > 1:
+                sentence += (
+                    f" Chosen on the dev set among {settings} settings, so its scores there are a little too good."
+                )
+            recipes.append((words.task_title(group), sentence))
     return recipes
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertline.files import sha256_of_file
 from bertline.tracking import words
-from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training
+from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
 
 # What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
 # a resume on other hardware must not conflict.
@@ -173,7 +173,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], begun: li
         finished=finished,
         started=min(starts, default=None),
         ended=max(ends, default=None),
-        points=_medians(planned) if finished else [],
+        points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
 
@@ -236,7 +236,7 @@ def _run_summary(record: Record) -> list[Point]:
         if values:
             points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, values[-1]))
     for group, finetunings in record.groups.items():
-        pretrained = [finetuning.result for finetuning in finetunings if finetuning.start == "pretrained"]
+        pretrained = [one.result for one in chosen_on_dev(finetunings) if one.start == "pretrained"]
         if pretrained:
             primary = pretrained[0]["primary"]
             median = statistics.median(result["scores"][primary] for result in pretrained)
