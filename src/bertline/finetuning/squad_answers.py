@@ -109,7 +109,7 @@ def n_best(answers: Mapping[str, QuestionAnswers], *, with_null: bool) -> dict[s
 
     Probabilities are the softmax of the candidates' scores. Source: nbest_predictions.json of Google's run_squad.py.
     """
-    result = {}
+    result: dict[str, list[dict[str, str | float]]] = {}
     for question, found in answers.items():
         candidates = sorted(
             [*found.candidates, *([found.null] if with_null or not found.candidates else [])],

@@ -13,6 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences
@@ -97,7 +98,7 @@ def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, l
     Sentences are cut to `limit` tokens at a word's end (a longer word alone at the limit).
     """
     flat = [word for words in file.words for word in words]
-    unknown = tokenizer.token_to_id("[UNK]")
+    unknown = special_token_ids(tokenizer)["[UNK]"]
     pieces = [encoding.ids or [unknown] for encoding in tokenizer.encode_batch_fast(flat, add_special_tokens=False)]
     room = limit - 2
     inputs: list[list[int]] = []
