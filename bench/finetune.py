@@ -2,11 +2,12 @@
 
     python bench/finetune.py dev-v1.1.json vocab.txt --threads 1
 
-Both sides train on and predict the same windows of 384 tokens with a stride of 128, with dropout 0.1, gradient
-clipping and AdamW, in batches of 32; the batches of transformers are drawn at random and padded to their longest
-input, and it is given the faster of its sdpa and eager attention in each precision. Ours is the loop as a fine-tuning
-runs it, without its checkpoints. Real tokens a second do not count padding. Rounds alternate, times are the processor's
-(on a GPU the clock's), and a ratio is the median over rounds of theirs / ours. The last line is JSON.
+Both sides train on the windows (384 tokens, stride 128) of the whole file, a few batches of 32 a round, with dropout
+0.1, gradient clipping and AdamW, and predict the same sample of windows. Batches of transformers are drawn at random
+and padded to their longest input, and it is given the faster of its sdpa and eager attention in each precision. Ours is
+the loop as a fine-tuning runs it, with batches of its own choice. Counted are real tokens a second, without padding.
+Rounds alternate, times are the processor's (on a GPU the clock's), and a ratio is that of the medians over the rounds.
+The last line is JSON.
 """
 
 import argparse
@@ -51,7 +52,7 @@ SETTINGS = {
 }
 MODELS = Path(__file__).parents[1] / "config/models"
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
-Work = Callable[[], object]
+Work = Callable[[], int]  # returns the number of real tokens
 
 
 def some_windows(sequences: Sequences, rows: np.ndarray) -> Sequences:
@@ -62,67 +63,77 @@ def some_windows(sequences: Sequences, rows: np.ndarray) -> Sequences:
 
 
 def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
-    """As many windows of a SQuAD file, drawn at random, to train on and to predict."""
+    """All windows of a SQuAD file to train on, and `windows` of them, drawn at random, to predict."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Path(folder) / "tokenizer.json"
         save_tokenizer(take_tokenizer(vocabulary, lowercase=True), tokenizer)
         task = prepare_task("squad_v1", dict.fromkeys(("train", "dev"), str(squad)), SETTINGS, tokenizer)
-    rows = np.sort(np.random.default_rng(1).permutation(len(task.train))[:windows])
-    return replace(task, train=some_windows(task.train, rows), train_targets=task.train_targets[rows])
+    rows = np.random.default_rng(1).permutation(len(task.dev.inputs))[:windows]
+    return replace(task, predicted=(replace(task.dev, inputs=some_windows(task.dev.inputs, np.sort(rows))),))
 
 
-def our_work(task: PreparedTask, shape: str, device: torch.device) -> dict[str, Work]:
-    """Training on all windows and predicting them, by name."""
+def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
+    """Training on so many batches and predicting the sample, by name."""
     model = make_model(read_json(MODELS / f"bert-{shape}.json"), task, 384, None).to(device)
 
-    def training(precision: str, seeds: itertools.count) -> None:
+    epochs = batches / -(-len(task.train) // BATCH)
+
+    def training(precision: str, seeds: itertools.count) -> int:
+        seed = next(seeds)
         with tempfile.TemporaryDirectory() as folder:
-            train(model, task, SETTINGS | {"precision": precision}, next(seeds), Path(folder), "bench")
+            train(model, task, SETTINGS | {"precision": precision, "epochs": epochs}, seed, Path(folder), "bench")
+        drawn = itertools.islice(training_batches(task.train.lengths, BATCH, seed), batches)
+        return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
+
+    def predicting(precision: str) -> int:
+        predict(model, task, task.dev.inputs, precision)
+        return len(task.dev.inputs.tokens)
 
     work: dict[str, Work] = {}
     for precision in PRECISIONS:
         work[f"train ours {precision}"] = functools.partial(training, precision, itertools.count())
-        work[f"predict ours {precision}"] = functools.partial(predict, model, task, task.train, precision)
+        work[f"predict ours {precision}"] = functools.partial(predicting, precision)
     return work
 
 
-def their_work(task: PreparedTask, shape: str, device: torch.device) -> dict[str, Work]:
+def their_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
     """The same with transformers, for each precision and attention."""
     described = read_json(MODELS / f"bert-{shape}.json")
     config = transformers.BertConfig(**described, vocab_size=task.vocabulary, attn_implementation="sdpa")
     model = transformers.BertForQuestionAnswering(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
 
-    def inputs(rows: np.ndarray) -> dict[str, torch.Tensor]:
-        input_ids, token_type_ids, mask = pad(task.train, rows, task.special.padding, device)
+    def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
+        input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, device)
         mask = torch.ones_like(input_ids) if mask is None else mask.long()
         return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
 
-    def training(attention: str, dtype: torch.dtype | None, seeds: itertools.count) -> None:
+    def training(attention: str, dtype: torch.dtype | None, seeds: itertools.count) -> int:
         model.set_attn_implementation(attention)
         model.train()
-        order = np.random.default_rng(next(seeds)).permutation(len(task.train))
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
+        order = np.random.default_rng(next(seeds)).permutation(len(task.train))[: batches * BATCH]
+        for rows in np.split(order, batches):
             first, last = torch.from_numpy(task.train_targets[rows]).to(device).unbind(1)
             with torch.autocast(device.type, dtype, enabled=dtype is not None):
-                loss = model(**inputs(rows), start_positions=first, end_positions=last).loss
+                loss = model(**inputs(task.train, rows), start_positions=first, end_positions=last).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        return int(task.train.lengths[order].sum())
 
     @torch.inference_mode()
-    def predicting(attention: str, dtype: torch.dtype | None) -> list[np.ndarray]:
+    def predicting(attention: str, dtype: torch.dtype | None) -> int:
         model.set_attn_implementation(attention)
         model.eval()
-        logits = []
-        for start in range(0, len(task.train), BATCH):
-            rows = np.arange(start, min(start + BATCH, len(task.train)))
+        sample = task.dev.inputs
+        for start in range(0, len(sample), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(sample)))
             with torch.autocast(device.type, dtype, enabled=dtype is not None):
-                outputs = model(**inputs(rows))
-            logits += [outputs.start_logits.float().cpu().numpy(), outputs.end_logits.float().cpu().numpy()]
-        return logits
+                outputs = model(**inputs(sample, rows))
+            for logits in (outputs.start_logits, outputs.end_logits):
+                logits.float().cpu().numpy()
+        return len(sample.tokens)
 
     work: dict[str, Work] = {}
     for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), PRECISIONS.items()):
@@ -133,7 +144,7 @@ def their_work(task: PreparedTask, shape: str, device: torch.device) -> dict[str
 
 
 def paddings(task: PreparedTask) -> dict[str, float]:
-    """Which share of the tokens that are computed is padding."""
+    """Which share of the tokens that are computed is padding, on the whole file."""
     lengths = task.train.lengths
     drawn = np.random.default_rng(0).permutation(len(lengths))
     batches = {
@@ -148,36 +159,30 @@ def paddings(task: PreparedTask) -> dict[str, float]:
 
 
 def measure(work: dict[str, Work], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each, in turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
+    """Real tokens a second of each, in turns."""
+    speeds: dict[str, list[float]] = {name: [] for name in work}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     for _ in range(rounds):
         for name, run in work.items():
             begun = clock()
-            run()
+            tokens = run()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            seconds[name].append(clock() - begun)
-    return seconds
+            speeds[name].append(tokens / (clock() - begun))
+    return speeds
 
 
-def ratios(kind: str, seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Theirs / ours: theirs in fp32 against our default, and in equal precision, the lower of the two."""
-    ours = {precision: seconds[f"{kind} ours {precision}"] for precision in PRECISIONS}
+def ratios(kind: str, speeds: dict[str, list[float]]) -> dict[str, float]:
+    """Ours / theirs: our default, bf16, against theirs, fp32; and in equal precision, the lower of the two."""
+    median = {name: statistics.median(values) for name, values in speeds.items()}
+    ours = {precision: median[f"{kind} ours {precision}"] for precision in PRECISIONS}
     theirs = {
-        precision: min(
-            (seconds[f"{kind} transformers {precision} {attention}"] for attention in ("sdpa", "eager")),
-            key=statistics.median,
-        )
+        precision: max(median[f"{kind} transformers {precision} {attention}"] for attention in ("sdpa", "eager"))
         for precision in PRECISIONS
     }
-
-    def ratio(one: str, other: str) -> float:
-        return round(statistics.median(a / b for a, b in zip(theirs[one], ours[other], strict=True)), 2)
-
     return {
-        f"squad_{kind}_vs_transformers": ratio("fp32", "bf16"),
-        f"squad_{kind}_equal_precision": min(ratio(precision, precision) for precision in PRECISIONS),
+        f"squad_{kind}_vs_transformers": round(ours["bf16"] / theirs["fp32"], 2),
+        f"squad_{kind}_equal_precision": round(min(ours[name] / theirs[name] for name in PRECISIONS), 2),
     }
 
 
@@ -186,27 +191,26 @@ def main() -> None:
     parser.add_argument("squad", type=Path, help="a file of SQuAD v1.1, such as dev-v1.1.json")
     parser.add_argument("vocabulary", type=Path, help="a vocab.txt, such as that of BERT-base uncased")
     parser.add_argument("--shape", default="mini", help="of config/models/bert-*.json")
-    parser.add_argument("--windows", type=int, default=1024, help="that are trained on and predicted in a round")
+    parser.add_argument("--batches", type=int, default=8, help="that are trained on in a round")
+    parser.add_argument("--windows", type=int, default=512, help="that are predicted in a round")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
     task = prepare(given.squad, given.vocabulary, given.windows)
-    tokens = int(task.train.lengths.sum())
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
     print(f"BERT-{given.shape}, {len(task.train)} windows, mean length {task.train.lengths.mean():.0f}, dropout 0.1")
     for batches, share in paddings(task).items():
         print(f"  padding, {batches:18} {100 * share:5.1f} percent")
-    warm_up = replace(task, train=some_windows(task.train, np.arange(BATCH)), train_targets=task.train_targets[:BATCH])
-    measure(our_work(warm_up, given.shape, device) | their_work(warm_up, given.shape, device), 1, device)
-    seconds = measure(our_work(task, given.shape, device) | their_work(task, given.shape, device), given.rounds, device)
-    for name, values in seconds.items():
-        print(f"  {name:32} {tokens / statistics.median(values):12,.0f} real tokens/s")
+    work = our_work(task, given.shape, given.batches, device) | their_work(task, given.shape, given.batches, device)
+    speeds = measure(work, given.rounds, device)
+    for name, values in speeds.items():
+        print(f"  {name:32} {statistics.median(values):12,.0f} real tokens/s")
     result: dict[str, object] = {"device": str(device), "threads": given.threads, "rounds": given.rounds}
-    print(json.dumps(result | ratios("train", seconds) | ratios("predict", seconds)))
+    print(json.dumps(result | ratios("train", speeds) | ratios("predict", speeds)))
 
 
 if __name__ == "__main__":
