@@ -75,15 +75,16 @@ def train(
 
     found = find_checkpoint(folder, fingerprint)
     if found is not None:
-        path, state = found
+        path, kept = found
         weights, tensors = load_checkpoint(path)
         model.load_state_dict(weights)
         optimizer.load(names, tensors)
         summed.copy_(tensors["loss"])
-        counted, done = state["counted"], state["step"]
+        counted, done = kept["counted"], kept["step"]
         _set_random_state(tensors, device)
-        if best is not None and "best" in state:
-            best = Best(*state["best"], {name: tensors[f"best.{name}"] for name in weights})
+        if best is not None and "best" in kept:
+            score, at, ago = kept["best"]
+            best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
         logger.info("going on from step %d of %d", done, steps)
     journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
     writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
