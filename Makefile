@@ -4,6 +4,8 @@ PROFILE ?= profiles/local
 PYTHON ?= python3
 PORT ?= 5000
 DATASET ?= results/runs/demo/dataset/dataset.json
+SQUAD ?= resources/evaluation/dev-v1.1.json
+VOCABULARY ?= results/runs/demo/export/vocab.txt
 # Where torch comes from. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_OPTIONS ?=
@@ -15,7 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services lint e2e bench-train plan track ui unlock clean
+.PHONY: help setup demo test test-services lint e2e bench-train bench-finetune plan track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -58,6 +60,9 @@ test-services: $(READY) ## MLflow behind a server and on PostgreSQL (Debian: apt
 
 bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)
+
+bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
+	python bench/finetune.py $(SQUAD) $(VOCABULARY)
 
 plan: $(READY) ## what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG)

@@ -23,7 +23,7 @@ STAGE_VERSIONS = {
     "tokenizer": 1,
     "samples": 1,
     "pretraining": 2,
-    "finetuning": 2,
+    "finetuning": 3,
 }
 
 FINGERPRINT_LENGTH = 16

@@ -6,6 +6,7 @@ The graph looks its paths and settings up here; nothing in this module runs a st
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,24 +15,13 @@ from typing import Any
 
 from bertline.configuration import definition, fill_defaults, load, strip_defaults
 from bertline.console import BertlineError
+from bertline.evaluation_data import evaluation_data
 from bertline.files import read_json
 from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
 from bertline.training.settings import check_packing, check_together, check_used
 
 Json = dict[str, Any]
 
-# The folder of each GLUE task in the official archives, and its two files.
-GLUE_FILES = {
-    "cola": ("CoLA", "train.tsv", "dev.tsv"),
-    "sst2": ("SST-2", "train.tsv", "dev.tsv"),
-    "mrpc": ("MRPC", "train.tsv", "dev.tsv"),
-    "stsb": ("STS-B", "train.tsv", "dev.tsv"),
-    "qqp": ("QQP", "train.tsv", "dev.tsv"),
-    "mnli": ("MNLI", "train.tsv", "dev_matched.tsv"),
-    "qnli": ("QNLI", "train.tsv", "dev.tsv"),
-    "rte": ("RTE", "train.tsv", "dev.tsv"),
-    "wnli": ("WNLI", "train.tsv", "dev.tsv"),
-}
 BYTES_PER_PART = 100_000_000  # of text files read by one job
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
@@ -229,24 +219,35 @@ def _add_phase(
 
 
 def _tasks(finetune: Json) -> Iterator[tuple[str, Json]]:
-    """Every task with its settings: SQuAD's first, then GLUE's."""
+    """Every task with its settings: SQuAD's first, then GLUE's, then tables of one's own."""
     for task in ("squad_v1", "squad_v2"):
         if task in finetune:
             yield task, finetune[task]
     yield from finetune.get("glue", {}).items()
+    for name, settings in finetune.get("tables", {}).items():
+        yield f"table/{name}", settings
 
 
 def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Json) -> None:
     is_squad = task.startswith("squad")
-    data, content = _evaluation_data(plan, run["name"], task)
+    data = evaluation_data(
+        plan.config.get("evaluation", {}),
+        run["name"],
+        task,
+        with_tests=settings.get("predict_test", False),
+        digests=lambda key, path: list(_digests(plan, _expand(plan, key, [path])).values()),
+    )
+    plan.downloads |= data.downloads
     schema_part = definition(plan.schema, "squad" if is_squad else "classification")
-    name = task if is_squad else f"glue/{task}"
-    last_phase = list(run["phases"].values())[-1]
-    starts: list[tuple[str, float, Json | None]] = [("pretrained", settings["learning_rate"], {"phase": last_phase})]
-    starts += [("random", learning_rate, None) for learning_rate in settings["random_weights"]]
-    for start, learning_rate, initial in starts:
-        chosen = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights")}
-        chosen["learning_rate"] = learning_rate
+    name = task if is_squad or "/" in task else f"glue/{task}"
+    common = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights", "grid")}
+    pretrained = {"phase": list(run["phases"].values())[-1]}
+    starts: list[tuple[str, str, Json, Json | None]] = [
+        (f"{name}{place}", "pretrained", common | point, pretrained) for place, point in _grid(settings.get("grid", {}))
+    ]
+    for rate in settings["random_weights"]:
+        starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}, None))
+    for place, start, chosen, initial in starts:
         for seed in range(1, settings["seeds"] + 1):
             key = fingerprint(
                 {
@@ -255,10 +256,11 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
                     "settings": strip_defaults(chosen, schema_part, plan.schema),
                     # Random weights still depend on the dataset: its tokenizer reads the task's text.
                     "initial_weights": initial or {"model": model, "dataset": run["dataset"]},
-                    "data": content,
+                    "data": data.content,
                     "versions": stage_versions("finetuning"),
                 }
             )
+            filled = fill_defaults(chosen, schema_part, plan.schema)
             plan.finetunings[key] = {
                 "fingerprint": key,
                 "task": task,
@@ -266,48 +268,21 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
                 "start": start,
                 "dataset": run["dataset"],
                 "model": model,
-                "settings": fill_defaults(chosen, schema_part, plan.schema) | {"learning_rate": learning_rate},
+                "settings": {
+                    name: value for name, value in filled.items() if name not in ("seeds", "random_weights", "grid")
+                },
                 "initial_weights": initial,
-                "data": data,
+                "data": data.files,
+                **({} if data.table is None else {"table": data.table}),
             }
-            of_start = name if start == "pretrained" else f"{name}/random-weights-{learning_rate:g}"
-            run["finetunings"][f"{of_start}/seed{seed}"] = key
+            run["finetunings"][f"{place}/seed{seed}"] = key
 
 
-def _evaluation_data(plan: Plan, run: str, task: str) -> tuple[dict[str, str], Json]:
-    """The task's two files, and what identifies their content."""
-    evaluation = plan.config.get("evaluation", {})
-    where = f"evaluation.{task}" if task.startswith("squad") else f"evaluation.glue.{task}"
-    glue = evaluation.get("glue")
-    if task.startswith("squad"):
-        given = evaluation.get(task)
-    elif isinstance(glue, str):
-        folder, *names = GLUE_FILES[task]
-        given = {split: f"{glue}/{folder}/{name}" for split, name in zip(("train", "dev"), names, strict=True)}
-    else:
-        given = (glue or {}).get(task)
-    if given is None:
-        raise BertlineError(f"configuration: {where}: missing, but runs.{run}.finetune asks for {task}")
-    if "url" in given:  # an archive of GLUE
-        folder, *names = GLUE_FILES[task]
-        data: dict[str, str] = {}
-        for split, name in zip(("train", "dev"), names, strict=True):
-            path = f"resources/evaluation/{folder}/{name}"
-            plan.downloads[path] = {**given, "member": f"{folder}/{name}"}
-            data[split] = path
-        return data, given
-    data = {}
-    content: Json = {}
-    for split in ("train", "dev"):
-        source = given[split]
-        if isinstance(source, dict):
-            path = f"resources/evaluation/{source['url'].rsplit('/', 1)[1]}"
-            plan.downloads[path] = source
-            data[split], content[split] = path, source
-        else:
-            files = _expand(plan, f"{where}.{split}", [source])
-            data[split], content[split] = source, list(_digests(plan, files).values())
-    return data, content
+def _grid(grid: Json) -> Iterator[tuple[str, Json]]:
+    """Every combination of a grid's values, and what stands for it in a name; without a grid, the settings alone."""
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        yield "".join(f"/{key}-{value:g}" for key, value in point.items()), point
 
 
 def record(plan: Plan, name: str) -> Json:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import logging
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +18,14 @@ from scipy.stats import rankdata
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
-from bertline.finetuning.glue import GLUE_TASKS, read_glue
+from bertline.files import write_json
+from bertline.finetuning.glue import (
+    GLUE_TASKS,
+    choose_submissions,
+    read_glue,
+    write_submission_file,
+    zip_submission,
+)
 from bertline.finetuning.glue_metrics import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
 
@@ -99,6 +112,140 @@ def test_official_files_are_read_whole(
     assert read.targets[0] == target
     assert read.skipped == 0
     assert (read.second is None) == (task in ("cola", "sst2"))
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "examples", "column"),
+    [
+        ("cola", "CoLA/test.tsv", 1063, "index"),
+        ("sst2", "SST-2/test.tsv", 1821, "index"),
+        ("mrpc", "MRPC/test.tsv", 1725, "index"),
+        ("stsb", "STS-B/test.tsv", 1379, "index"),
+        ("rte", "RTE/test.tsv", 3000, "index"),
+        ("wnli", "WNLI/test.tsv", 146, "index"),
+        ("mnli", "layout-fixtures/MNLI/test_matched.tsv", 1, "index"),
+        ("qqp", "layout-fixtures/QQP/test.tsv", 1, "id"),
+    ],
+)
+def test_official_test_files_are_read_without_labels_and_are_numbered_from_0(
+    test_data: Path, task: str, file: str, examples: int, column: str
+) -> None:
+    path = test_data / "glue" / file
+    read = read_glue(path, GLUE_TASKS[task], labelled=False)
+    assert (len(read.first), read.targets) == (examples, None)
+    assert all(read.first)
+    rows = list(csv.DictReader(path.open(encoding="utf-8-sig"), delimiter="\t", quoting=csv.QUOTE_NONE))
+    # A submission names examples by this number, and ours counts the rows.
+    assert [row[column] for row in rows] == [str(number) for number in range(examples)]
+
+
+# Which class each number of nyu-mll/glue stands for, from the dataset's card.
+HUB_CLASSES = {
+    "mnli": ["entailment", "neutral", "contradiction"],
+    "qnli": ["entailment", "not_entailment"],
+    "rte": ["entailment", "not_entailment"],
+}
+HUB_COLUMNS = {
+    "cola": ("CoLA/dev.tsv", {"sentence": "sentence"}, "acceptability"),
+    "sst2": ("SST-2/dev.tsv", {"sentence": "sentence"}, "label"),
+    "mrpc": ("MRPC/dev.tsv", {"sentence1": "#1 String", "sentence2": "#2 String"}, "Quality"),
+    "stsb": ("STS-B/dev.tsv", {"sentence1": "sentence1", "sentence2": "sentence2"}, "score"),
+    "qqp": ("layout-fixtures/QQP/dev.tsv", {"question1": "question1", "question2": "question2"}, "is_duplicate"),
+    "mnli": (
+        "layout-fixtures/MNLI/dev_mismatched.tsv",
+        {"premise": "sentence1", "hypothesis": "sentence2"},
+        "gold_label",
+    ),
+    "qnli": ("QNLI/dev-first1500.tsv", {"question": "question", "sentence": "sentence"}, "label"),
+    "rte": ("RTE/dev.tsv", {"sentence1": "sentence1", "sentence2": "sentence2"}, "label"),
+    "wnli": ("WNLI/dev.tsv", {"sentence1": "sentence1", "sentence2": "sentence2"}, "label"),
+}
+
+
+@pytest.mark.parametrize("task", GLUE_TASKS)
+def test_the_parquet_of_the_hub_gives_the_examples_of_the_official_file(
+    test_data: Path, tmp_path: Path, task: str
+) -> None:
+    file, texts, label = HUB_COLUMNS[task]
+    columns = ["source", "acceptability", "original_judgement", "sentence"] if task == "cola" else None
+    with (test_data / "glue" / file).open(encoding="utf-8-sig", newline="\n") as opened:
+        rows = list(csv.DictReader(opened, columns, delimiter="\t", quoting=csv.QUOTE_NONE))
+    numbers = [row[label] for row in rows]
+    classes = HUB_CLASSES.get(task)
+    values = [classes.index(value) if classes else float(value) if task == "stsb" else int(value) for value in numbers]
+    table = {name: [row[official] for row in rows] for name, official in texts.items()}
+    path = tmp_path / "validation-00000-of-00001.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({**table, "label": values, "idx": list(range(len(rows)))}), path)
+    ours, official = read_glue(path, GLUE_TASKS[task]), read_glue(test_data / "glue" / file, GLUE_TASKS[task])
+    assert (ours.first, ours.second) == (official.first, official.second)
+    np.testing.assert_array_equal(ours.labels, official.labels)
+
+
+def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "test-00000-of-00001.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"sentence1": ["a"], "sentence2": ["b"], "label": [-1]}), path)
+    assert read_glue(path, GLUE_TASKS["rte"], labelled=False).first == ["a"]
+    with pytest.raises(BertlineError, match=r"row 1: column 'label': given '-1', allowed are entailment"):
+        read_glue(path, GLUE_TASKS["rte"])
+
+
+def test_a_broken_row_of_a_test_file_is_no_row_to_skip(tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n")
+    with pytest.raises(BertlineError, match="line 3: no column 'question2'"):
+        read_glue(path, GLUE_TASKS["qqp"], labelled=False)
+
+
+# Submissions
+
+
+def test_a_submission_has_the_server_s_file_names_header_and_labels(tmp_path: Path) -> None:
+    names = {name for task in GLUE_TASKS.values() for name in task.submissions.values()}
+    assert names == {
+        *("AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv"),
+        *("SST-2.tsv", "STS-B.tsv", "WNLI.tsv"),
+    }
+    path = tmp_path / "submission.tsv"
+    write_submission_file(path, GLUE_TASKS["stsb"], np.array([[-0.2], [3.14159], [5.7]], dtype=np.float32))
+    assert path.read_bytes() == b"index\tprediction\n0\t0.000\n1\t3.142\n2\t5.000\n"
+    write_submission_file(path, GLUE_TASKS["mnli"], np.eye(3, dtype=np.float32))
+    assert path.read_bytes() == b"index\tprediction\n0\tcontradiction\n1\tentailment\n2\tneutral\n"
+    write_submission_file(path, GLUE_TASKS["cola"], np.eye(2, dtype=np.float32))
+    assert path.read_bytes() == b"index\tprediction\n0\t0\n1\t1\n"
+
+
+def finished(folder: Path, task: str, score: float, *names: str) -> Path:
+    write_json(folder / "metrics.json", {"task": task, "primary": "accuracy", "scores": {"accuracy": score}})
+    (folder / "submission").mkdir()
+    for name in names:
+        (folder / "submission" / name).write_text(f"{folder.name} of {name}\n")
+    return folder
+
+
+def test_a_submission_takes_the_best_of_each_task_and_has_the_same_bytes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [
+        finished(tmp_path / "a", "sst2", 80.0, "SST-2.tsv"),
+        finished(tmp_path / "b", "sst2", 90.0, "SST-2.tsv"),
+        finished(tmp_path / "c", "sst2", 90.0, "SST-2.tsv"),
+        finished(tmp_path / "d", "mnli", 70.0, "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"),
+    ]
+    with caplog.at_level(logging.INFO):
+        zip_submission(choose_submissions(folders), tmp_path / "one.zip")
+    assert f"sst2: {tmp_path}/b, 90.00 on dev" in caplog.messages
+    assert caplog.messages[-1].endswith("missing: CoLA.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, QNLI.tsv, RTE.tsv, WNLI.tsv")
+    with zipfile.ZipFile(tmp_path / "one.zip") as archive:
+        assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv"]
+        assert archive.read("SST-2.tsv") == b"b of SST-2.tsv\n"
+    os.utime(tmp_path / "b/submission/SST-2.tsv", (1e9, 1e9))
+    zip_submission(choose_submissions([folders[3], *folders[1:3]]), tmp_path / "two.zip")
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+
+
+def test_a_fine_tuning_without_test_predictions_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="a has no predictions of test sets; set predict_test"):
+        choose_submissions([finished(tmp_path / "a", "sst2", 80.0)])
 
 
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

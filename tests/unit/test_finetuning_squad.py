@@ -24,8 +24,15 @@ from bertline.finetuning.squad_answers import (
     best_spans,
     copy_position,
     most_frequent_answer,
+    n_best,
 )
-from bertline.finetuning.squad_metrics import best_null_threshold, normalize_answer, question_scores, score_squad
+from bertline.finetuning.squad_metrics import (
+    best_null_threshold,
+    leave_unanswered,
+    normalize_answer,
+    question_scores,
+    score_squad,
+)
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."
@@ -81,15 +88,22 @@ def text_of_answer(squad: SquadFile, windows: Windows, window: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "published", "expected", "missing"),
+    ("file", "published", "expected", "missing", "unknown"),
     [
-        ("dev-v1.1.json", "predictions-dev-v1.1-bert.json", (86.2062, 92.1956), 0),
-        ("dev-v1.1.json", "predictions-dev-v1.1-logistic-regression-baseline.json", (40.1419, 50.9815), 13),
-        ("dev-v2.0-slice.json", "predictions-dev-v2.0-bert.json", (74.5198, 78.0868), 0),
+        ("dev-v1.1.json", "predictions-dev-v1.1-bert.json", (86.2062, 92.1956), 0, 0),
+        # 10,585 predictions, of which 28 are for no question of the file.
+        ("dev-v1.1.json", "predictions-dev-v1.1-logistic-regression-baseline.json", (40.1419, 50.9815), 13, 28),
+        ("dev-v2.0-slice.json", "predictions-dev-v2.0-bert.json", (74.5198, 78.0868), 0, 11873 - 781),
     ],
 )
 def test_published_predictions_score_what_the_official_scripts_give(
-    test_data: Path, file: str, published: str, expected: tuple[float, float], missing: int
+    test_data: Path,
+    file: str,
+    published: str,
+    expected: tuple[float, float],
+    missing: int,
+    unknown: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     version_2 = "v2.0" in file
     squad = read_squad(test_data / "squad" / file, version_2=version_2)
@@ -98,6 +112,9 @@ def test_published_predictions_score_what_the_official_scripts_give(
     scores = score_squad(answers, predictions, version_2=version_2)
     assert (round(scores["exact_match"], 4), round(scores["f1"], 4)) == expected
     assert (scores["missing"], scores["total"]) == (missing, len(squad.questions))
+    assert scores["unknown"] == unknown
+    assert len(caplog.messages) == (unknown > 0)
+    assert all(f"for ids that the file does not have: {unknown}, such as '" in line for line in caplog.messages)
     if version_2:
         has_answer = (round(scores["has_answer_exact_match"], 4), round(scores["has_answer_f1"], 4))
         assert has_answer == (74.5146, 81.2762)
@@ -138,6 +155,27 @@ def test_the_null_threshold_is_the_best_of_all_thresholds() -> None:
 
         best = max(f1(threshold) for threshold in np.arange(-6, 7))
         assert f1(best_null_threshold(answers, predictions, differences)) == pytest.approx(best)
+
+
+def test_the_published_v2_predictions_by_no_threshold_and_with_rebuilt_answers(test_data: Path) -> None:
+    # Questions of v2.0's dev that v1.1's dev lacks are the unanswerable ones, so all 11,873 can be scored.
+    squad = read_squad(test_data / "squad/dev-v1.1.json", version_2=False)
+    predictions = json.loads((test_data / "squad/predictions-dev-v2.0-bert.json").read_text())
+    answers = {question.id: [answer.text for answer in question.answers] for question in squad.questions}
+    gold = {question: answers.get(question, []) for question in predictions}
+    scores = score_squad(gold, predictions, version_2=True)
+    assert (round(scores["exact_match"], 3), round(scores["f1"], 3)) == (78.742, 81.775)
+    # Published answers are final: a doubt of 1 where the text is empty leaves them as they are.
+    doubts = {question: float(text == "") for question, text in predictions.items()}
+    left = leave_unanswered(predictions, doubts, best_null_threshold(gold, predictions, doubts))
+    assert score_squad(gold, left, version_2=True) == scores
+
+
+def test_a_question_without_a_score_of_having_no_answer_is_named() -> None:
+    with pytest.raises(BertlineError, match="question 'b' has no score of having no answer"):
+        best_null_threshold({"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": 0.0})
+    with pytest.raises(BertlineError, match="question 'a' has no prediction"):
+        best_null_threshold({"a": ["x"]}, {}, {"a": 0.0})
 
 
 # Reading
@@ -186,7 +224,7 @@ def test_a_misplaced_answer_is_counted_and_left_out_of_training(
 ) -> None:
     document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start=3))
     squad = read_squad(write(tmp_path / "squad.json", document), version_2=False)
-    assert squad.misplaced_answers == 1
+    assert squad.misplaced == ["q1"]
     train, dev = windows_of(squad, tokenizer, for_training=True), windows_of(squad, tokenizer)
     assert set(train.question) == {1}
     assert set(dev.question) == {0, 1}
@@ -285,7 +323,7 @@ def test_every_real_answer_can_be_recovered_from_its_tokens(
         max_query_length=64,
         for_training=True,
     )
-    assert (squad.misplaced_answers, windows.unusable) == (0, 0)
+    assert (squad.misplaced, windows.unusable) == ([], 0)
     labelled = np.flatnonzero(windows.answer[:, 0])
     assert set(windows.question[labelled]) == set(range(len(squad.questions)))
     for window in labelled:
@@ -379,7 +417,7 @@ def test_of_a_text_in_two_places_the_better_score_is_kept(
     kord = np.flatnonzero(windows.sequences.tokens == tokenizer[0].token_to_id("kord"))
     logits[kord] = [5, 4, 4, 5]
     answers = answer_questions(squad, windows, logits, logits, max_answer_length=1)
-    assert [found.candidates[0] for found in answers.values()] == [Candidate("Kord", 10.0)] * 2
+    assert [found.candidates[0] for found in answers.values()] == [Candidate("Kord", 5.0, 5.0)] * 2
 
 
 def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
@@ -391,6 +429,9 @@ def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[
     logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
     answers = answer_questions(squad, windows, logits, logits, max_answer_length=5)
     assert [found.best_text for found in answers.values()] == ["", ""]
+    assert [found.null_difference for found in answers.values()] == [0.0, 0.0]
+    of_nothing = {"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
+    assert n_best(answers, with_null=False) == {"q1": [of_nothing], "q2": [of_nothing]}
     assert copy_position(windows, squad, windows) == {"q1": "", "q2": ""}
 
 
@@ -416,3 +457,50 @@ def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
     short = replace(dev, contexts=["Ada died."])
     assert set(copy_position(longer_windows, dev, windows_of(dev, tokenizer)).values()) == {"in Tarn in"}
     assert set(copy_position(longer_windows, short, windows_of(short, tokenizer)).values()) == {"."}
+
+
+def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    generator = np.random.default_rng(0)
+    start, end = generator.normal(size=(2, len(windows.sequences.tokens))).astype(np.float32)
+    answers = answer_questions(squad, windows, start, end, max_answer_length=5)
+    for with_null in (True, False):
+        for question, found in n_best(answers, with_null=with_null).items():
+            probabilities = [one["probability"] for one in found]
+            assert sum(probabilities) == pytest.approx(1)
+            assert probabilities == sorted(probabilities, reverse=True)
+            assert all(one["text"] in CONTEXT for one in found)
+            assert ("" in [one["text"] for one in found]) == with_null
+            sums = [one["start_logit"] + one["end_logit"] for one in found]
+            odds = np.log(probabilities[0]) - np.log(probabilities)
+            np.testing.assert_allclose(odds, sums[0] - np.array(sums), atol=1e-6)
+            best = next(one for one in found if one["text"])
+            assert best["text"] == answers[question].best_text
+            at_classification = windows.sequences.offsets[:-1][windows.question == int(question[1]) - 1]
+            null = (start[at_classification] + end[at_classification]).min()
+            assert answers[question].null_difference == pytest.approx(null - best["start_logit"] - best["end_logit"])
+
+
+def test_a_text_of_100_000_characters_is_cut_into_windows_and_answered(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    def change(document: Json) -> None:
+        paragraph = document["data"][0]["paragraphs"][0]
+        paragraph["context"] = "was born in " * 8400 + CONTEXT
+        for question in paragraph["qas"]:
+            question["answers"][0]["answer_start"] += 12 * 8400
+
+    squad = read_squad(write(tmp_path / "squad.json", broken(change)), version_2=False)
+    assert len(squad.contexts[0]) > 100_000
+    windows = windows_of(squad, tokenizer, max_sequence_length=64, doc_stride=32)
+    assert len(windows.sequences) > 1000
+    start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    end = start.copy()
+    for window in np.flatnonzero(windows.answer[:, 0]):
+        start[windows.sequences.offsets[window] + windows.answer[window, 0]] = 5
+        end[windows.sequences.offsets[window] + windows.answer[window, 1]] = 5
+    answers = answer_questions(squad, windows, start, end, max_answer_length=5)
+    assert {key: found.best_text for key, found in answers.items()} == {"q1": "Tarn", "q2": "1861"}

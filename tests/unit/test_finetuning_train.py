@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from itertools import islice
@@ -15,12 +16,13 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
-from bertline.finetuning import train as loop
+from bertline.finetuning import loop
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.loop import loss_of, predict
 from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_factors
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
-from bertline.finetuning.train import finetune, loss_of, make_model, predict
+from bertline.finetuning.train import finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
@@ -93,6 +95,7 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "doc_stride": 8,
         "max_query_length": 8,
         "max_answer_length": 4,
+        "patience": None,
     }
     return {
         "fingerprint": "0123456789abcdef",
@@ -324,9 +327,9 @@ def test_predictions_do_not_depend_on_the_batch(
         recipe = recipe_for(task_name, file)
         task = prepare_task(task_name, recipe["data"], recipe["settings"], tokenizer)
         model = make_model(MODEL, task, 32, None)
-        together = predict(model, task, task.dev, "fp32")
+        together = predict(model, task, task.dev.inputs, "fp32")
         monkeypatch.setattr(loop, "EVALUATION_TOKENS", 1)
-        alone = predict(model, task, task.dev, "fp32")
+        alone = predict(model, task, task.dev.inputs, "fp32")
         monkeypatch.undo()
         assert np.abs(together).max() > 1e-3
         np.testing.assert_allclose(together, alone, atol=1e-6)
@@ -353,7 +356,7 @@ def test_pairs_are_cut_to_the_length_and_predictions_bear_official_labels(tmp_pa
     task = prepare_task("rte", recipe["data"], recipe["settings"], tokenizer)
     assert task.train.lengths.tolist() == [10, 10, 10]
     assert task.train.second_segment_start.tolist() == [8, 8, 8]
-    task.evaluate(np.eye(2, dtype=np.float32)[[0, 1, 1]]).write_predictions(tmp_path)
+    task.dev.evaluate(np.eye(2, dtype=np.float32)[[0, 1, 1]]).write_predictions(tmp_path)
     written = (tmp_path / "predictions.tsv").read_text()
     assert written == "index\tprediction\n0\tentailment\n1\tnot_entailment\n2\tnot_entailment\n"
 
@@ -399,7 +402,7 @@ def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokeni
     pretrained = architecture_of(config).pretraining(config)
     export_huggingface(config, pretrained.state_dict(), tokenizer, tmp_path / "huggingface")
     write = write_cola if task == "cola" else write_squad
-    given = recipe_for(task, write(tmp_path / "train"), initial_weights={"phase": "a" * 16})
+    given = recipe_for(task, write(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
     prepared = prepare_task(task, given["data"], given["settings"], tokenizer)
     model = make_model({}, prepared, 32, tmp_path / "huggingface")
     expected, ours = pretrained.state_dict(), model.state_dict()
@@ -407,12 +410,180 @@ def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokeni
     assert {name.split(".")[0] for name in ours.keys() & expected.keys()} == {"encoder", "head"}
     finetune(given, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
     assert (tmp_path / "out/metrics.json").exists()
-    from_scratch = {**recipe_for(task, tmp_path / "train"), "model": description}
+    from_scratch = {**recipe_for(task, tmp_path / "train.tsv"), "model": description}
     finetune(from_scratch, tokenizer, tmp_path / "random", threads=1)
     assert (tmp_path / "random/metrics.json").exists()
 
 
+def test_all_sets_of_mnli_are_predicted(tmp_path: Path, tokenizer: Path) -> None:
+    labels = ["entailment", "neutral", "contradiction"]
+    for name, count, header in (("train", 9, "gold_label"), ("dev", 6, "gold_label"), ("test", 4, None)):
+        rows = [["index", "sentence1", "sentence2", *([header] if header else [])]]
+        for index in range(count):
+            rows.append([str(index), NAMES[index], PLACES[index], *([labels[index % 3]] if header else [])])
+        (tmp_path / f"{name}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    recipe = recipe_for("mnli", tmp_path / "train.tsv", epochs=1)
+    sets = {"dev": "dev", "dev_mismatched": "train"} | dict.fromkeys(("test", "test_mismatched", "diagnostic"), "test")
+    recipe["data"] |= {name: str(tmp_path / f"{file}.tsv") for name, file in sets.items()}
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"].keys() == {"accuracy", "accuracy_mismatched"}
+    lines = {
+        str(path.relative_to(tmp_path / "out")): len(path.read_text().splitlines())
+        for path in (tmp_path / "out").rglob("*.tsv")
+    }
+    submitted = {f"submission/{name}.tsv": 5 for name in ("MNLI-m", "MNLI-mm", "AX")}
+    assert lines == {"predictions.tsv": 7, "predictions_mismatched.tsv": 10, **submitted}
+
+
+def write_conll(path: Path) -> Path:
+    generator = np.random.default_rng(3)
+    sentences = []
+    for _ in range(24):
+        name, place = generator.choice(NAMES), generator.choice(PLACES)
+        sentences.append(f"{name} B-PER\nwas O\nborn O\nin O\n{place} B-LOC\n")
+    path.write_text("\n".join(sentences))
+    return path
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_a_tiny_network_learns_to_tag(tmp_path: Path, tokenizer: Path, architecture: str) -> None:
+    recipe = recipe_for("table/names", write_conll(tmp_path / "train.conll"), epochs=40, model=NO_DROPOUT)
+    if architecture == "modern":
+        recipe["model"] = {"architecture": "modern", **{key: MODEL[key] for key in MODEL if "dropout" not in key}}
+    recipe["table"] = {"kind": "tagging", "word": 0, "tag": -1}
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert metrics["scores"] == {"accuracy": 100.0, "f1": 100.0, "precision": 100.0, "recall": 100.0}
+    assert (tmp_path / "out/predictions.conll").read_text() == (tmp_path / "train.conll").read_text().replace(" ", "\t")
+
+
+def test_squad_is_written_in_the_official_files(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("squad_v2", write_squad(tmp_path / "squad.json", version_2=True))
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    predictions, best, odds = (
+        json.loads((tmp_path / f"out/{name}.json").read_text()) for name in ("predictions", "nbest", "null_odds")
+    )
+    assert predictions.keys() == best.keys() == odds.keys()
+    for question, text in predictions.items():
+        answered = next(one["text"] for one in best[question] if one["text"])
+        assert text == (answered if odds[question] <= metrics["null_threshold"] else "")
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
+    finetune(recipe, tokenizer, tmp_path / "v1", threads=1)
+    assert not (tmp_path / "v1/null_odds.json").exists()
+    assert all(one["text"] for found in json.loads((tmp_path / "v1/nbest.json").read_text()).values() for one in found)
+
+
+# Early stopping and resuming
+
+
+def test_training_ends_after_epochs_without_a_better_score_with_the_best_weights(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    train = write_cola(tmp_path / "train.tsv")
+    recipe = recipe_for("cola", train, epochs=40, patience=3, learning_rate=4e-3)
+    recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    points = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    scores = {point["step"]: point["metrics"]["dev/matthews"] for point in points if "dev/matthews" in point["metrics"]}
+    assert list(scores) == list(range(4, metrics["last_step"] + 1, 4))  # every epoch, once
+    assert metrics["last_step"] < 160
+    assert metrics["best_step"] == max(scores, key=lambda step: scores[step]) == metrics["last_step"] - 3 * 4
+    assert metrics["scores"]["matthews"] == pytest.approx(scores[metrics["best_step"]])
+
+
+def write_other_cola(path: Path) -> Path:
+    """Labels that have nothing to do with those of `write_cola`."""
+    generator = np.random.default_rng(8)
+    path.write_text(
+        "".join(f"t\t{generator.integers(2)}\t\t{' '.join(generator.choice(WORDS, 8))}\n" for _ in range(24))
+    )
+    return path
+
+
+KILLED = """
+import json, os, signal, sys
+from bertline.finetuning import optimizer
+from bertline.finetuning.train import finetune
+
+step, made = optimizer.AdamW.step, []
+
+def step_or_die(self, learning_rate):
+    step(self, learning_rate)
+    made.append(1)
+    if len(made) == int(sys.argv[4]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+optimizer.AdamW.step = step_or_die
+finetune(json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], threads=1, checkpoint_minutes=0)
+"""
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_a_killed_fine_tuning_ends_as_one_that_was_not(
+    tmp_path: Path, tokenizer: Path, patience: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), patience=patience, epochs=5)
+    recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
+    whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
+    arguments = [json.dumps(recipe), str(tokenizer), str(tmp_path / "killed"), "11"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with caplog.at_level("INFO"):
+        resumed = finetune(recipe, tokenizer, tmp_path / "killed", threads=1)
+    assert any(line.startswith("going on from step ") for line in caplog.messages)
+    assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
+    for name in ("metrics.jsonl", "predictions.tsv"):
+        contents = [(tmp_path / folder / name).read_text() for folder in ("whole", "killed")]
+        if name == "metrics.jsonl":
+            contents = [[json.loads(line) | {"timestamp": 0} for line in text.splitlines()] for text in contents]
+        assert contents[0] == contents[1]
+    assert {path.name for path in (tmp_path / "killed").iterdir()} == {
+        path.name for path in (tmp_path / "whole").iterdir()
+    }
+
+
 # Bad input
+
+
+def test_weights_of_another_vocabulary_are_refused(tmp_path: Path, tokenizer: Path) -> None:
+    size = len(json.loads(tokenizer.read_text())["model"]["vocab"])
+    config = BertConfig.from_dict({"vocab_size": size, **MODEL})
+    export_huggingface(config, BertForPreTraining(config).state_dict(), tokenizer, tmp_path / "huggingface")
+    other = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", *reversed(WORDS)]
+    save_tokenizer(make_tokenizer(other, lowercase=True, source="the test"), tmp_path / "other.json")
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
+    with pytest.raises(
+        BertlineError, match=r"vocab\.txt: 'was' is entry 7, but 37 of .*other\.json; name the tokenizer"
+    ):
+        finetune(recipe, tmp_path / "other.json", tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_dev_set_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("")
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
+    recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
+    with pytest.raises(BertlineError, match=r"dev\.tsv holds no example"):
+        finetune(recipe, tokenizer, tmp_path / "out")
+    (tmp_path / "dev.json").write_text('{"data": []}')
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
+    recipe["data"]["dev"] = str(tmp_path / "dev.json")
+    with pytest.raises(BertlineError, match=r"dev\.json holds no question"):
+        finetune(recipe, tokenizer, tmp_path / "out")
+
+
+def test_answers_that_are_not_in_their_context_are_reported(
+    tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = json.loads(write_squad(tmp_path / "squad.json").read_text())
+    document["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "elsewhere"
+    (tmp_path / "squad.json").write_text(json.dumps(document))
+    recipe = recipe_for("squad_v1", tmp_path / "squad.json")
+    prepared = prepare_task("squad_v1", recipe["data"], recipe["settings"], tokenizer)
+    assert (prepared.examples["train"], prepared.examples["dev"]) == (31, 32)
+    assert [line.split(": ", 1)[1] for line in caplog.messages] == [
+        "questions with an answer that does not stand at its offset: 1, the first is '0-was born'; " + rest
+        for rest in ("training leaves them out", "they are scored by the answer's text")
+    ]
 
 
 def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:

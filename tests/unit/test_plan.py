@@ -210,3 +210,136 @@ def test_a_setting_without_effect_is_one_line_naming_its_key() -> None:
     config = changed(runs__first__phases__phase2={**PHASE, "batch_ramp": {"from": 9, "steps": 3}})
     with pytest.raises(BertlineError, match=r"runs\.first\.phases\.phase2\.batch_ramp\.from: given 9"):
         plan_of(config)
+
+
+# Fine-tunings
+
+
+def with_tasks(evaluation: dict, finetune: dict) -> dict:
+    return changed(evaluation=evaluation, runs__first__finetune=finetune)
+
+
+def test_every_point_of_a_grid_is_a_fine_tuning_of_its_own_and_is_the_same_when_asked_for_alone() -> None:
+    grid = {"learning_rate": [3e-5, 5e-5], "batch_size": [16, 32]}
+    squad = CONFIG["evaluation"]
+    plan = plan_of(with_tasks(squad, {"squad_v1": {"grid": grid, "seeds": 2, "random_weights": [1e-3]}}))
+    run = plan.runs["first"]["finetunings"]
+    points = [f"learning_rate-{rate}/batch_size-{size}" for rate in ("3e-05", "5e-05") for size in (16, 32)]
+    assert list(run) == [
+        *(f"squad_v1/{point}/seed{seed}" for point in points for seed in (1, 2)),
+        *(f"squad_v1/random-weights-0.001/seed{seed}" for seed in (1, 2)),
+    ]
+    entry = plan.finetunings[run["squad_v1/learning_rate-5e-05/batch_size-16/seed2"]]
+    assert (entry["settings"]["learning_rate"], entry["settings"]["batch_size"], entry["seed"]) == (5e-5, 16, 2)
+    alone = plan_of(with_tasks(squad, {"squad_v1": {"learning_rate": 5e-5, "batch_size": 16, "seeds": 2}}))
+    key = alone.runs["first"]["finetunings"]["squad_v1/seed2"]
+    assert alone.finetunings[key] == entry
+
+
+def make_files(*paths: str) -> None:
+    for path in paths:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(path)
+
+
+MNLI = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv")
+
+
+def test_a_folder_of_glue_is_in_the_official_layout_or_in_that_of_the_hub() -> None:
+    make_files(*(f"glue/MNLI/{name}" for name in MNLI), "glue/diagnostic/diagnostic.tsv")
+    splits = ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched")
+    make_files(*(f"hub/mnli/{name}-00000-of-00001.parquet" for name in splits))
+    make_files("hub/ax/test-00000-of-00001.parquet")
+    for folder, names in (("glue", MNLI), ("hub", [f"{split}-00000-of-00001.parquet" for split in splits])):
+        for tests, kept in ((False, 3), (True, 5)):
+            plan = plan_of(with_tasks({"glue": folder}, {"glue": {"mnli": {"predict_test": tests}}}))
+            (entry,) = plan.finetunings.values()
+            files = entry["data"]
+            assert list(files)[:3] == ["train", "dev", "dev_mismatched"]
+            assert [Path(path).name for path in files.values()][:kept] == list(names)[:kept]
+            assert ("diagnostic" in files) == tests
+            assert not plan.problems
+
+
+def test_a_task_s_folder_without_a_file_is_one_line() -> None:
+    make_files("glue/CoLA/train.tsv")
+    plan = plan_of(with_tasks({"glue": "glue"}, {"glue": {"cola": {"predict_test": True}}}))
+    assert plan.problems == [
+        f"configuration: evaluation.glue: no file matches 'glue/CoLA/{name}.tsv'; put it there or change the key"
+        for name in ("dev", "test")
+    ]
+
+
+def test_glue_of_the_hub_is_downloaded_at_its_revision() -> None:
+    revision = "0123456789abcdef" * 2 + "01234567"
+    source = {"dataset": "nyu-mll/glue", "revision": revision}
+    plan = plan_of(with_tasks({"glue": source}, {"glue": {"rte": {}}}))
+    assert plan.downloads == {
+        f"resources/evaluation/glue-{revision}/rte/{split}-00000-of-00001.parquet": {
+            "url": f"https://huggingface.co/datasets/nyu-mll/glue/resolve/{revision}/rte/{split}-00000-of-00001.parquet"
+        }
+        for split in ("train", "validation")
+    }
+    other = plan_of(with_tasks({"glue": {**source, "revision": revision[::-1]}}, {"glue": {"rte": {}}}))
+    assert not plan.finetunings.keys() & other.finetunings.keys()
+
+
+def test_archives_give_their_members_and_the_diagnostic_set_is_a_file_of_its_own() -> None:
+    archive, ax = {"url": "https://host/MNLI.zip"}, {"url": "https://host/AX.tsv"}
+    finetune = {"glue": {"mnli": {"predict_test": True}}}
+    plan = plan_of(with_tasks({"glue": {"mnli": archive, "diagnostic": ax}}, finetune))
+    members = {path: source.get("member") for path, source in plan.downloads.items()}
+    assert members == {
+        **{f"resources/evaluation/MNLI/{name}": f"MNLI/{name}" for name in MNLI},
+        "resources/evaluation/diagnostic/diagnostic.tsv": None,
+    }
+    with pytest.raises(BertlineError, match=r"evaluation\.glue\.diagnostic: missing, but .* mnli with predict_test"):
+        plan_of(with_tasks({"glue": {"mnli": archive}}, finetune))
+
+
+def test_a_table_of_one_s_own_is_told_apart_by_its_description_and_its_content() -> None:
+    make_files("a/train.csv", "a/dev.csv")
+    table = {"kind": "classification", "train": "a/train.csv", "dev": "a/dev.csv", "texts": ["t"], "label": "l"}
+
+    def planned(description: dict) -> dict:
+        plan = plan_of(with_tasks({"tables": {"mine": description}}, {"tables": {"mine": {"epochs": 5}}}))
+        assert list(plan.runs["first"]["finetunings"]) == ["table/mine/seed1"]
+        return plan.finetunings
+
+    (entry,) = planned(table).values()
+    assert entry["table"] == {"kind": "classification", "texts": ["t"], "label": "l"}
+    assert (entry["task"], entry["settings"]["epochs"]) == ("table/mine", 5)
+    others = [{**table, "texts": ["t", "u"]}, {**table, "labels": ["x", "y"]}]
+    assert all(planned(other).keys() != planned(table).keys() for other in others)
+    before = planned(table).keys()
+    Path("a/dev.csv").write_text("changed")
+    assert planned(table).keys() != before
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "finetune", "message"),
+    [
+        ({}, {"tables": {"mine": {}}}, "evaluation.tables.mine: missing, but runs.first.finetune asks for table/mine"),
+        ({"glue": {"dataset": "nyu-mll/glue"}}, {"glue": {"rte": {}}}, "evaluation.glue"),
+        (
+            {"tables": {"mine": {"kind": "tagging", "train": "a", "dev": "b"}}},
+            {"tables": {"mine": {"predict_test": True}}},
+            "evaluation.tables.mine.test: missing, but predict_test asks for it",
+        ),
+        (
+            {"tables": {"mine": {"kind": "regression", "train": "a", "dev": "b", "texts": ["t"]}}},
+            {"tables": {"mine": {}}},
+            "evaluation.tables.mine: the key 'label' is missing",
+        ),
+        (
+            {"tables": {"mine": {"kind": "tagging", "train": "a", "dev": "b", "texts": ["t"]}}},
+            {"tables": {"mine": {}}},
+            "evaluation.tables.mine: unknown key 'texts'",
+        ),
+    ],
+)
+def test_a_task_without_its_data_is_one_line(evaluation: dict, finetune: dict, message: str) -> None:
+    with pytest.raises(BertlineError) as caught:
+        plan_of(with_tasks(evaluation, finetune))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 from fabricated_runs import write_run
 
 from bertline.reporting.scores import ScoreRow, Spread, score_rows
-from bertline.tracking.records import read_record
+from bertline.tracking.records import Finetuning, chosen_on_dev, read_record
 
 
 def row(pretrained: list[float], random_weights: dict[float, list[float]], baselines: dict[str, float]) -> ScoreRow:
@@ -72,3 +72,21 @@ def test_a_fine_tuning_that_is_not_finished_is_left_out(tmp_path: Path, monkeypa
 )
 def test_spread_is_written_as_median_and_range(values: tuple[float, ...], written: str) -> None:
     assert str(Spread(values)) == written
+
+
+def finetuning(name: str, score: float | None, start: str = "pretrained") -> Finetuning:
+    result = {} if score is None else {"primary": "f1", "scores": {"f1": score}}
+    return Finetuning(name, "", Path(), {}, [], score is not None, task="squad_v1", start=start, result=result)
+
+
+def test_of_a_grid_the_settings_with_the_best_median_on_dev_are_chosen() -> None:
+    grid = [
+        *(finetuning(f"squad_v1/learning_rate-3e-05/seed{seed}", 70.0 + seed) for seed in (1, 2, 3)),
+        *(finetuning(f"squad_v1/learning_rate-5e-05/seed{seed}", score) for seed, score in ((1, 60.0), (2, 99.0))),
+        finetuning("squad_v1/learning_rate-5e-05/seed3", 61.0),
+        finetuning("squad_v1/learning_rate-1e-04/seed1", None),
+    ]
+    random = [finetuning("squad_v1/random-weights-0.001/seed1", 90.0, "random")]
+    assert chosen_on_dev([*grid, *random]) == [*grid[:3], *random]
+    without_grid = [finetuning(f"squad_v1/seed{seed}", 50.0) for seed in (1, 2)]
+    assert chosen_on_dev([*without_grid, *random]) == [*without_grid, *random]

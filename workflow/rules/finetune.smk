@@ -3,8 +3,7 @@
 
 rule finetune_task:
     input:
-        train=ancient(finetuning_data("train")),
-        dev=ancient(finetuning_data("dev")),
+        data=ancient(finetuning_data),
         tokenizer=ancient(finetuning_tokenizer),
         initial_weights=ancient(finetuning_weights),
     output:
@@ -29,3 +28,28 @@ rule finetune_task:
         "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer}"
         " --initial-weights {input.initial_weights} --output results/finetunings/{wildcards.finetuning}"
         " --threads {threads} > {log} 2>&1"
+
+
+# What the GLUE server takes: of each task the fine-tuning that is best on the dev set.
+rule glue_submission:
+    input:
+        ancient(scores_for_submission),
+    output:
+        "results/runs/{run}/glue-submission-{fingerprint}.zip",
+    log:
+        "logs/glue_submission/{run}-{fingerprint}.log",
+    benchmark:
+        "benchmarks/glue_submission/{run}-{fingerprint}.tsv"
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=500,
+        runtime=10,
+    shell:
+        "python workflow/scripts/glue_submission.py {input} --output {output} > {log} 2>&1"
+
+
+rule submission:
+    input:
+        submissions(),

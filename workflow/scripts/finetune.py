@@ -27,6 +27,9 @@ def main() -> None:
         help="pretrained weights in Hugging Face's layout; nothing for random weights",
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for scores, predictions, journal and recipe")
+    parser.add_argument(
+        "--checkpoint-minutes", type=float, default=10.0, metavar="M", help="between two checkpoints, default: 10"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, default: all")
     arguments = parser.parse_args()
     if arguments.threads:
@@ -45,6 +48,7 @@ def main() -> None:
         arguments.output,
         initial_weights=arguments.initial_weights,
         threads=arguments.threads,
+        checkpoint_minutes=arguments.checkpoint_minutes,
     )
 
 

@@ -53,16 +53,23 @@ def pad(
 
     The mask is None where no input needs padding.
     """
-    lengths = sequences.lengths[rows]
-    position = np.arange(lengths.max())
-    mask = position < lengths[:, None]
-    places = np.minimum(sequences.offsets[rows][:, None] + position, len(sequences.tokens) - 1)
-    input_ids = np.where(mask, sequences.tokens[places], padding)
+    input_ids, mask = pad_values(sequences.tokens, sequences, rows, padding)
     second = sequences.second_segment_start[rows][:, None]
-    token_type_ids = mask & (second > 0) & (position >= second)
+    token_type_ids = mask & (second > 0) & (np.arange(mask.shape[1]) >= second)
     attention_mask = None if mask.all() else torch.from_numpy(mask).to(device)
     return (
-        torch.from_numpy(input_ids.astype(np.int64)).to(device),
+        torch.from_numpy(input_ids).to(device),
         torch.from_numpy(token_type_ids.astype(np.int64)).to(device),
         attention_mask,
     )
+
+
+def pad_values(
+    values: np.ndarray, sequences: Sequences, rows: np.ndarray, padding: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """One of `values` [T] for each token of inputs `rows`, as int64 [B,S], and which are no padding, as bool [B,S]."""
+    lengths = sequences.lengths[rows]
+    position = np.arange(lengths.max())
+    mask = position < lengths[:, None]
+    places = np.minimum(sequences.offsets[rows][:, None] + position, len(values) - 1)
+    return np.where(mask, values[places], padding).astype(np.int64), mask

@@ -1,41 +1,44 @@
-"""The tasks of GLUE and their official TSV files."""
+"""The tasks of GLUE: the columns of their official files and of `nyu-mll/glue`, and the submission format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import logging
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.files import read_json, write_atomically, write_text
+from bertline.finetuning.tables import Examples, TextTask, read_examples
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class GlueTask:
-    """A task: the official names of its columns and labels, and its scores.
+class GlueTask(TextTask):
+    """A task of GLUE; its columns are those of the official files.
 
-    texts: columns of the one or two sentences. labels: the classes in the order of their ids, none for a regression.
-    columns: of a file without a header. skips_broken_rows: whether the official file has rows that lack columns.
+    columns: of a labelled file without a header. skips_broken_rows: whether the official file has rows that lack
+    columns. parquet_texts, parquet_classes: where the columns, or the order of the classes, are others in nyu-mll/glue.
+    submissions: the file names of the test sets in a submission, by the set's name.
     """
 
-    texts: tuple[str, ...]
-    label: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    primary: str
+    submissions: Mapping[str, str]
     columns: tuple[str, ...] = ()
     skips_broken_rows: bool = False
-
-    @property
-    def is_regression(self) -> bool:
-        return not self.labels
+    parquet_texts: tuple[str, ...] = ()
+    parquet_classes: tuple[str, ...] = ()
 
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
-# Source: https://gluebenchmark.com/tasks for the files and metrics, of which the first is the one reports lead with.
+# Source: https://gluebenchmark.com/tasks for the files and metrics, of which the first is the one reports lead with,
+# and https://gluebenchmark.com/faq for the submission.
 GLUE_TASKS = {
     "cola": GlueTask(
         ("sentence",),
@@ -43,95 +46,124 @@ GLUE_TASKS = {
         _BINARY,
         ("matthews", "accuracy"),
         "matthews",
+        {"test": "CoLA.tsv"},
         columns=("source", "acceptability", "original_judgement", "sentence"),
     ),
-    "sst2": GlueTask(("sentence",), "label", _BINARY, ("accuracy",), "accuracy"),
-    "mrpc": GlueTask(("#1 String", "#2 String"), "Quality", _BINARY, ("accuracy", "f1"), "accuracy"),
-    "stsb": GlueTask(_PAIR, "score", (), ("pearson", "spearman"), "spearman"),
+    "sst2": GlueTask(("sentence",), "label", _BINARY, ("accuracy",), "accuracy", {"test": "SST-2.tsv"}),
+    "mrpc": GlueTask(
+        ("#1 String", "#2 String"),
+        "Quality",
+        _BINARY,
+        ("accuracy", "f1"),
+        "accuracy",
+        {"test": "MRPC.tsv"},
+        parquet_texts=_PAIR,
+    ),
+    "stsb": GlueTask(_PAIR, "score", (), ("pearson", "spearman"), "spearman", {"test": "STS-B.tsv"}),
     # Hugging Face's reader of GLUE skips the broken rows of the official QQP file too.
     "qqp": GlueTask(
-        ("question1", "question2"), "is_duplicate", _BINARY, ("accuracy", "f1"), "accuracy", skips_broken_rows=True
+        ("question1", "question2"),
+        "is_duplicate",
+        _BINARY,
+        ("accuracy", "f1"),
+        "accuracy",
+        {"test": "QQP.tsv"},
+        skips_broken_rows=True,
     ),
-    "mnli": GlueTask(_PAIR, "gold_label", ("contradiction", "entailment", "neutral"), ("accuracy",), "accuracy"),
-    "qnli": GlueTask(("question", "sentence"), "label", _ENTAILMENT, ("accuracy",), "accuracy"),
-    "rte": GlueTask(_PAIR, "label", _ENTAILMENT, ("accuracy",), "accuracy"),
-    "wnli": GlueTask(_PAIR, "label", _BINARY, ("accuracy",), "accuracy"),
+    "mnli": GlueTask(
+        _PAIR,
+        "gold_label",
+        ("contradiction", "entailment", "neutral"),
+        ("accuracy",),
+        "accuracy",
+        {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+        parquet_texts=("premise", "hypothesis"),
+        parquet_classes=("entailment", "neutral", "contradiction"),
+    ),
+    "qnli": GlueTask(
+        ("question", "sentence"),
+        "label",
+        _ENTAILMENT,
+        ("accuracy",),
+        "accuracy",
+        {"test": "QNLI.tsv"},
+        parquet_classes=_ENTAILMENT,
+    ),
+    "rte": GlueTask(
+        _PAIR, "label", _ENTAILMENT, ("accuracy",), "accuracy", {"test": "RTE.tsv"}, parquet_classes=_ENTAILMENT
+    ),
+    "wnli": GlueTask(_PAIR, "label", _BINARY, ("accuracy",), "accuracy", {"test": "WNLI.tsv"}),
 }
+SCORES_OF_STSB = (0.0, 5.0)
 
 
-@dataclass(frozen=True)
-class GlueFile:
-    """The examples of a file.
+def read_glue(path: Path | str, task: GlueTask, *, labelled: bool = True) -> Examples:
+    """Read a task's file: the official one (tab-separated, without quoting), or Parquet as in `nyu-mll/glue`.
 
-    first, second: the sentences; `second` is None where the task has one. targets: int64 [N] class ids, or float32 [N]
-    scores of a regression. skipped: how many broken rows were left out.
+    A test file is read with `labelled` off. Raises BertlineError as `read_examples` does.
     """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        columns = TextTask(task.parquet_texts or task.texts, "label", task.labels, task.metrics, task.primary)
+        return read_examples(path, columns, labelled=labelled, classes=task.parquet_classes)
+    return read_examples(
+        path,
+        task,
+        labelled=labelled,
+        header=task.columns if labelled else (),
+        # A test row that is left out would move all predictions after it.
+        skips_broken_rows=task.skips_broken_rows and labelled,
+    )
 
-    first: list[str]
-    second: list[str] | None
-    targets: np.ndarray
-    skipped: int
+
+def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> None:
+    """Write a test set's predictions, float32 [N, outputs], as the GLUE server reads them."""
+    if task.is_regression:
+        cells = [f"{value:.3f}" for value in np.clip(outputs[:, 0], *SCORES_OF_STSB)]
+    else:
+        cells = [task.labels[index] for index in outputs.argmax(axis=1)]
+    write_predictions(path, cells)
 
 
-def read_glue(path: Path | str, task: GlueTask) -> GlueFile:
-    """Read a task's train or dev file: tab-separated, without quoting, a byte order mark allowed.
+def write_predictions(path: Path, cells: Sequence[str]) -> None:
+    """Write one prediction for each example, in their order, under the header `index<TAB>prediction`."""
+    lines = [f"{index}\t{cell}\n" for index, cell in enumerate(cells)]
+    write_text(path, "index\tprediction\n" + "".join(lines))
 
-    Raises BertlineError naming the file, and the line and column of what is wrong: text that is not UTF-8, a missing
-    column, a row with too few or too many columns, an unknown label, a file without examples.
+
+def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
+    """The submission files of the fine-tuning with the best dev score of each task, the first of equals.
+
+    Parameters
+    ----------
+    finetunings: folders of finished fine-tunings with predictions of the test sets: of all seeds and settings.
+
+    Raises BertlineError when a folder is none of those.
     """
-    rows = _rows(Path(path))
-    header = list(task.columns)
-    if not header:
-        header = next(rows, (1, []))[1]
-        for column in (*task.texts, task.label):
-            if column not in header:
-                found = ", ".join(header) or "nothing"
-                raise BertlineError(f"{path}: line 1: no column '{column}', found are {found}; name the official file")
-    text_columns = [header.index(column) for column in task.texts]
-    label_column = header.index(task.label)
-    texts: list[list[str]] = [[] for _ in text_columns]
-    targets: list[float] = []
-    skipped = 0
-    for line, row in rows:
-        if len(row) != len(header):
-            if task.skips_broken_rows:
-                skipped += 1
-                continue
-            problem = f"no column '{header[len(row)]}'" if len(row) < len(header) else "too many columns"
-            raise BertlineError(
-                f"{path}: line {line}: {problem}, it has {len(row)} of {len(header)}; correct or remove the line"
-            )
-        for position, kept in zip(text_columns, texts, strict=True):
-            kept.append(row[position])
-        targets.append(_target(row[label_column], task, f"{path}: line {line}: column '{task.label}'"))
-    if not targets:
-        raise BertlineError(f"{path} holds no example; name the task's official file")
-    dtype = np.float32 if task.is_regression else np.int64
-    return GlueFile(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype=dtype), skipped)
+    best: dict[str, tuple[float, list[Path]]] = {}
+    for folder in finetunings:
+        result = read_json(folder / "metrics.json")
+        files = sorted(folder.glob("submission/*.tsv"))
+        if not files:
+            raise BertlineError(f"{folder} has no predictions of test sets; set predict_test and run it again")
+        score = result["scores"][result["primary"]]
+        if result["task"] not in best or score > best[result["task"]][0]:
+            best[result["task"]] = (score, files)
+    for task, (score, files) in best.items():
+        logger.info("%s: %s, %.2f on dev", task, files[0].parents[1], score)
+    present = {path.name for _, files in best.values() for path in files}
+    absent = [name for task in GLUE_TASKS.values() for name in task.submissions.values() if name not in present]
+    if absent:
+        logger.warning("the server wants every file, and these are missing: %s", ", ".join(absent))
+    return [path for _, files in best.values() for path in files]
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells. Only a newline ends a line: sentences hold characters that str.splitlines splits at."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                yield number, text.split("\t")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; put the task's official file there") from None
-    except UnicodeDecodeError as error:
-        raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
-
-
-def _target(cell: str, task: GlueTask, where: str) -> float:
-    if not task.is_regression:
-        if cell not in task.labels:
-            raise BertlineError(f"{where}: given '{cell}', allowed are {', '.join(task.labels)}; correct the line")
-        return task.labels.index(cell)
-    try:
-        value = float(cell)
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise BertlineError(f"{where}: given '{cell}', allowed is a number; correct the line")
-    return value
+def zip_submission(files: Sequence[Path], output: Path | str) -> None:
+    """Pack files, flat and in the order of their names, into a zip whose bytes depend on nothing but them."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(files, key=lambda path: path.name):
+            # Without a date: a ZipInfo made by hand has 1980 and no attributes of the file.
+            archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    with write_atomically(output) as temporary:
+        temporary.write_bytes(buffer.getvalue())

@@ -1,7 +1,7 @@
-"""GLUE's metrics, computed by scikit-learn and scipy, as fractions; degenerate inputs have defined values.
+"""Metrics of classes and of numbers, GLUE's among them, computed by scikit-learn and scipy, as fractions.
 
-Predictions that are all the same, and references of one class only, give 0 for the Matthews correlation, for F1
-without a true positive, and for both correlations. No example at all is an error.
+Degenerate inputs have defined values: predictions that are all the same, and references of one class only, give 0 for
+the Matthews correlation and for both correlations, and so does F1 without a true positive. No example is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ def _f1(predictions: np.ndarray, references: np.ndarray) -> float:
     from sklearn.metrics import f1_score
 
     return float(f1_score(references, predictions, labels=[1], average="micro", zero_division=0.0))
+
+
+def _f1_macro(predictions: np.ndarray, references: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(references, predictions, average="macro", zero_division=0.0))
 
 
 def _matthews(predictions: np.ndarray, references: np.ndarray) -> float:
@@ -58,6 +64,7 @@ def _correlation(function: Callable, predictions: np.ndarray, references: np.nda
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
+    "f1_macro": _f1_macro,
     "matthews": _matthews,
     "pearson": _pearson,
     "spearman": _spearman,
@@ -71,7 +78,8 @@ def compute_metrics(
 
     Parameters
     ----------
-    names: of METRICS. f1 is that of class 1; pearson and spearman are for numbers, the others for class indices.
+    names: of METRICS. f1 is that of class 1, f1_macro the mean over the classes that occur; pearson and spearman are
+        for numbers, the others for class indices.
     predictions, references: [N], N > 0.
 
     Raises BertlineError when there is nothing to score, the lengths differ, or a prediction is not a finite number.

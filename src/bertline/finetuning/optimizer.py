@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ class AdamW:
     """The fused update of `torch.optim.AdamW`, to the last bit.
 
     Making a `torch.optim.Optimizer` imports PyTorch's compiler, one second of processor time: a tenth of a small
-    fine-tuning. Nothing here is kept between processes, so its state needs no names.
+    fine-tuning.
     """
 
     def __init__(
@@ -62,6 +62,24 @@ class AdamW:
             )
             for parameter in used:
                 parameter.grad = None
+
+    def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """The state by the names of the parameters, in the order in which they were given."""
+        return {
+            f"{name}.{key}": values[parameter]
+            for key, values in self._state()
+            for name, parameter in zip(names, self._first, strict=True)
+        }
+
+    @torch.no_grad()
+    def load(self, names: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
+        """Take over a state that `tensors` gave."""
+        for name, parameter in zip(names, self._first, strict=True):
+            for key, values in self._state():
+                values[parameter].copy_(tensors[f"{name}.{key}"])
+
+    def _state(self) -> tuple[tuple[str, dict[Tensor, Tensor]], ...]:
+        return ("exp_avg", self._first), ("exp_avg_sq", self._second), ("step", self._steps)
 
 
 def layerwise_factors(model: nn.Module, decay: float) -> list[float]:

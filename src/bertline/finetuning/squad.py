@@ -35,25 +35,25 @@ class Question:
 
 @dataclass(frozen=True)
 class SquadFile:
-    """A SQuAD file's contexts and questions, and how many questions have an answer that is not where the file says."""
+    """A SQuAD file's contexts and questions, and the ids of those with an answer that is not where the file says."""
 
     contexts: list[str]
     questions: list[Question]
-    misplaced_answers: int
+    misplaced: list[str]
 
 
 def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
     """Read a SQuAD file.
 
     Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, a question without
-    an answer where `version_2` is off, or a file without questions. Answers whose text does not stand at their offset
-    are counted, not refused: scoring needs their text alone, training leaves them out.
+    an answer where `version_2` is off, or a file without questions. Questions with an answer that does not stand at its
+    offset are listed, not refused: scoring needs their text alone, training leaves them out.
     """
     document = read_json(path)
     contexts: list[str] = []
     questions: list[Question] = []
     seen: set[str] = set()
-    misplaced = 0
+    misplaced: list[str] = []
     for a, article in enumerate(_value(document, "data", list, f"{path}: the top level")):
         for p, paragraph in enumerate(_value(article, "paragraphs", list, f"{path}: data[{a}]")):
             where = f"{path}: data[{a}].paragraphs[{p}]"
@@ -64,7 +64,8 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
                     raise BertlineError(f"{where}.qas[{q}]: the id '{question.id}' appears twice; ids must be unique")
                 seen.add(question.id)
                 questions.append(question)
-                misplaced += any(not _in_place(answer, context) for answer in question.answers)
+                if any(not _in_place(answer, context) for answer in question.answers):
+                    misplaced.append(question.id)
             contexts.append(context)
     if not questions:
         raise BertlineError(f"{path} holds no question; name a SQuAD file that does")

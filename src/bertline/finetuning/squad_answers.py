@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -16,18 +16,24 @@ N_BEST = 20  # candidates kept for a question, as in Google's run_squad.py
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A possible answer: its text, and the sum of its start and end logits."""
+    """A possible answer: its text, and the logits of its first and last token."""
 
     text: str
-    score: float
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """The logarithm of the answer's odds, up to a constant."""
+        return self.start_logit + self.end_logit
 
 
 @dataclass(frozen=True)
 class QuestionAnswers:
-    """A question's candidates, best first (none where the context is empty), and the score of having no answer."""
+    """A question's candidates, best first (none where the context is empty), and that of having no answer, ""."""
 
     candidates: list[Candidate]
-    null_score: float
+    null: Candidate
 
     @property
     def best_text(self) -> str:
@@ -36,8 +42,8 @@ class QuestionAnswers:
 
     @property
     def null_difference(self) -> float:
-        """The score of "no answer" less that of the best candidate."""
-        return self.null_score - self.candidates[0].score if self.candidates else float("inf")
+        """The score of "no answer" less that of the best candidate, 0 where there is none."""
+        return self.null.score - (self.candidates[0].score if self.candidates else 0.0)
 
 
 def answer_questions(
@@ -58,26 +64,26 @@ def answer_questions(
     allowed = has_most_context(windows)
     answers: dict[str, QuestionAnswers] = {}
     for question, group in groupby(range(len(windows.question)), key=lambda window: int(windows.question[window])):
-        found: list[tuple[float, int, int]] = []
-        null_score = np.inf
-        for window in group:
-            at_classification = windows.sequences.offsets[window]
-            null_score = min(null_score, float(start_logits[at_classification]) + float(end_logits[at_classification]))
-            begin = at_classification + windows.sequences.second_segment_start[window]
-            part = slice(begin, begin + windows.context_tokens[window])
-            starts = np.where(allowed[part], start_logits[part], -np.inf)
-            first = int(windows.first_token[window])
-            found += [
-                (score, first + start, first + end)
-                for score, start, end in best_spans(starts, end_logits[part], max_answer_length, N_BEST)
-            ]
-        found.sort(key=lambda candidate: (-candidate[0], candidate[1], candidate[2]))
+        found: list[tuple[int, int, Candidate]] = []
+        null: Candidate | None = None
         asked = squad.questions[question]
         context, spans = squad.contexts[asked.context], windows.spans[asked.context]
-        best: dict[str, float] = {}
-        for score, start, end in found[:N_BEST]:
-            best.setdefault(context[spans[start, 0] : spans[end, 1]], score)
-        answers[asked.id] = QuestionAnswers([Candidate(*item) for item in best.items()], null_score)
+        for window in group:
+            at_classification = windows.sequences.offsets[window]
+            unanswered = Candidate("", float(start_logits[at_classification]), float(end_logits[at_classification]))
+            null = unanswered if null is None else min(null, unanswered, key=lambda candidate: candidate.score)
+            begin = at_classification + windows.sequences.second_segment_start[window]
+            part = slice(begin, begin + windows.context_tokens[window])
+            starts, ends = np.where(allowed[part], start_logits[part], -np.inf), end_logits[part]
+            first = int(windows.first_token[window])
+            for _, start, end in best_spans(starts, ends, max_answer_length, N_BEST):
+                text = context[spans[first + start, 0] : spans[first + end, 1]]
+                found.append((first + start, first + end, Candidate(text, float(starts[start]), float(ends[end]))))
+        found.sort(key=lambda item: (-item[2].score, *item[:2]))
+        best: dict[str, Candidate] = {}
+        for _, _, candidate in found[:N_BEST]:
+            best.setdefault(candidate.text, candidate)
+        answers[asked.id] = QuestionAnswers(list(best.values()), null or Candidate("", 0.0, 0.0))
     return answers
 
 
@@ -96,6 +102,30 @@ def best_spans(
         if scores[index] > -np.inf:
             start, length = divmod(int(index), width)
             yield float(scores[index]), start, start + length
+
+
+def n_best(answers: Mapping[str, QuestionAnswers], *, with_null: bool) -> dict[str, list[dict[str, str | float]]]:
+    """Every question's candidates with their probabilities, best first; `with_null` counts "" among them.
+
+    Probabilities are the softmax of the candidates' scores. Source: nbest_predictions.json of Google's run_squad.py.
+    """
+    result: dict[str, list[dict[str, str | float]]] = {}
+    for question, found in answers.items():
+        candidates = sorted(
+            [*found.candidates, *([found.null] if with_null or not found.candidates else [])],
+            key=lambda candidate: -candidate.score,
+        )
+        weights = np.exp([candidate.score - candidates[0].score for candidate in candidates])
+        result[question] = [
+            {
+                "text": candidate.text,
+                "probability": float(weight / weights.sum()),
+                "start_logit": candidate.start_logit,
+                "end_logit": candidate.end_logit,
+            }
+            for candidate, weight in zip(candidates, weights, strict=True)
+        ]
+    return result
 
 
 def most_frequent_answer(squad: SquadFile) -> str:

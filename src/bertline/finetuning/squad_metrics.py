@@ -8,12 +8,16 @@ has none left. A question without a prediction counts as wrong under both versio
 
 from __future__ import annotations
 
+import logging
 import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from bertline.console import BertlineError
+
+logger = logging.getLogger(__name__)
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -50,12 +54,14 @@ def score_squad(
     Parameters
     ----------
     answers: accepted answers of each question by its id; none for an unanswerable question.
-    predictions: text by question id; "" says that there is no answer. Ids that are not in `answers` are ignored.
+    predictions: text by question id; "" says that there is no answer. Those for ids that are not in `answers` are not
+        scored, but counted, and a line in the log says so.
 
     Returns
     -------
     exact_match and f1, and with version_2 the same for the questions that have an answer (has_answer_...) and for those
-    that have none (no_answer_...), where there are such questions; total and missing are numbers of questions.
+    that have none (no_answer_...), where there are such questions; total and missing are numbers of questions, unknown
+    is the number of predictions for other ids.
 
     Raises BertlineError when there is no question.
     """
@@ -74,7 +80,15 @@ def score_squad(
             if group:
                 result[f"{name}_exact_match"] = _percent([exact[question] for question in group])
                 result[f"{name}_f1"] = _percent([f1[question] for question in group])
-    return result | {"total": len(answers), "missing": len(answers.keys() - predictions.keys())}
+    unknown = predictions.keys() - answers.keys()
+    if unknown:
+        logger.warning(
+            "predictions for ids that the file does not have: %d, such as '%s'; they are not scored",
+            len(unknown),
+            min(unknown),
+        )
+    missing = len(answers.keys() - predictions.keys())
+    return result | {"total": len(answers), "missing": missing, "unknown": len(unknown)}
 
 
 def _percent(values: list[float]) -> float:
@@ -85,22 +99,31 @@ def best_null_threshold(
     answers: Mapping[str, Sequence[str]],
     predictions: Mapping[str, str],
     null_differences: Mapping[str, float],
+    *,
+    score: Literal["exact_match", "f1"] = "f1",
 ) -> float:
-    """The threshold that gives the best v2.0 F1 when a question is left unanswered where its difference is above it.
+    """The threshold that gives the best v2.0 score when a question is left unanswered where its difference is above it.
 
     Parameters
     ----------
     answers: accepted answers by question id, as in `score_squad`.
     predictions: the best non-empty answer by question id.
-    null_differences: the score of "no answer" less the score of that answer, by question id.
+    null_differences: the score of "no answer" less the score of that answer, or any other number that grows with the
+        doubt, such as a probability; by question id.
 
-    Ties go to the lowest threshold. Source: find_best_thresh of evaluate-v2.0.py.
+    Ties go to the lowest threshold. Source: find_best_thresh of evaluate-v2.0.py. Raises BertlineError when a question
+    has no prediction or no difference.
     """
+    for given, name in ((predictions, "prediction"), (null_differences, "score of having no answer")):
+        missing = answers.keys() - given.keys()
+        if missing:
+            raise BertlineError(f"the question '{min(missing)}' has no {name}; give one for each question")
+    part = ("exact_match", "f1").index(score)
     gains: list[tuple[float, float]] = []
     for question, accepted in answers.items():
-        _, answered = question_scores(predictions[question], accepted, version_2=True)
-        _, unanswered = question_scores("", accepted, version_2=True)
-        gains.append((null_differences[question], answered - unanswered))
+        answered = question_scores(predictions[question], accepted, version_2=True)
+        unanswered = question_scores("", accepted, version_2=True)
+        gains.append((null_differences[question], answered[part] - unanswered[part]))
     # Of equal differences the losses come first: a sum is never best before all of them are in it.
     gains.sort()
     best, best_gain, gain = gains[0][0] - 1.0, 0.0, 0.0
@@ -109,3 +132,10 @@ def best_null_threshold(
         if gain > best_gain:
             best, best_gain = difference, gain
     return best
+
+
+def leave_unanswered(
+    predictions: Mapping[str, str], null_differences: Mapping[str, float], threshold: float
+) -> dict[str, str]:
+    """The predictions, "" where a question's difference is above the threshold."""
+    return {question: text if null_differences[question] <= threshold else "" for question, text in predictions.items()}

@@ -16,6 +16,7 @@ from bertline.modeling.bert import (
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
 )
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.modern import (
@@ -23,6 +24,7 @@ from bertline.modeling.modern import (
     ModernForPreTraining,
     ModernForQuestionAnswering,
     ModernForSequenceClassification,
+    ModernForTokenClassification,
 )
 
 PreTrainingNetwork = BertForPreTraining | ModernForPreTraining
@@ -49,16 +51,27 @@ class Architecture:
     config: type[NetworkConfig]
     pretraining: Callable[[Any], PreTrainingNetwork]
     sequence_classification: Callable[[Any, int], nn.Module]
+    token_classification: Callable[[Any, int], nn.Module]
     question_answering: Callable[[Any], nn.Module]
     layout: Layout
 
 
 ARCHITECTURES = {
     "bert": Architecture(
-        BertConfig, BertForPreTraining, BertForSequenceClassification, BertForQuestionAnswering, layout_bert
+        BertConfig,
+        BertForPreTraining,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        layout_bert,
     ),
     "modern": Architecture(
-        ModernConfig, ModernForPreTraining, ModernForSequenceClassification, ModernForQuestionAnswering, layout_modern
+        ModernConfig,
+        ModernForPreTraining,
+        ModernForSequenceClassification,
+        ModernForTokenClassification,
+        ModernForQuestionAnswering,
+        layout_modern,
     ),
 }
 

@@ -176,6 +176,22 @@ class BertForSequenceClassification(nn.Module):
         return self.classifier(self.dropout(self.encoder.pool(hidden, attention_mask)))
 
 
+class BertForTokenClassification(nn.Module):
+    """The encoder with a classifier on each token."""
+
+    def __init__(self, config: BertConfig, num_labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = BertModel(config, with_pooler=False)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        initialize(self, config)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Arguments as `BertModel.forward`. Returns logits [B, S, num_labels]."""
+        return self.classifier(self.dropout(self.encoder(input_ids, token_type_ids, attention_mask)))
+
+
 class BertForQuestionAnswering(nn.Module):
     """The encoder with a score for each position to be the start and the end of the answer."""
 

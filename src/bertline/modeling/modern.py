@@ -200,6 +200,22 @@ class ModernForSequenceClassification(nn.Module):
         return self.classifier(self.head(first_tokens(hidden, attention_mask)))
 
 
+class ModernForTokenClassification(nn.Module):
+    """The encoder and the head's transform, with a classifier on each token."""
+
+    def __init__(self, config: ModernConfig, num_labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = ModernModel(config)
+        self.head = transform(config)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        initialize(self, config)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Arguments as `ModernModel.forward`. Returns logits [B, S, num_labels]."""
+        return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
+
+
 class ModernForQuestionAnswering(nn.Module):
     """The encoder and the head's transform, with each position's scores to be the start and the end of the answer."""
 

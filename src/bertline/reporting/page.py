@@ -22,7 +22,7 @@ from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
 from bertline.tracking.courses import cost_of
-from bertline.tracking.records import Phase, Record, Training, read_record
+from bertline.tracking.records import Phase, Record, Training, chosen_on_dev, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -127,12 +127,16 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
         (phase.name, words.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
     ]
     for group, finetunings in run.groups.items():
-        chosen = [one for one in finetunings if one.recipe and one.start == "pretrained"]
+        pretrained = [one for one in finetunings if one.recipe and one.start == "pretrained"]
+        chosen = chosen_on_dev(pretrained)
         if chosen:
-            seeds = [one.seed for one in chosen]
-            recipes.append(
-                (words.task_title(group), words.describe_finetuning(chosen[0].recipe, run.phase_names, seeds))
-            )
+            sentence = words.describe_finetuning(chosen[0].recipe, run.phase_names, [one.seed for one in chosen])
+            settings = len({one.settings_name for one in pretrained})
+            if settings > 1:
+                sentence += (
+                    f" Chosen on the dev set among {settings} settings, so its scores there are a little too good."
+                )
+            recipes.append((words.task_title(group), sentence))
     return recipes
 
 
@@ -161,13 +165,14 @@ def _as_text(value: Any) -> str:
 
 
 def _score_table(run: Record) -> Iterable[Sequence[Any]]:
-    yield ["task", "score", "start", "learning_rate", "seed", "percent"]
+    yield ["task", "score", "start", "settings", "learning_rate", "seed", "percent"]
     for finetuning in run.finetunings:
         for score, value in sorted(finetuning.result.get("scores", {}).items()):
             yield [
                 finetuning.group,
                 score,
                 finetuning.start,
+                finetuning.settings_name,
                 finetuning.result["learning_rate"],
                 finetuning.seed,
                 f"{value:.4f}",

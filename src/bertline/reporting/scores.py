@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertline.reporting.published import Published, published_score
-from bertline.tracking.records import Finetuning, Record
+from bertline.tracking.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
 
@@ -78,10 +78,13 @@ class ScoreRow:
 
 
 def score_rows(record: Record) -> list[ScoreRow]:
-    """A row for each score of each task, the main score first. Unfinished fine-tunings are left out."""
+    """A row for each score of each task, the main score first; of a grid, the settings that were chosen on dev.
+
+    Unfinished fine-tunings are left out.
+    """
     rows = []
     for group, finetunings in record.groups.items():
-        finished = [finetuning for finetuning in finetunings if finetuning.finished]
+        finished = [finetuning for finetuning in chosen_on_dev(finetunings) if finetuning.finished]
         if not finished:
             continue
         primary = finished[0].result["primary"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bertline.files import sha256_of_file
 from bertline.tracking import words
 from bertline.tracking.courses import course
-from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training
+from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
 
 # What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
 # a resume on other hardware must not conflict.
@@ -190,7 +190,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], begun: li
         finished=finished,
         started=min(starts, default=None),
         ended=max(ends, default=None),
-        points=_medians(planned) if finished else [],
+        points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
 
@@ -266,7 +266,7 @@ def run_summary(record: Record) -> list[Point]:
         if values:
             points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, values[-1]))
     for group, finetunings in record.groups.items():
-        pretrained = [finetuning.result for finetuning in finetunings if finetuning.start == "pretrained"]
+        pretrained = [one.result for one in chosen_on_dev(finetunings) if one.start == "pretrained"]
         if pretrained:
             primary = pretrained[0]["primary"]
             median = statistics.median(result["scores"][primary] for result in pretrained)

@@ -7,6 +7,8 @@ scores, the dataset's card) is read from the folders it points to, whatever of i
 from __future__ import annotations
 
 import json
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,27 @@ class Finetuning(Training):
     def group(self) -> str:
         """The task's name as a person writes it: `squad_v1`, `glue/cola`."""
         return "glue/" + self.task if self.name.startswith("glue/") else self.task
+
+    @property
+    def settings_name(self) -> str:
+        """The name without the seed: all seeds of a task's settings, such as a point of its grid, share it."""
+        return self.name.rpartition("/")[0]
+
+
+def chosen_on_dev(finetunings: Sequence[Finetuning]) -> list[Finetuning]:
+    """Of a task's grid only the settings that score best on the dev set; without a grid, all fine-tunings.
+
+    The finished fine-tunings from pretrained weights are compared by the median of their main score over the seeds, the
+    first of equals being chosen. Those from random weights stay.
+    """
+    settings: dict[str, list[float]] = {}
+    for one in finetunings:
+        if one.start == "pretrained" and one.finished:
+            settings.setdefault(one.settings_name, []).append(one.result["scores"][one.result["primary"]])
+    if len(settings) < 2:
+        return list(finetunings)
+    best = max(settings, key=lambda name: statistics.median(settings[name]))
+    return [one for one in finetunings if one.start != "pretrained" or one.settings_name == best]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,217 @@
+"""How fast fine-tuning on SQuAD is: our loop against transformers' BertForQuestionAnswering, in one process, in turns.
+
+    python bench/finetune.py dev-v1.1.json vocab.txt --threads 1
+
+Both sides train on the windows (384 tokens, stride 128) of the whole file, a few batches of 32 a round, with dropout
+0.1, gradient clipping and AdamW, and predict the same sample of windows. Batches of transformers are drawn at random
+and padded to their longest input, and it is given the faster of its sdpa and eager attention in each precision. Ours is
+the loop as a fine-tuning runs it, with batches of its own choice. Counted are real tokens a second, without padding.
+Rounds alternate, times are the processor's (on a GPU the clock's), and a ratio is that of the medians over the rounds.
+The last line is JSON.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from bertline.console import run_command
+from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
+from bertline.files import read_json
+from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
+from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.train import make_model
+
+BATCH = 32
+SETTINGS = {
+    "epochs": 1,
+    "batch_size": BATCH,
+    "learning_rate": 3e-5,
+    "warmup": 0.1,
+    "weight_decay": 0.01,
+    "layerwise_decay": 1.0,
+    "patience": None,
+    "max_sequence_length": 384,
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "max_answer_length": 30,
+}
+MODELS = Path(__file__).parents[1] / "config/models"
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
+Work = Callable[[], int]  # returns the number of real tokens
+
+
+def some_windows(sequences: Sequences, rows: np.ndarray) -> Sequences:
+    """Only the inputs `rows`."""
+    parts = [sequences.tokens[sequences.offsets[row] : sequences.offsets[row + 1]] for row in rows]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return Sequences(np.concatenate(parts), offsets, sequences.second_segment_start[rows])
+
+
+def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
+    """All windows of a SQuAD file to train on, and `windows` of them, drawn at random, to predict."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = Path(folder) / "tokenizer.json"
+        save_tokenizer(take_tokenizer(vocabulary, lowercase=True), tokenizer)
+        task = prepare_task("squad_v1", dict.fromkeys(("train", "dev"), str(squad)), SETTINGS, tokenizer)
+    rows = np.random.default_rng(1).permutation(len(task.dev.inputs))[:windows]
+    return replace(task, predicted=(replace(task.dev, inputs=some_windows(task.dev.inputs, np.sort(rows))),))
+
+
+def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
+    """Training on so many batches and predicting the sample, by name."""
+    model = make_model(read_json(MODELS / f"bert-{shape}.json"), task, 384, None).to(device)
+
+    epochs = batches / -(-len(task.train) // BATCH)
+
+    def training(precision: str, seeds: itertools.count) -> int:
+        seed = next(seeds)
+        with tempfile.TemporaryDirectory() as folder:
+            train(model, task, SETTINGS | {"precision": precision, "epochs": epochs}, seed, Path(folder), "bench")
+        drawn = itertools.islice(training_batches(task.train.lengths, BATCH, seed), batches)
+        return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
+
+    def predicting(precision: str) -> int:
+        predict(model, task, task.dev.inputs, precision)
+        return len(task.dev.inputs.tokens)
+
+    work: dict[str, Work] = {}
+    for precision in PRECISIONS:
+        work[f"train ours {precision}"] = functools.partial(training, precision, itertools.count())
+        work[f"predict ours {precision}"] = functools.partial(predicting, precision)
+    return work
+
+
+def their_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
+    """The same with transformers, for each precision and attention."""
+    described = read_json(MODELS / f"bert-{shape}.json")
+    config = transformers.BertConfig(**described, vocab_size=task.vocabulary, attn_implementation="sdpa")
+    model = transformers.BertForQuestionAnswering(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
+
+    def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
+        input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, device)
+        mask = torch.ones_like(input_ids) if mask is None else mask.long()
+        return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
+
+    def training(attention: str, dtype: torch.dtype | None, seeds: itertools.count) -> int:
+        model.set_attn_implementation(attention)
+        model.train()
+        order = np.random.default_rng(next(seeds)).permutation(len(task.train))[: batches * BATCH]
+        for rows in np.split(order, batches):
+            first, last = torch.from_numpy(task.train_targets[rows]).to(device).unbind(1)
+            with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                loss = model(**inputs(task.train, rows), start_positions=first, end_positions=last).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return int(task.train.lengths[order].sum())
+
+    @torch.inference_mode()
+    def predicting(attention: str, dtype: torch.dtype | None) -> int:
+        model.set_attn_implementation(attention)
+        model.eval()
+        sample = task.dev.inputs
+        for start in range(0, len(sample), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(sample)))
+            with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                outputs = model(**inputs(sample, rows))
+            for logits in (outputs.start_logits, outputs.end_logits):
+                logits.float().cpu().numpy()
+        return len(sample.tokens)
+
+    work: dict[str, Work] = {}
+    for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), PRECISIONS.items()):
+        name = f"transformers {precision} {attention}"
+        work[f"train {name}"] = functools.partial(training, attention, dtype, itertools.count())
+        work[f"predict {name}"] = functools.partial(predicting, attention, dtype)
+    return work
+
+
+def paddings(task: PreparedTask) -> dict[str, float]:
+    """Which share of the tokens that are computed is padding, on the whole file."""
+    lengths = task.train.lengths
+    drawn = np.random.default_rng(0).permutation(len(lengths))
+    batches = {
+        "ours, training": list(itertools.islice(training_batches(lengths, BATCH, 0), -(-len(lengths) // BATCH))),
+        "ours, predicting": list(evaluation_batches(lengths, EVALUATION_TOKENS)),
+        "transformers": np.array_split(drawn, np.arange(BATCH, len(drawn), BATCH)),
+    }
+    return {
+        name: 1 - lengths.sum() / sum(len(rows) * int(lengths[rows].max()) for rows in of_all)
+        for name, of_all in batches.items()
+    }
+
+
+def measure(work: dict[str, Work], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Real tokens a second of each, in turns."""
+    speeds: dict[str, list[float]] = {name: [] for name in work}
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
+    for _ in range(rounds):
+        for name, run in work.items():
+            begun = clock()
+            tokens = run()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            speeds[name].append(tokens / (clock() - begun))
+    return speeds
+
+
+def ratios(kind: str, speeds: dict[str, list[float]]) -> dict[str, float]:
+    """Ours / theirs: our default, bf16, against theirs, fp32; and in equal precision, the lower of the two."""
+    median = {name: statistics.median(values) for name, values in speeds.items()}
+    ours = {precision: median[f"{kind} ours {precision}"] for precision in PRECISIONS}
+    theirs = {
+        precision: max(median[f"{kind} transformers {precision} {attention}"] for attention in ("sdpa", "eager"))
+        for precision in PRECISIONS
+    }
+    return {
+        f"squad_{kind}_vs_transformers": round(ours["bf16"] / theirs["fp32"], 2),
+        f"squad_{kind}_equal_precision": round(min(ours[name] / theirs[name] for name in PRECISIONS), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("squad", type=Path, help="a file of SQuAD v1.1, such as dev-v1.1.json")
+    parser.add_argument("vocabulary", type=Path, help="a vocab.txt, such as that of BERT-base uncased")
+    parser.add_argument("--shape", default="mini", help="of config/models/bert-*.json")
+    parser.add_argument("--batches", type=int, default=8, help="that are trained on in a round")
+    parser.add_argument("--windows", type=int, default=512, help="that are predicted in a round")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+    task = prepare(given.squad, given.vocabulary, given.windows)
+    print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
+    print(f"BERT-{given.shape}, {len(task.train)} windows, mean length {task.train.lengths.mean():.0f}, dropout 0.1")
+    for batches, share in paddings(task).items():
+        print(f"  padding, {batches:18} {100 * share:5.1f} percent")
+    work = our_work(task, given.shape, given.batches, device) | their_work(task, given.shape, given.batches, device)
+    speeds = measure(work, given.rounds, device)
+    for name, values in speeds.items():
+        print(f"  {name:32} {statistics.median(values):12,.0f} real tokens/s")
+    result: dict[str, object] = {"device": str(device), "threads": given.threads, "rounds": given.rounds}
+    print(json.dumps(result | ratios("train", speeds) | ratios("predict", speeds)))
+
+
+if __name__ == "__main__":
+    run_command(main)

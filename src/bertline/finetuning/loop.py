@@ -1,0 +1,206 @@
+"""The loop of a fine-tuning: batches, losses, early stopping, checkpoints, and predictions."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bertline.console import BertlineError, progress
+from bertline.finetuning.batches import evaluation_batches, pad, pad_values, training_batches
+from bertline.finetuning.optimizer import AdamW, layerwise_factors
+from bertline.finetuning.prepared import IGNORED, PreparedTask
+from bertline.finetuning.sequences import Sequences
+from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
+from bertline.training.journal import Journal
+from bertline.training.schedules import learning_rate_at
+
+logger = logging.getLogger(__name__)
+
+MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
+JOURNAL_POINTS = 100
+EVALUATION_TOKENS = 8192  # in a batch, with padding: larger ones are no faster on a CPU
+CHECKPOINT_MINUTES = 10.0
+
+
+@dataclass
+class Best:
+    """With early stopping: the best dev score so far, its step and weights, and how many evaluations ago it was."""
+
+    score: float = -math.inf
+    step: int = 0
+    evaluations_ago: int = 0
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+def train(
+    model: nn.Module,
+    task: PreparedTask,
+    settings: Mapping[str, Any],
+    seed: int,
+    folder: Path,
+    fingerprint: str,
+    *,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+) -> tuple[Journal, int, Best | None]:
+    """Train in place with AdamW, linear warm-up and decay, going on from the newest checkpoint in `folder`.
+
+    Every `checkpoint_minutes` the state is written there, and a training that is killed and started again ends with
+    the same weights as one that was not. With `patience` the dev set is scored after every epoch, training ends when
+    that many scores in a row were no better than the best one before, and the model gets the weights of the best one.
+
+    Returns the journal, the number of updates made, and what early stopping found.
+    """
+    batch_size = settings["batch_size"]
+    an_epoch = math.ceil(len(task.train) / batch_size)
+    steps = max(1, round(settings["epochs"] * an_epoch))
+    every = max(1, steps // JOURNAL_POINTS)
+    device = next(model.parameters()).device
+    names = [name for name, _ in model.named_parameters()]
+    factors = layerwise_factors(model, settings["layerwise_decay"])
+    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
+    best = None if settings["patience"] is None else Best()
+    summed, counted, done = torch.zeros((), device=device), 0, 0
+
+    found = find_checkpoint(folder, fingerprint)
+    if found is not None:
+        path, kept = found
+        weights, tensors = load_checkpoint(path)
+        model.load_state_dict(weights)
+        optimizer.load(names, tensors)
+        summed.copy_(tensors["loss"])
+        counted, done = kept["counted"], kept["step"]
+        _set_random_state(tensors, device)
+        if best is not None and "best" in kept:
+            score, at, ago = kept["best"]
+            best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
+        logger.info("going on from step %d of %d", done, steps)
+    journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
+    writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
+    written = time.monotonic()
+
+    batches = islice(training_batches(task.train.lengths, batch_size, seed), done, None)
+    model.train()
+    for step in progress(range(done + 1, steps + 1), description="fine-tuning", unit="step", total=steps - done):
+        if best is not None and best.evaluations_ago >= settings["patience"]:
+            break
+        learning_rate = learning_rate_at(
+            step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
+        )
+        rows = next(batches)
+        inputs = pad(task.train, rows, task.special.padding, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=settings["precision"] == "bf16"):
+            outputs = model(*inputs)
+        loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step(learning_rate)
+        summed += loss.detach()
+        counted += 1
+        done = step
+        if step % every == 0 or step == steps:
+            mean = float(summed) / counted
+            if not math.isfinite(mean):
+                raise BertlineError(
+                    f"the loss is not finite at step {step} of {steps}; lower the learning rate "
+                    f"{settings['learning_rate']} or lengthen the warm-up"
+                )
+            point = {"train/loss": mean, "train/learning_rate": learning_rate, "train/gradient_norm": float(norm)}
+            journal.append(step, point)
+            summed.zero_()
+            counted = 0
+        if best is not None and (step % an_epoch == 0 or step == steps):
+            _compare(best, step, model, task, settings["precision"], journal)
+        if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
+            tensors = optimizer.tensors(names) | _random_state(device) | {"loss": summed}
+            state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
+            if best is not None and best.step:
+                tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
+                state["best"] = [best.score, best.step, best.evaluations_ago]
+            writer.start(model.state_dict(), tensors, state)
+            written = time.monotonic()
+    writer.wait()
+    if best is not None:
+        model.load_state_dict(best.weights)
+    return journal, done, best
+
+
+def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precision: str, journal: Journal) -> None:
+    """Score the dev set, and keep the weights if they are the best so far."""
+    scores = task.dev.evaluate(predict(model, task, task.dev.inputs, precision)).scores
+    model.train()
+    journal.append(step, {f"dev/{name}": value for name, value in scores.items()})
+    best.evaluations_ago += 1
+    if scores[task.primary] > best.score:
+        best.score, best.step, best.evaluations_ago = scores[task.primary], step, 0
+        best.weights = copy.deepcopy(model.state_dict())
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    """The state of the generators that dropout draws from."""
+    states = {"random.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["random.cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(tensors["random.cpu"])
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
+    """The targets of inputs `rows`; of tokens, int64 [B, S], padding IGNORED."""
+    if task.head == "tokens":
+        return torch.from_numpy(pad_values(task.train_targets, task.train, rows, IGNORED)[0])
+    return torch.from_numpy(task.train_targets[rows])
+
+
+def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """The mean loss over a batch: of classes, of scores, of tokens' classes, or of first and last tokens.
+
+    Padding is no possible answer, so the loss of an input does not depend on which others share its batch.
+    """
+    if isinstance(outputs, tuple):
+        start, end = (
+            logits.float() if attention_mask is None else logits.float().masked_fill(~attention_mask, -torch.inf)
+            for logits in outputs
+        )
+        return (F.cross_entropy(start, targets[:, 0]) + F.cross_entropy(end, targets[:, 1])) / 2
+    if targets.is_floating_point():
+        return F.mse_loss(outputs[:, 0].float(), targets)
+    return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
+    """The network's outputs in the order of the inputs: float32 [N, outputs], or of each token, [tokens, outputs]."""
+    device = next(model.parameters()).device
+    model.eval()
+    by_token = task.head != "sequence"
+    result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
+    for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
+        inputs = pad(sequences, rows, task.special.padding, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            outputs = model(*inputs)
+        logits = torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs
+        values = logits.float().cpu().numpy()
+        if not by_token:
+            result[rows] = values
+            continue
+        for row, of_row in zip(rows, values, strict=True):
+            begin, end = sequences.offsets[row], sequences.offsets[row + 1]
+            result[begin:end] = of_row[: end - begin]
+    return result

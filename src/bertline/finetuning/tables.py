@@ -1,0 +1,239 @@
+"""Examples of a task from a table: tab-separated, CSV, JSON Lines or Parquet, by the names of its columns.
+
+.tsv      a header, cells without quoting, as GLUE's files
+.csv      a header, quoting as in RFC 4180
+.jsonl    an object a line
+.parquet  as Hugging Face's datasets store them
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError
+
+# A cell may hold a whole book; the csv module's own limit is 128 KiB.
+csv.field_size_limit(2**31 - 1)
+
+Cells = tuple[str, list[Any] | None]  # where they stand, and the wanted cells; None for a broken row
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """A task on one text or two: the names of its columns, its classes, and its scores.
+
+    texts: columns of the one or two texts. labels: the classes in the order of their ids, none for a regression.
+    metrics: of `glue_metrics.METRICS`; `primary` is the one that reports lead with.
+    """
+
+    texts: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    primary: str
+
+    @property
+    def is_regression(self) -> bool:
+        return not self.labels
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a file.
+
+    first, second: the texts; `second` is None where the task has one. targets: int64 [N] class ids, float32 [N]
+    numbers of a regression, or None where the file has no labels. skipped: how many broken rows were left out.
+    """
+
+    first: list[str]
+    second: list[str] | None
+    targets: np.ndarray | None
+    skipped: int
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The targets of a file that was read with its labels."""
+        assert self.targets is not None  # noqa: S101
+        return self.targets
+
+
+def read_examples(
+    path: Path | str,
+    task: TextTask,
+    *,
+    labelled: bool = True,
+    header: Sequence[str] = (),
+    skips_broken_rows: bool = False,
+    classes: Sequence[str] = (),
+) -> Examples:
+    """Read a table.
+
+    Parameters
+    ----------
+    labelled: whether to read the labels; a test set has none.
+    header: the columns of a .tsv that lacks a header.
+    skips_broken_rows: whether rows that lack columns are skipped and counted, not refused.
+    classes: the label's names by number where the file holds numbers for them.
+
+    Raises BertlineError naming the file, and the line and column of what is wrong: text that is not UTF-8, a missing
+    column, a row with too few or too many columns, a cell of another type, an unknown label, no example at all.
+    """
+    path = Path(path)
+    columns = (*task.texts, *((task.label,) if labelled else ()))
+    texts: list[list[str]] = [[] for _ in task.texts]
+    targets: list[float] = []
+    skipped = 0
+    for where, cells in read_columns(path, columns, header=header, skips_broken_rows=skips_broken_rows):
+        if cells is None:
+            skipped += 1
+            continue
+        for column, kept, cell in zip(task.texts, texts, cells, strict=False):
+            if not isinstance(cell, str):
+                raise BertlineError(f"{where}: column '{column}': given {cell!r}, allowed is text; correct the record")
+            kept.append(cell)
+        if labelled:
+            targets.append(_target(cells[-1], task, classes, f"{where}: column '{task.label}'"))
+    if not texts[0]:
+        raise BertlineError(f"{path} holds no example; name a file with at least one")
+    array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
+    return Examples(texts[0], texts[1] if len(texts) > 1 else None, array, skipped)
+
+
+def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
+    """Every value of a column, sorted. Raises BertlineError as `read_examples` does."""
+    found = {str(cells[0]) for _, cells in read_columns(Path(path), [column]) if cells is not None}
+    return tuple(sorted(found))
+
+
+def read_columns(
+    path: Path, columns: Sequence[str], *, header: Sequence[str] = (), skips_broken_rows: bool = False
+) -> Iterator[Cells]:
+    """The cells of `columns`, row by row, as `read_examples` describes it."""
+    if path.suffix not in READERS:
+        raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(READERS)}; convert the file")
+    try:
+        yield from READERS[path.suffix](path, columns, list(header), skips_broken_rows)
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{path} is not UTF-8 ({error.reason}); convert the file") from None
+
+
+def _read_tsv(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
+    return _select(path, _tsv_rows(path), columns, header, skips_broken_rows)
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells. Only a newline ends a line: sentences hold characters that str.splitlines splits at."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
+            yield number, text.split("\t")
+
+
+def _read_csv(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
+    return _select(path, _csv_rows(path), columns, header, skips_broken_rows)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            for row in reader:
+                if row:  # not an empty line
+                    yield reader.line_num, row
+        except csv.Error as error:
+            raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
+
+
+def _select(
+    path: Path,
+    rows: Iterator[tuple[int, list[str]]],
+    columns: Sequence[str],
+    header: list[str],
+    skips_broken_rows: bool,
+) -> Iterator[Cells]:
+    header = header or next(rows, (1, []))[1]
+    _check_columns(f"{path}: line 1", columns, header)
+    places = [header.index(column) for column in columns]
+    for line, row in rows:
+        where = f"{path}: line {line}"
+        if len(row) == len(header):
+            yield where, [row[place] for place in places]
+        elif skips_broken_rows:
+            yield where, None
+        else:
+            problem = f"no column '{header[len(row)]}'" if len(row) < len(header) else "too many columns"
+            raise BertlineError(f"{where}: {problem}, it has {len(row)} of {len(header)}; correct or remove the line")
+
+
+def _read_jsonl(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{path}: line {number}"
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise BertlineError(f"{where}: not JSON ({error}); correct the line") from None
+            if not isinstance(record, dict):
+                raise BertlineError(f"{where}: no JSON object; correct the line")
+            _check_columns(where, columns, list(record))
+            yield where, [record[column] for column in columns]
+
+
+def _read_parquet(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            _check_columns(str(path), columns, file.schema_arrow.names)
+            row = 0
+            for batch in file.iter_batches(columns=list(columns)):
+                for cells in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
+                    row += 1
+                    yield f"{path}: row {row}", list(cells)
+    except pyarrow.ArrowInvalid as error:
+        reason = str(error).splitlines()[0]
+        raise BertlineError(f"{path} is no Parquet file ({reason}); fetch it again") from None
+
+
+def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:
+    for column in columns:
+        if column not in header:
+            found = ", ".join(header) or "nothing"
+            raise BertlineError(f"{where}: no column '{column}', found are {found}; name the task's file")
+
+
+READERS: dict[str, Callable[[Path, Sequence[str], list[str], bool], Iterator[Cells]]] = {
+    ".tsv": _read_tsv,
+    ".csv": _read_csv,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+}
+
+
+def _target(cell: Any, task: TextTask, classes: Sequence[str], where: str) -> float:
+    if not task.is_regression:
+        named = isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < len(classes)
+        name = classes[cell] if named else str(cell)
+        if name not in task.labels:
+            raise BertlineError(f"{where}: given '{cell}', allowed are {', '.join(task.labels)}; correct the record")
+        return task.labels.index(name)
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = float("nan")
+    if not np.isfinite(value):
+        raise BertlineError(f"{where}: given '{cell}', allowed is a number; correct the record")
+    return value

@@ -1,0 +1,198 @@
+"""Token tagging: files in CoNLL's columns, labels on the first piece of each word, spans scored by seqeval."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import special_token_ids
+from bertline.files import write_text
+from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
+from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences
+from bertline.finetuning.tag_metrics import score_tags
+
+OUTSIDE = "O"
+DOCUMENT_START = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class TaggedFile:
+    """The sentences of a file: their words, and the tag of each word."""
+
+    words: list[list[str]]
+    tags: list[list[str]]
+
+
+def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
+    """Read words and tags from columns; an empty line ends a sentence, lines of -DOCSTART- are none.
+
+    Parameters
+    ----------
+    word, tag: the columns, from 0; negative ones count from the end. Columns end at a tab where the line has one,
+        otherwise at white space.
+
+    Raises BertlineError naming the line that lacks a column or is not UTF-8, and a file without sentences.
+    """
+    file = TaggedFile([], [])
+    words: list[str] = []
+    tags: list[str] = []
+    for number, line in _lines(Path(path)):
+        columns = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or columns[0] == DOCUMENT_START:
+            if words:
+                file.words.append(words)
+                file.tags.append(tags)
+                words, tags = [], []
+            continue
+        try:
+            words.append(columns[word])
+            tags.append(columns[tag])
+        except IndexError:
+            raise BertlineError(
+                f"{path}: line {number}: {len(columns)} columns, words are in column {word} and tags in {tag}; correct "
+                "the line, or the columns in the configuration"
+            ) from None
+    if words:
+        file.words.append(words)
+        file.tags.append(tags)
+    if not file.words:
+        raise BertlineError(f"{path} holds no sentence; name a file with at least one")
+    return file
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
+
+
+@dataclass(frozen=True)
+class TaggedInputs:
+    """Sentences as inputs [CLS] pieces [SEP].
+
+    sequences: the N inputs. first_pieces: int64 [W], of each word that an input holds, where in `sequences.tokens` its
+    first piece stands. words_of: int64 [N], how many words of each sentence its input holds; the others were cut off.
+    """
+
+    sequences: Sequences
+    first_pieces: np.ndarray
+    words_of: np.ndarray
+
+
+def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> TaggedInputs:
+    """Tokenize words one by one; a word of which the tokenizer keeps nothing becomes one [UNK].
+
+    Sentences are cut to `limit` tokens at a word's end (a longer word alone at the limit).
+    """
+    flat = [word for words in file.words for word in words]
+    unknown = special_token_ids(tokenizer)["[UNK]"]
+    pieces = [encoding.ids or [unknown] for encoding in tokenizer.encode_batch_fast(flat, add_special_tokens=False)]
+    room = limit - 2
+    inputs: list[list[int]] = []
+    first_pieces: list[int] = []
+    words_of: list[int] = []
+    begin, offset = 0, 0
+    for words in file.words:
+        of_sentence = pieces[begin : begin + len(words)]
+        ends = list(accumulate(len(ids) for ids in of_sentence))
+        kept = max(1, sum(end <= room for end in ends))
+        ids = [piece for word in of_sentence[:kept] for piece in word][:room]
+        first_pieces += [offset + 1 + start for start in [0, *ends[: kept - 1]]]
+        inputs.append(ids)
+        words_of.append(kept)
+        begin += len(words)
+        offset += len(ids) + 2
+    return TaggedInputs(
+        make_sequences(((ids, None) for ids in inputs), special),
+        np.array(first_pieces, dtype=np.int64),
+        np.array(words_of, dtype=np.int64),
+    )
+
+
+def prepare_tagging(
+    table: Mapping[str, Any],
+    data: Mapping[str, str],
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+) -> PreparedTask:
+    """A tagging task of one's own. Without `labels` the tags are those of the train file.
+
+    Raises BertlineError for a bad file, and a tag that is none of the labels.
+    """
+    files = {name: read_conll(path, word=table["word"], tag=table["tag"]) for name, path in data.items()}
+    found = {tag for tags in files["train"].tags for tag in tags}
+    labels = tuple(map(str, table.get("labels", ()))) or tuple(sorted(found | {OUTSIDE}))
+    for name in ("train", "dev"):
+        for sentence, tags in enumerate(files[name].tags, start=1):
+            for tag in tags:
+                if tag not in labels:
+                    raise BertlineError(
+                        f"{data[name]}: sentence {sentence}: given the tag '{tag}', allowed are {', '.join(labels)}; "
+                        "correct the file or the configuration's labels"
+                    )
+    limit = settings["max_sequence_length"]
+    inputs = {name: tag_inputs(file, tokenizer, special, limit) for name, file in files.items()}
+    train = inputs["train"]
+    targets = np.full(len(train.sequences.tokens), IGNORED, dtype=np.int64)
+    kept = [tag for tags, words in zip(files["train"].tags, train.words_of, strict=True) for tag in tags[:words]]
+    targets[train.first_pieces] = [labels.index(tag) for tag in kept]
+
+    majority = Counter(kept).most_common(1)[0][0]
+    dev = files["dev"].tags
+    return PreparedTask(
+        head="tokens",
+        outputs=len(labels),
+        primary="f1",
+        train=train.sequences,
+        train_targets=targets,
+        predicted=tuple(_predicted(name, files[name], inputs[name], labels) for name in files if name != "train"),
+        baselines={"majority": 100.0 * score_tags([[majority] * len(tags) for tags in dev], dev)["f1"]},
+        examples={name: len(file.words) for name, file in files.items()}
+        | {
+            f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
+            for name, file in files.items()
+        },
+        special=special,
+        vocabulary=tokenizer.get_vocab_size(),
+    )
+
+
+def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[str, ...]) -> PredictedSet:
+    def evaluate(outputs: np.ndarray) -> Evaluation:
+        chosen = outputs[inputs.first_pieces].argmax(axis=1)
+        tags: list[list[str]] = []
+        begin = 0
+        for words, kept in zip(file.words, inputs.words_of, strict=True):
+            found = [labels[index] for index in chosen[begin : begin + kept]]
+            tags.append(found + [OUTSIDE] * (len(words) - len(found)))  # a word that was cut off has no tag: a miss
+            begin += kept
+        scores = {} if name == "test" else score_tags(tags, file.tags)
+        path = "predictions.conll" if name == "dev" else f"predictions_{name}.conll"
+        return Evaluation(
+            {metric: 100.0 * value for metric, value in scores.items()},
+            lambda folder: write_text(folder / path, _conll(file.words, tags)),
+            {},
+        )
+
+    return PredictedSet(name, inputs.sequences, evaluate)
+
+
+def _conll(words: list[list[str]], tags: list[list[str]]) -> str:
+    sentences = (
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(*pair, strict=True)) for pair in zip(words, tags, strict=True)
+    )
+    return "\n".join(sentences)

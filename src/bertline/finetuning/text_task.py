@@ -1,0 +1,130 @@
+"""Tasks on one text or two: those of GLUE, and tables of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.finetuning.glue import GLUE_TASKS, read_glue, write_predictions, write_submission_file
+from bertline.finetuning.glue_metrics import METRICS, compute_metrics
+from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
+from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, tokenize, truncate_pair
+from bertline.finetuning.tables import Examples, TextTask, read_examples, read_labels
+
+METRICS_OF_NUMBERS = ("pearson", "spearman")
+METRICS_OF_CLASSES = tuple(name for name in METRICS if name not in METRICS_OF_NUMBERS)
+
+
+def prepare_glue(
+    task: str, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer, special: SpecialTokens
+) -> PreparedTask:
+    """A task of GLUE. Its test sets are predicted in the format of a submission."""
+    description = GLUE_TASKS[task]
+    files = {name: read_glue(path, description, labelled=not _is_test(name)) for name, path in data.items()}
+
+    def write_test(name: str, folder: Path, outputs: np.ndarray) -> None:
+        write_submission_file(folder / "submission" / description.submissions[name], description, outputs)
+
+    return _prepare(description, files, write_test, settings, tokenizer, special)
+
+
+def prepare_table(
+    table: Mapping[str, Any],
+    data: Mapping[str, str],
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+) -> PreparedTask:
+    """A table of one's own: classification or regression. Raises BertlineError for a metric of the other kind."""
+    description = text_task_of(table, data["train"])
+    files = {name: read_examples(path, description, labelled=not _is_test(name)) for name, path in data.items()}
+
+    def write_test(name: str, folder: Path, outputs: np.ndarray) -> None:
+        write_predictions(folder / f"predictions_{name}.tsv", _cells(description, outputs))
+
+    return _prepare(description, files, write_test, settings, tokenizer, special)
+
+
+def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
+    """A table's description; without `labels` they are those of the train file, without `metrics` the usual ones."""
+    is_regression = table["kind"] == "regression"
+    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
+    if not is_regression and len(labels) < 2:
+        raise BertlineError(f"{train}: column '{table['label']}' holds one class only; a task needs two or more")
+    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
+    usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
+    metrics = tuple(table.get("metrics", ())) or usual
+    for metric in metrics:
+        if metric not in allowed:
+            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
+    return TextTask(tuple(table["texts"]), table["label"], labels, metrics, metrics[0])
+
+
+def _is_test(name: str) -> bool:
+    return name not in ("train", "dev", "dev_mismatched")
+
+
+def _prepare(
+    task: TextTask,
+    files: Mapping[str, Examples],
+    write_test: Callable[[str, Path, np.ndarray], None],
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+) -> PreparedTask:
+    train, dev = files["train"].labels, files["dev"].labels
+    constant = train.mean() if task.is_regression else np.bincount(train).argmax()
+    majority = np.full(len(dev), constant)
+    limit = settings["max_sequence_length"]
+
+    def predicted(name: str, file: Examples) -> PredictedSet:
+        def evaluate(outputs: np.ndarray) -> Evaluation:
+            if file.targets is None:
+                return Evaluation({}, lambda folder: write_test(name, folder, outputs), {})
+            suffix = name.removeprefix("dev")  # "_mismatched" of MNLI's second dev set
+            path = f"predictions{suffix}.tsv"
+            scores = _score(task, outputs[:, 0] if task.is_regression else outputs.argmax(axis=1), file.targets)
+            return Evaluation(
+                {f"{metric}{suffix}": score for metric, score in scores.items()},
+                lambda folder: write_predictions(folder / path, _cells(task, outputs)),
+                {},
+            )
+
+        return PredictedSet(name, _sequences(file, tokenizer, special, limit), evaluate)
+
+    return PreparedTask(
+        head="sequence",
+        outputs=len(task.labels) or 1,
+        primary=task.primary,
+        train=_sequences(files["train"], tokenizer, special, limit),
+        train_targets=train,
+        predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
+        baselines={"majority": _score(task, majority, dev)[task.primary]},
+        examples={name: len(file.first) for name, file in files.items()}
+        | {f"{name}_skipped": file.skipped for name, file in files.items() if not _is_test(name)},
+        special=special,
+        vocabulary=tokenizer.get_vocab_size(),
+    )
+
+
+def _sequences(file: Examples, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> Sequences:
+    first = tokenize(tokenizer, file.first)
+    if file.second is None:
+        return make_sequences(((ids[: limit - 2], None) for ids in first), special)
+    second = tokenize(tokenizer, file.second)
+    return make_sequences((truncate_pair(*pair, limit - 3) for pair in zip(first, second, strict=True)), special)
+
+
+def _cells(task: TextTask, outputs: np.ndarray) -> list[str]:
+    if task.is_regression:
+        return [f"{value:.6g}" for value in outputs[:, 0]]
+    return [task.labels[index] for index in outputs.argmax(axis=1)]
+
+
+def _score(task: TextTask, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    return {name: 100.0 * value for name, value in compute_metrics(task.metrics, predictions, targets).items()}

@@ -1,0 +1,274 @@
+"""Tables of one's own: classification, regression and tagging."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.finetuning.prepared import IGNORED
+from bertline.finetuning.sequences import special_tokens
+from bertline.finetuning.tables import TextTask, read_examples, read_labels
+from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
+from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.text_task import text_task_of
+
+Row = tuple[str, str, str]
+TASK = TextTask(("premise", "claim"), "verdict", ("no", "yes"), ("accuracy",), "accuracy")
+NAMES = ("premise", "claim", "verdict")
+SETTINGS = {"max_sequence_length": 12}
+
+
+def write_tsv(path: Path, rows: list[Row]) -> None:
+    path.write_text("".join("\t".join(row) + "\n" for row in [NAMES, *rows]), encoding="utf-8", newline="\n")
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([NAMES, *rows])
+
+
+def write_jsonl(path: Path, rows: list[Row]) -> None:
+    lines = [json.dumps(dict(zip(NAMES, row, strict=True)) | {"more": None}) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_parquet(path: Path, rows: list[Row]) -> None:
+    columns = dict(zip(NAMES, zip(*rows, strict=True), strict=True))
+    pyarrow.parquet.write_table(pyarrow.table({name: list(cells) for name, cells in columns.items()}), path)
+
+
+WRITERS = {".csv": write_csv, ".jsonl": write_jsonl, ".parquet": write_parquet}
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(TEXT, TEXT, st.sampled_from(TASK.labels)), min_size=1, max_size=5))
+def test_every_kind_of_file_gives_back_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row]
+) -> None:
+    folder = tmp_path_factory.mktemp("tables")
+    for suffix, write in WRITERS.items():
+        write(folder / f"data{suffix}", rows)
+        read = read_examples(folder / f"data{suffix}", TASK)
+        assert list(zip(read.first, read.second or [], strict=True)) == [row[:2] for row in rows]
+        assert [TASK.labels[target] for target in read.labels] == [row[2] for row in rows]
+        assert read_labels(folder / f"data{suffix}", "verdict") == tuple(sorted({row[2] for row in rows}))
+
+
+def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None:
+    rows = [('"a', "b\u2028c", "yes"), ("", " ", "no")]
+    write_tsv(tmp_path / "data.tsv", rows)
+    read = read_examples(tmp_path / "data.tsv", TASK)
+    assert list(zip(read.first, read.second or [], strict=True)) == [row[:2] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("d.csv", 'premise,claim,verdict\na,b,"yes\n', "line 2: not CSV"),
+        ("d.csv", "premise,claim,verdict\na,b\n", "line 2: no column 'verdict', it has 2 of 3"),
+        ("d.csv", "premise,verdict\na,yes\n", "line 1: no column 'claim', found are premise, verdict"),
+        (
+            "d.csv",
+            "premise,claim,verdict\n\na,b,maybe\n",
+            "line 3: column 'verdict': given 'maybe', allowed are no, yes",
+        ),
+        ("d.csv", "premise,claim,verdict\n", "holds no example"),
+        ("d.jsonl", '{"premise": "a"}\n', "line 1: no column 'claim', found are premise"),
+        (
+            "d.jsonl",
+            '{"premise": 3, "claim": "b", "verdict": "no"}',
+            "line 1: column 'premise': given 3, allowed is text",
+        ),
+        ("d.jsonl", '{"premise": "a", "claim": "b", "verdict": "no"}\n{', "line 2: not JSON"),
+        ("d.jsonl", "[1]\n", "line 1: no JSON object"),
+        ("d.jsonl", "", "holds no example"),
+        ("d.parquet", "PAR", "is no Parquet file"),
+        ("d.xlsx", "", "given '.xlsx', allowed are .tsv, .csv, .jsonl, .parquet"),
+        ("d.csv", b"premise,claim,verdict\n\xff,b,yes\n", "is not UTF-8"),
+        ("d.jsonl", None, "does not exist"),
+    ],
+)
+def test_a_bad_table_is_one_line_with_its_place(
+    tmp_path: Path, name: str, content: str | bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BertlineError) as caught:
+        read_examples(path, TASK)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"t": "a", "l": 3}\n{"t": "b", "l": 10}\n')
+    task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", "labels": [3, 10]}, "unused")
+    assert task.labels == ("3", "10")
+    assert read_examples(tmp_path / "d.jsonl", task).labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "metrics"),
+    [
+        ({"kind": "classification", "labels": ["a", "b"]}, ("accuracy", "f1", "matthews")),
+        ({"kind": "classification", "labels": ["a", "b", "c"]}, ("accuracy", "f1_macro", "matthews")),
+        ({"kind": "classification", "labels": ["a", "b"], "metrics": ["f1"]}, ("f1",)),
+        ({"kind": "regression"}, ("pearson", "spearman")),
+    ],
+)
+def test_a_table_is_scored_as_asked_or_as_usual(table: dict[str, Any], metrics: tuple[str, ...]) -> None:
+    task = text_task_of({"texts": ["t"], "label": "l", **table}, "unused")
+    assert (task.metrics, task.primary) == (metrics, metrics[0])
+
+
+def test_a_metric_of_the_other_kind_is_refused() -> None:
+    with pytest.raises(BertlineError, match="metrics: given 'f1', allowed for regression are pearson, spearman"):
+        text_task_of({"kind": "regression", "texts": ["t"], "label": "l", "metrics": ["f1"]}, "unused")
+
+
+# Preparing
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    words = ["we", "met", "ada", "##da", "in", "tarn", "##ia", "-", "."]
+    save_tokenizer(
+        make_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words], lowercase=True, source="the test"), path
+    )
+    return path
+
+
+def test_a_table_is_prepared_with_its_train_file_s_labels_and_its_test_set_predicted(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    (tmp_path / "train.csv").write_text("t,l\nwe met,warm\nin tarn,cold\nwe,warm\n")
+    (tmp_path / "dev.csv").write_text("t,l\nmet,warm\n")
+    (tmp_path / "test.csv").write_text("t\nada\ntarn\n")
+    data = {split: str(tmp_path / f"{split}.csv") for split in ("train", "dev", "test")}
+    table = {"kind": "classification", "texts": ["t"], "label": "l"}
+    task = prepare_task("table/mine", data, SETTINGS, tokenizer, table)
+    assert (task.head, task.outputs, task.train_targets.tolist()) == ("sequence", 2, [1, 0, 1])
+    assert task.baselines == {"majority": 100.0}
+    outputs = np.eye(2, dtype=np.float32)
+    evaluation = task.predicted[1].evaluate(outputs)
+    evaluation.write_predictions(tmp_path)
+    assert evaluation.scores == {}
+    assert (tmp_path / "predictions_test.tsv").read_text() == "index\tprediction\n0\tcold\n1\twarm\n"
+    (tmp_path / "dev.csv").write_text("t,l\nmet,hot\n")
+    with pytest.raises(BertlineError, match=r"dev\.csv: line 2: column 'l': given 'hot', allowed are cold, warm"):
+        prepare_task("table/mine", data, SETTINGS, tokenizer, table)
+
+
+CONLL = "-DOCSTART- -X- O O\n\nWe PRP O\nmet VB O\nAdada NNP B-PER\n\nin IN O\nTarnia NNP B-LOC\n. . O\n"
+
+
+def test_words_and_tags_are_read_from_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    read = read_conll(tmp_path / "a.conll", word=0, tag=-1)
+    assert read == TaggedFile(
+        [["We", "met", "Adada"], ["in", "Tarnia", "."]], [["O", "O", "B-PER"], ["O", "B-LOC", "O"]]
+    )
+    assert read_conll(tmp_path / "a.conll", word=0, tag=1).tags[0] == ["PRP", "VB", "NNP"]
+    (tmp_path / "b.conll").write_text("New York\tB-LOC\r\n\r\n\r\nit\tO")
+    assert read_conll(tmp_path / "b.conll", word=0, tag=1) == TaggedFile([["New York"], ["it"]], [["B-LOC"], ["O"]])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"We O\nmet\n", "line 2: 1 columns, words are in column 0 and tags in 1"),
+        (b"\n\n", "holds no sentence"),
+        (b"We O\nna\xefve O\n", "line 2: not UTF-8"),
+    ],
+)
+def test_a_bad_file_of_columns_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.conll").write_bytes(content)
+    with pytest.raises(BertlineError, match=message):
+        read_conll(tmp_path / "a.conll", word=0, tag=1)
+
+
+def test_labels_stand_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
+    table = {"kind": "tagging", "word": 0, "tag": -1}
+    task = prepare_task("table/names", data, SETTINGS, tokenizer, table)
+    assert (task.head, task.outputs) == ("tokens", 3)
+    outside, person, place = 2, 1, 0  # sorted: B-LOC, B-PER, O
+    no = IGNORED
+    assert task.train_targets.tolist() == [
+        *(no, outside, outside, person, no, no),  # [CLS] we met ada ##da [SEP]
+        *(no, outside, place, no, outside, no),  # [CLS] in tarn ##ia . [SEP]
+    ]
+    outputs = np.zeros((12, 3), dtype=np.float32)
+    outputs[np.arange(12), np.where(task.train_targets == no, 0, task.train_targets)] = 1
+    right = task.dev.evaluate(outputs)
+    assert right.scores == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "accuracy": 100.0}
+    right.write_predictions(tmp_path)
+    assert read_conll(tmp_path / "predictions.conll", word=0, tag=1) == read_conll(tmp_path / "a.conll", word=0, tag=-1)
+    outputs[3] = [1, 0, 0]
+    assert task.dev.evaluate(outputs).scores["f1"] == pytest.approx(50.0)
+    assert task.baselines == {"majority": 0.0}
+
+
+def test_a_tag_outside_the_list_is_named(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
+    table = {"kind": "tagging", "word": 0, "tag": -1, "labels": ["O", "B-PER"]}
+    with pytest.raises(BertlineError, match=r"sentence 2: given the tag 'B-LOC', allowed are O, B-PER"):
+        prepare_task("table/names", data, SETTINGS, tokenizer, table)
+
+
+def test_words_that_are_cut_off_count_as_misses(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text("".join(f"{word} B-X\n" for word in ["We"] * 9 + ["Tarnia"] * 3))
+    data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
+    task = prepare_task("table/x", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": 1})
+    assert task.dev.inputs.lengths.tolist() == [11]  # no half word at the end
+    assert task.examples["dev_words_cut_off"] == 3
+    chosen = np.zeros((11, 2), dtype=np.float32)
+    chosen[:, 0] = 1  # B-X everywhere
+    scores = task.dev.evaluate(chosen).scores
+    assert (scores["precision"], scores["recall"]) == (100.0, pytest.approx(75.0))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.sampled_from(["we", "adada", "\u200b", "tarnia", "zz", "ada-da"]), min_size=1), min_size=1))
+def test_every_kept_word_has_one_place_in_its_input(words: list[list[str]]) -> None:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "we", "ada", "##da", "tarn", "##ia", "-"]
+    made = make_tokenizer(vocabulary, lowercase=True, source="the test")
+    special = special_tokens(made)
+    inputs = tag_inputs(TaggedFile(words, words), made, special, 8)
+    assert inputs.sequences.lengths.max() <= 8
+    places = np.split(inputs.first_pieces, np.cumsum(inputs.words_of)[:-1])
+    for sentence, (found, begin, end) in enumerate(
+        zip(places, inputs.sequences.offsets, inputs.sequences.offsets[1:], strict=False)
+    ):
+        assert 1 <= len(found) <= len(words[sentence])
+        assert np.all(np.diff(found) > 0)
+        assert begin < found[0]
+        assert found[-1] < end - 1
+        for word, place in zip(words[sentence], found, strict=False):
+            first = (made.encode(word, add_special_tokens=False).ids or [1])[0]
+            assert inputs.sequences.tokens[place] == first
+
+
+def test_a_text_of_100_000_characters_is_cut(tmp_path: Path, tokenizer: Path) -> None:
+    write: Callable[[str], int] = (tmp_path / "long.csv").write_text
+    write("t,l\n" + "we met ada " * 10_000 + ",a\nwe,b\n")
+    data = dict.fromkeys(("train", "dev"), str(tmp_path / "long.csv"))
+    task = prepare_task("table/x", data, SETTINGS, tokenizer, {"kind": "classification", "texts": ["t"], "label": "l"})
+    assert task.train.lengths.tolist() == [12, 3]
