@@ -24,7 +24,8 @@ from bertline.console import BertlineError
 from bertline.files import sha256_of_file
 from bertline.training.group import join_group
 from bertline.training.lock import PhaseLock
-from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Options, Phase
+from bertline.training.options import Options
+from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Phase
 from bertline.training.stop import StopSignal
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"

@@ -105,7 +105,7 @@ def run_rank(
 ) -> None:
     from bertline.console import run_command
     from bertline.training.loop import train
-    from bertline.training.phase import Options
+    from bertline.training.options import Options
     from bertline.training.stop import StopSignal
 
     set_environment(rank, ranks, port)

@@ -48,6 +48,9 @@ def main() -> None:
         "--keep-every", type=int, default=0, metavar="STEPS", help="keep the checkpoints of these steps"
     )
     parser.add_argument(
+        "--keep-best", action="store_true", help="keep the checkpoint with the lowest held-out MLM loss, too"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="write where the time of steps 7 to 11 goes to checkpoints/profile/"
     )
     parser.add_argument(
@@ -67,7 +70,7 @@ def main() -> None:
     stop_signal = StopSignal(given.stop_after_minutes)
 
     from bertline.training.loop import train
-    from bertline.training.phase import Options
+    from bertline.training.options import Options
     from bertline.training.recipe import parse_recipe
 
     options = Options(
@@ -82,6 +85,7 @@ def main() -> None:
         checkpoint_every_minutes=given.checkpoint_every_minutes,
         keep_checkpoints=given.keep_checkpoints,
         keep_every=given.keep_every,
+        keep_best=given.keep_best,
         profile=given.profile,
         wait_for_lock=given.when_locked == "wait",
     )

@@ -12,7 +12,8 @@ from torch import distributed
 from bertline.console import BertlineError
 from bertline.training.group import Group, join_group
 from bertline.training.lock import PhaseLock
-from bertline.training.phase import Options, Phase
+from bertline.training.options import Options
+from bertline.training.phase import Phase
 from bertline.training.profiling import make_profiler
 from bertline.training.stop import STOPPED, StopSignal
 
