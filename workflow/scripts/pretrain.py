@@ -32,12 +32,21 @@ def main() -> None:
         help="compile the network with torch.compile: takes a minute at the start, and every step is faster",
     )
     parser.add_argument(
+        "--compile-optimizer", action="store_true", help="compile LAMB's step; the others gain nothing by it"
+    )
+    parser.add_argument(
         "--recompute", action="store_true", help="layers in the backward pass: less memory for a third more work"
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="only kernels that give the same bits in every run: on a GPU slower, on a CPU without effect",
     )
     parser.add_argument(
         "--division",
         default="equal",
-        help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1",
+        help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1. A resumed "
+        "phase keeps what it measured, unless told measured-again or other shares",
     )
     parser.add_argument("--log-every", type=int, default=10, metavar="STEPS")
     parser.add_argument("--evaluate-every", type=int, default=200, metavar="STEPS", help="0: only first and last")
@@ -68,6 +77,8 @@ def main() -> None:
     given = parser.parse_args()
     # Before PyTorch is imported: a signal in those seconds must not end the trainer.
     stop_signal = StopSignal(given.stop_after_minutes)
+    if given.deterministic:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
     from bertline.training.loop import train
     from bertline.training.options import Options
@@ -77,7 +88,9 @@ def main() -> None:
         threads=given.threads,
         micro_batch_tokens=given.micro_batch_tokens,
         compiled=given.compile,
+        compiled_optimizer=given.compile_optimizer,
         recompute=given.recompute,
+        deterministic=given.deterministic,
         division=given.division,
         log_every=given.log_every,
         evaluate_every=given.evaluate_every,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from bertline.training.hashing import mix_integers
 from bertline.training.objective import make_sums, sums_of
 from bertline.training.recipe import masking_of
 from bertline.training.stream import Stream, Work
+
+logger = logging.getLogger(__name__)
 
 SUMS = ("mlm_loss", "mlm_right", "masked", "pair_loss", "pair_right")
 
@@ -49,10 +52,16 @@ class Accumulation:
         self._stream: Stream | None = None
 
     def divide(self, division: str) -> None:
-        """Decide which part of a global batch each rank gets: `equal`, `measured`, or shares as in "3,1"."""
-        if division == "measured":
+        """Decide which part of a global batch each rank gets.
+
+        Parameters
+        ----------
+        division: `equal`, `measured`, `measured-again` (the difference is the caller's), or shares as in "3,1".
+        """
+        if division in ("measured", "measured-again"):
             self._stream = self._open(0)
             self.shares = measure_shares(self._pass_over, self._group)
+            logger.info("measured shares of the ranks: %s", ", ".join(f"{share:g}" for share in self.shares))
         elif division != "equal":
             self.shares = parse_shares(division, self._group.world_size)
 

@@ -14,6 +14,17 @@ from bertline.training.options import Options
 logger = logging.getLogger(__name__)
 
 
+def compute_deterministically() -> None:
+    """Let PyTorch take only kernels that give the same bits in every run; on a CPU all of ours do anyway.
+
+    cuBLAS wants CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
+    """
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    # Memory that is about to be written is left as it is.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
 def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[float]) -> dict[str, Any]:
     """How this process computes: the same in every process, JSON-like."""
     return {
@@ -22,6 +33,8 @@ def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[
         "threads": torch.get_num_threads(),
         "rows": rows,
         "compiled": options.compiled,
+        "compiled_optimizer": options.compiled_optimizer,
+        "deterministic": options.deterministic,
         "device": torch.cuda.get_device_name() if group.device.type == "cuda" else "cpu",
         "torch": torch.__version__,
     }

@@ -12,8 +12,10 @@ class Options:
     threads: int = 1  # of this node
     micro_batch_tokens: int = 16384  # a micro-batch has as many full-length rows as fit, at least one
     compiled: bool = False
+    compiled_optimizer: bool = False
     recompute: bool = False
-    division: str = "equal"  # of a global batch among the ranks: equal, measured, or shares as in "3,1"
+    deterministic: bool = False
+    division: str = "equal"  # of a global batch among the ranks: equal, measured, measured-again, or as in "3,1"
     log_every: int = 10  # steps
     evaluate_every: int = 200  # steps; 0 for only at the start and the end
     checkpoint_every: int = 0  # steps; 0 for only by the clock

@@ -25,7 +25,7 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
-from bertline.training.exactness import exactness_of, report_lost_exactness
+from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -77,6 +77,8 @@ class Phase:
             fixed=options.compiled,
         )
         prepare_precision(self.settings["precision"], group.device)
+        if options.deterministic:
+            compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device)
         self.model = make_model(recipe, self.data)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
@@ -109,7 +111,7 @@ class Phase:
         self.first_position = (
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )
-        self.optimizer = make_optimizer(self.model, self.settings)
+        self.optimizer = make_optimizer(self.model, self.settings, compiled=self.options.compiled_optimizer)
         self.accumulation = Accumulation(
             self.model,
             self.data,
@@ -166,7 +168,8 @@ class Phase:
     def _compare_exactness(self, before: dict[str, Any]) -> None:
         """Compute as the checkpoint's trainer did; where that cannot be, say that exactness is lost."""
         torch.set_num_threads(before["threads"])
-        if len(before["shares"]) == self.group.world_size:
+        divided_as_before = self.options.division in ("equal", "measured")
+        if divided_as_before and len(before["shares"]) == self.group.world_size:
             self.accumulation.shares = before["shares"]
         else:
             self.accumulation.divide(self.options.division)
