@@ -71,15 +71,14 @@ def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):
     assert journal(output)[-1]["step"] == 60
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path, packing):
-    given = recipe(steps=4, packing=packing, precision="bf16")
-    given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0 if packing else 0.1}
+def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path):
+    given = recipe(steps=4, packing=True, precision="bf16")
+    given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
     train(given, card, tmp_path / "plain")
     stopped = Trainer(given, card, tmp_path / "phase", deterministic=True, stop_after_minutes=0.0)
     assert stopped.finish() == 75
-    resumed = train(given, card, tmp_path / "phase", deterministic=not packing)
-    assert ("deterministic was True and is False" in resumed.log.read_text()) == packing
+    resumed = train(given, card, tmp_path / "phase")
+    assert "deterministic was True and is False" in resumed.log.read_text()
     assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "plain/model.safetensors")
 
 

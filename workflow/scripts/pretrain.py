@@ -45,8 +45,8 @@ def main() -> None:
     parser.add_argument(
         "--division",
         default="equal",
-        help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1. A resumed "
-        "phase keeps what it measured, unless told measured-again or other shares",
+        help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1. "
+        "A resumed phase keeps what it measured, unless told measured-again or other shares",
     )
     parser.add_argument("--log-every", type=int, default=10, metavar="STEPS")
     parser.add_argument("--evaluate-every", type=int, default=200, metavar="STEPS", help="0: only first and last")
