@@ -105,17 +105,27 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(card, tmp_path, ranks):
 
 
 @pytest.mark.slow
-def test_a_compiled_network_and_optimizer_killed_ends_with_the_same_bits(card, tmp_path):
+def test_a_compiled_network_killed_ends_with_the_same_bits(card, tmp_path):
     given = recipe(steps=12, packing=True, precision="bf16")
     given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
-    options = {"compiled": True, "compiled_optimizer": True, "micro_batch_tokens": 128}
+    options = {"compiled": True, "micro_batch_tokens": 128}
     train(given, card, undisturbed, **options)
     for step in (3, 6, 9):
         trainer = Trainer(given, card, output, **options, checkpoint_every=3)
         assert trainer.kill_when(lambda step=step: newest_step(output / "checkpoints") >= step, seconds=100)
     train(given, card, output, **options)
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_a_compiled_optimizer_stopped_goes_on_with_the_same_bits(card, tmp_path):
+    given, output = recipe(steps=4), tmp_path / "phase"
+    train(given, card, tmp_path / "straight", compiled_optimizer=True)
+    assert Trainer(given, card, output, compiled_optimizer=True, stop_after_minutes=0.0).finish() == 75
+    resumed = train(given, card, output, compiled_optimizer=True)
+    assert "compiled_optimizer was" not in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(tmp_path / "straight/model.safetensors")
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ class Trainer:
     def finish(self) -> int:
         """Wait; returns rank 0's exit status."""
         for process in self._processes:
-            process.join(60)
+            process.join(120)
             assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
         return self._processes[0].exitcode
 

@@ -14,6 +14,11 @@ EXAMPLE = """example:
     --output results/phases/0123456789abcdef --threads 4"""
 
 
+def tokens_or_auto(text: str) -> int | None:
+    """None for auto."""
+    return None if text == "auto" else int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -25,7 +30,13 @@ def main() -> None:
         "--initial-weights", type=Path, nargs="?", help="a phase's folder or a Hugging Face directory, if it has one"
     )
     parser.add_argument("--threads", type=int, default=1, help="of this node, divided among its processes")
-    parser.add_argument("--micro-batch-tokens", type=int, default=16384, help="tokens computed at once by a process")
+    parser.add_argument(
+        "--micro-batch-tokens",
+        type=tokens_or_auto,
+        default=16384,
+        metavar="TOKENS|auto",
+        help="computed at once by a process; auto: as many as a GPU's memory holds, or as are fastest on a CPU",
+    )
     parser.add_argument(
         "--compile",
         action="store_true",

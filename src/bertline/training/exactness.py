@@ -35,9 +35,14 @@ def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[
         "compiled": options.compiled,
         "compiled_optimizer": options.compiled_optimizer,
         "deterministic": options.deterministic,
-        "device": torch.cuda.get_device_name() if group.device.type == "cuda" else "cpu",
+        "device": device_name(group),
         "torch": torch.__version__,
     }
+
+
+def device_name(group: Group) -> str:
+    """Of this process's GPU; cpu without one."""
+    return torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else "cpu"
 
 
 def report_lost_exactness(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
 from bertline.console import BertlineError
@@ -68,6 +69,11 @@ def train(
         if profiler is not None:
             profiler.stop()
         phase.publish()
+    except torch.OutOfMemoryError:
+        raise BertlineError(
+            "the GPU's memory is too small for these micro-batches; lower micro_batch_tokens or set it to auto, "
+            "or give --recompute"
+        ) from None
     finally:
         if lock is not None:
             lock.release()

@@ -10,7 +10,8 @@ class Options:
     """Options of workflow/scripts/pretrain.py, whose help says more."""
 
     threads: int = 1  # of this node
-    micro_batch_tokens: int = 16384  # a micro-batch has as many full-length rows as fit, at least one
+    # A micro-batch has as many full-length rows as fit, at least one. None: found by trying.
+    micro_batch_tokens: int | None = 16384
     compiled: bool = False
     compiled_optimizer: bool = False
     recompute: bool = False

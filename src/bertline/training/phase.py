@@ -25,7 +25,7 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
-from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
+from bertline.training.exactness import compute_deterministically, device_name, exactness_of, report_lost_exactness
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -36,7 +36,7 @@ from bertline.training.initial import (
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
-from bertline.training.micro_batch import rows_of
+from bertline.training.micro_batch import find_micro_batch_tokens, rows_of
 from bertline.training.objective import prepare_precision
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from bertline.training.options import Options
@@ -70,12 +70,6 @@ class Phase:
         self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
         length = self.settings["sequence_length"]
-        self.layout = Layout(
-            sequence_length=length,
-            rows=rows_of(options.micro_batch_tokens, self.settings, group.world_size),
-            packed=self.settings["packing"],
-            fixed=options.compiled,
-        )
         prepare_precision(self.settings["precision"], group.device)
         if options.deterministic:
             compute_deterministically()
@@ -111,6 +105,7 @@ class Phase:
         self.first_position = (
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )
+        self.layout = self._layout(found)
         self.optimizer = make_optimizer(self.model, self.settings, compiled=self.options.compiled_optimizer)
         self.accumulation = Accumulation(
             self.model,
@@ -143,7 +138,22 @@ class Phase:
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
         self.accumulation.seek(self.step + self.skipped)
         if found is None:
-            self._write_point(self._evaluate())
+            self._write_point({**self._evaluate(), "train/micro_batch_tokens": float(self.layout.tokens)})
+
+    def _layout(self, found: tuple[Path, dict[str, Any]] | None) -> Layout:
+        """Of the micro-batches. Their size is only tried out where no checkpoint of the same machines has one."""
+        settings, group = self.settings, self.group
+        layout = Layout(settings["sequence_length"], 1, packed=settings["packing"], fixed=self.options.compiled)
+        tokens = self.options.micro_batch_tokens
+        if tokens is None and found is not None:
+            before = found[1]["exactness"]
+            torch.set_num_threads(before["threads"])
+            if (before["world_size"], before["device"]) == (group.world_size, device_name(group)):
+                return replace(layout, rows=before["rows"])
+        if tokens is None:
+            tokens = find_micro_batch_tokens(self.model, self.data, self.recipe, layout, group)
+            logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
+        return replace(layout, rows=rows_of(tokens, settings, group.world_size))
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         with_best = self.best.every is not None
@@ -343,6 +353,7 @@ class Phase:
                 "dataset_digest": self.data.digest,
                 "tokenizer_sha256": self.data.tokenizer_sha256,
                 "compiled": self.options.compiled,
+                "micro_batch_tokens": self.layout.tokens,
                 "skipped_steps": self.skipped - self.backed_off,
                 "published_step": step,
                 "next_position": self.first_position + self.batch_ramp.position_at(step + skipped),
