@@ -74,11 +74,12 @@ class Lamb(torch.optim.Optimizer):
         if self._program is not None:
             # As tensors: a program is made for the values of its numbers, and these change with every step.
             scalars = torch.tensor([*corrections, group["lr"]], device=weights[0].device)
-            for weight, gradient, *moments in zip(weights, gradients, first, second, strict=True):
+            for weight, gradient, exp_avg, exp_avg_sq in zip(weights, gradients, first, second, strict=True):
                 self._program(
                     weight.view(-1),
                     gradient.flatten(),
-                    *(moment.view(-1) for moment in moments),
+                    exp_avg.view(-1),
+                    exp_avg_sq.view(-1),
                     scalars,
                     beta1=beta1,
                     beta2=beta2,
