@@ -43,6 +43,9 @@ def main() -> None:
         help="compile the network with torch.compile: takes a minute at the start, and every step is faster",
     )
     parser.add_argument(
+        "--cuda-graphs", action="store_true", help="record the compiled program once and replay it; a GPU only"
+    )
+    parser.add_argument(
         "--compile-optimizer", action="store_true", help="compile LAMB's step; the others gain nothing by it"
     )
     parser.add_argument(
@@ -99,6 +102,7 @@ def main() -> None:
         threads=given.threads,
         micro_batch_tokens=given.micro_batch_tokens,
         compiled=given.compile,
+        cuda_graphs=given.cuda_graphs,
         compiled_optimizer=given.compile_optimizer,
         recompute=given.recompute,
         deterministic=given.deterministic,

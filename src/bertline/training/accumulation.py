@@ -37,14 +37,16 @@ class Accumulation:
         *,
         first_position: int = 0,
         compiled: bool = False,
+        cuda_graphs: bool = False,
         statistics: tuple[str, ...] = (),
     ) -> None:
         """`statistics` are names beside `SUMS` that ride along with the gradients. Call `divide`, then `seek`."""
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         self._settings = recipe["settings"]
         self._masking = masking_of(self._settings)
-        self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled)
-        self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size)
+        self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
+        self._cuda_graphs = cuda_graphs
+        self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_ramp = first_position, batch_ramp_of(self._settings)
         self.shares = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
@@ -114,6 +116,9 @@ class Accumulation:
         if micro_batch is None:
             return
         vocabulary = self._data.vocabulary
+        if self._cuda_graphs:
+            # The outputs of the micro-batch before have been added up, and may be written over.
+            torch.compiler.cudagraph_mark_step_begin()
         sums = sums_of(self._sums, micro_batch, seed=self._recipe["seed"], masking=self._masking, vocabulary=vocabulary)
         loss = sums.mlm_loss / int(work.batch.masked_counts.sum())
         if self._data.has_pairs:

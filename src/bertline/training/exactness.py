@@ -33,6 +33,7 @@ def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[
         "threads": torch.get_num_threads(),
         "rows": rows,
         "compiled": options.compiled,
+        "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
         "deterministic": options.deterministic,
         "device": device_name(group),
@@ -46,10 +47,10 @@ def device_name(group: Group) -> str:
 
 
 def report_lost_exactness(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say what is not as it was for the trainer of a checkpoint."""
+    """Say what is not as it was for the trainer of a checkpoint. A switch that it did not know was off."""
     for name, value in now.items():
-        if before.get(name) != value:
+        was = before.get(name, False)
+        if was != value:
             logger.warning(
-                "%s was %s and is %s: same samples in the same batches, but no longer the same bits",
-                name, before.get(name), value,
-            )  # fmt: skip
+                "%s was %s and is %s: same samples in the same batches, but no longer the same bits", name, was, value
+            )

@@ -13,6 +13,7 @@ class Options:
     # A micro-batch has as many full-length rows as fit, at least one. None: found by trying.
     micro_batch_tokens: int | None = 16384
     compiled: bool = False
+    cuda_graphs: bool = False
     compiled_optimizer: bool = False
     recompute: bool = False
     deterministic: bool = False

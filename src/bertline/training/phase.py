@@ -37,7 +37,7 @@ from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
 from bertline.training.micro_batch import find_micro_batch_tokens, rows_of
-from bertline.training.objective import prepare_precision
+from bertline.training.objective import check_cuda_graphs, prepare_precision
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.publishing import publish_phase
@@ -71,6 +71,8 @@ class Phase:
         self.checkpoints = output / "checkpoints"
         length = self.settings["sequence_length"]
         prepare_precision(self.settings["precision"], group.device)
+        if options.cuda_graphs:
+            check_cuda_graphs(group.device, compiled=options.compiled)
         if options.deterministic:
             compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device)
@@ -115,6 +117,7 @@ class Phase:
             self.layout,
             first_position=self.first_position,
             compiled=self.options.compiled,
+            cuda_graphs=self.options.cuda_graphs,
             statistics=("stop_wanted", "checkpoint_wanted"),
         )
         if found is None:
