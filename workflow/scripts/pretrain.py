@@ -49,6 +49,11 @@ def main() -> None:
         "--compile-optimizer", action="store_true", help="compile LAMB's step; the others gain nothing by it"
     )
     parser.add_argument(
+        "--shard-optimizer",
+        action="store_true",
+        help="each process moves a part of the parameters and keeps their moments, instead of all of them",
+    )
+    parser.add_argument(
         "--recompute", action="store_true", help="layers in the backward pass: less memory for a third more work"
     )
     parser.add_argument(
@@ -104,6 +109,7 @@ def main() -> None:
         compiled=given.compile,
         cuda_graphs=given.cuda_graphs,
         compiled_optimizer=given.compile_optimizer,
+        sharded_optimizer=given.shard_optimizer,
         recompute=given.recompute,
         deterministic=given.deterministic,
         division=given.division,

@@ -25,7 +25,9 @@ def compute_deterministically() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[float]) -> dict[str, Any]:
+def exactness_of(
+    options: Options, group: Group, *, optimizer: str, rows: int, shares: Sequence[float]
+) -> dict[str, Any]:
     """How this process computes: the same in every process, JSON-like."""
     return {
         "world_size": group.world_size,
@@ -35,6 +37,8 @@ def exactness_of(options: Options, group: Group, *, rows: int, shares: Sequence[
         "compiled": options.compiled,
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
+        # The others move each tensor by itself; Muon multiplies as many matrices at once as a rank has.
+        "sharded_muon": options.sharded_optimizer and optimizer == "muon",
         "deterministic": options.deterministic,
         "device": device_name(group),
         "torch": torch.__version__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,21 +21,27 @@ logger = logging.getLogger(__name__)
 FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
-def make_optimizer(model: nn.Module, settings: Mapping[str, Any], *, compiled: bool = False) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module,
+    settings: Mapping[str, Any],
+    *,
+    compiled: bool = False,
+    owns: Callable[[str], bool] = lambda name: True,
+) -> torch.optim.Optimizer:
     """The optimizer that a phase's settings ask for. Biases and normalisations are not decayed.
 
     With Muon, the settings beside `muon` are those of AdamW, which moves all but the hidden matrices of the layers.
     `compiled` is for LAMB: AdamW is one fused kernel already, and nearly all of Muon's time is in matrix products.
+    Parameters that this rank does not own by their name are left to others.
     """
     if compiled and settings["optimizer"] != "lamb":
         logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
+    owned = [(name, weight) for name, weight in model.named_parameters() if owns(name)]
     hidden = []
     if settings["optimizer"] == "muon":
-        hidden = [
-            (weight, _matrices_in(name)) for name, weight in model.named_parameters() if _is_hidden_matrix(name, weight)
-        ]
+        hidden = [(weight, _matrices_in(name)) for name, weight in owned if _is_hidden_matrix(name, weight)]
     taken = {id(weight) for weight, _ in hidden}
-    rest = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in taken]
+    rest = [(name, weight) for name, weight in owned if id(weight) not in taken]
     groups = [
         {
             "params": [weight for name, weight in rest if _is_decayed(name)],
@@ -79,13 +85,16 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, reset_step: bool
 ) -> None:
-    """Restore what `optimizer_tensors` gave. With `reset_step` bias correction starts anew.
+    """Restore what `optimizer_tensors` gave, for the parameters that `optimizer` moves.
 
-    Muon's momentum has no bias correction, and no step.
+    With `reset_step` bias correction starts anew. Muon's momentum has no bias correction, and no step.
 
     Raises BertlineError when a moment is missing or has another shape.
     """
+    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for name, weight in model.named_parameters():
+        if id(weight) not in moved:
+            continue
         has_momentum_alone = isinstance(optimizer, Muon) and optimizer.orthogonalises(weight)
         state = {}
         for moment in ("momentum_buffer",) if has_momentum_alone else MOMENTS:

@@ -15,6 +15,7 @@ class Options:
     compiled: bool = False
     cuda_graphs: bool = False
     compiled_optimizer: bool = False
+    sharded_optimizer: bool = False
     recompute: bool = False
     deterministic: bool = False
     division: str = "equal"  # of a global batch among the ranks: equal, measured, measured-again, or as in "3,1"

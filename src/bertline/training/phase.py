@@ -38,12 +38,13 @@ from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
 from bertline.training.micro_batch import find_micro_batch_tokens, rows_of
 from bertline.training.objective import check_cuda_graphs, prepare_precision
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.optimizers import load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
 from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe
 from bertline.training.scaling import LossScale
 from bertline.training.schedules import learning_rate_of_phase
+from bertline.training.sharding import Shards
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,10 @@ class Phase:
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )
         self.layout = self._layout(found)
-        self.optimizer = make_optimizer(self.model, self.settings, compiled=self.options.compiled_optimizer)
+        self.shards = Shards(self.model, self.group, wanted=self.options.sharded_optimizer)
+        self.optimizer = make_optimizer(
+            self.model, self.settings, compiled=self.options.compiled_optimizer, owns=self.shards.owns
+        )
         self.accumulation = Accumulation(
             self.model,
             self.data,
@@ -189,7 +193,13 @@ class Phase:
         report_lost_exactness(before, self._exactness())
 
     def _exactness(self) -> dict[str, Any]:
-        return exactness_of(self.options, self.group, rows=self.layout.rows, shares=self.accumulation.shares)
+        return exactness_of(
+            self.options,
+            self.group,
+            optimizer=self.settings["optimizer"],
+            rows=self.layout.rows,
+            shares=self.accumulation.shares,
+        )
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """One update of the weights, and what is due after it: a journal point, an evaluation, a checkpoint."""
@@ -209,6 +219,7 @@ class Phase:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate
         self.optimizer.step()
+        self.shards.spread_weights()
         self.step += 1
         self.skipped_in_a_row = []
         self.tokens += int(batch.lengths.sum())
@@ -306,10 +317,11 @@ class Phase:
         now = (self.step, self.skipped)
         if self.saved[0] == now:
             return
+        moments = self.shards.all_moments(self.optimizer)
         if self.group.leads:
             self.writer.start(
                 self.model.state_dict(),
-                optimizer_tensors(self.optimizer, self.model),
+                moments,
                 {
                     "fingerprint": self.recipe["fingerprint"],
                     "step": self.step,
