@@ -28,7 +28,7 @@ def compute_deterministically() -> None:
 def exactness_of(
     options: Options, group: Group, *, optimizer: str, rows: int, shares: Sequence[float]
 ) -> dict[str, Any]:
-    """How this process computes: the same in every process, JSON-like."""
+    """How this process computes, JSON-like; a checkpoint holds rank 0's."""
     return {
         "world_size": group.world_size,
         "shares": list(shares),

@@ -6,7 +6,7 @@ import logging
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,10 @@ from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import Layout, global_batch, micro_batches
 from bertline.training.data import TrainingData
+from bertline.training.exactness import device_name
 from bertline.training.group import Group
 from bertline.training.objective import make_sums, sums_of
+from bertline.training.options import Options
 from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,35 @@ def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) 
     of_rank = _most_rows(settings, world_size)
     pieces = -(-of_rank // most)
     return -(-of_rank // pieces)
+
+
+def choose_layout(
+    model: PreTrainingNetwork,
+    data: TrainingData,
+    recipe: dict[str, Any],
+    group: Group,
+    options: Options,
+    *,
+    before: Mapping[str, Any] | None,
+) -> Layout:
+    """The layout of the phase's micro-batches; the same on every rank.
+
+    Parameters
+    ----------
+    before: how the checkpoint that is resumed was computed. A size found by trying is taken from there, for as many
+        ranks on the same device: the last bits depend on it.
+    """
+    settings = recipe["settings"]
+    layout = Layout(settings["sequence_length"], 1, packed=settings["packing"], fixed=options.compiled)
+    tokens = options.micro_batch_tokens
+    if tokens is None:
+        here = group.world_size, device_name(group)
+        # Rank 0's word: other ranks may have other devices.
+        if group.from_leader(before is not None and (before["world_size"], before["device"]) == here):
+            return replace(layout, rows=group.from_leader(before and before["rows"]))
+        tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
+        logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
+    return replace(layout, rows=rows_of(tokens, settings, group.world_size))
 
 
 def find_micro_batch_tokens(

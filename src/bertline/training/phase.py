@@ -14,7 +14,7 @@ import torch
 from bertline.console import BertlineError
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import GlobalBatch, Layout
+from bertline.training.batches import GlobalBatch
 from bertline.training.best import Best
 from bertline.training.checkpoints import (
     CheckpointWriter,
@@ -25,7 +25,7 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
-from bertline.training.exactness import compute_deterministically, device_name, exactness_of, report_lost_exactness
+from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -36,7 +36,7 @@ from bertline.training.initial import (
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
-from bertline.training.micro_batch import find_micro_batch_tokens, rows_of
+from bertline.training.micro_batch import choose_layout
 from bertline.training.objective import check_cuda_graphs, prepare_precision
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
@@ -103,12 +103,15 @@ class Phase:
         found = self._find_checkpoint()
         if found is None:
             load_initial_weights(self.model, self.recipe, initial_weights, self.data)
+        else:
+            torch.set_num_threads(found[1]["exactness"]["threads"])
         self.model.to(self.group.device).train()
         self.model.encoder.recomputes = self.options.recompute
         self.first_position = (
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )
-        self.layout = self._layout(found)
+        before = found[1]["exactness"] if found else None
+        self.layout = choose_layout(self.model, self.data, self.recipe, self.group, self.options, before=before)
         self.shards = Shards(self.model, self.group, wanted=self.options.sharded_optimizer)
         self.optimizer = make_optimizer(
             self.model, self.settings, compiled=self.options.compiled_optimizer, owns=self.shards.owns
@@ -147,21 +150,6 @@ class Phase:
         if found is None:
             self._write_point({**self._evaluate(), "train/micro_batch_tokens": float(self.layout.tokens)})
 
-    def _layout(self, found: tuple[Path, dict[str, Any]] | None) -> Layout:
-        """Of the micro-batches. Their size is only tried out where no checkpoint of the same machines has one."""
-        settings, group = self.settings, self.group
-        layout = Layout(settings["sequence_length"], 1, packed=settings["packing"], fixed=self.options.compiled)
-        tokens = self.options.micro_batch_tokens
-        if tokens is None and found is not None:
-            before = found[1]["exactness"]
-            torch.set_num_threads(before["threads"])
-            if (before["world_size"], before["device"]) == (group.world_size, device_name(group)):
-                return replace(layout, rows=before["rows"])
-        if tokens is None:
-            tokens = find_micro_batch_tokens(self.model, self.data, self.recipe, layout, group)
-            logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
-        return replace(layout, rows=rows_of(tokens, settings, group.world_size))
-
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         with_best = self.best.every is not None
         fingerprint = self.recipe["fingerprint"]
@@ -184,7 +172,6 @@ class Phase:
 
     def _compare_exactness(self, before: dict[str, Any]) -> None:
         """Compute as the checkpoint's trainer did; where that cannot be, say that exactness is lost."""
-        torch.set_num_threads(before["threads"])
         divided_as_before = self.options.division in ("equal", "measured")
         if divided_as_before and len(before["shares"]) == self.group.world_size:
             self.accumulation.shares = before["shares"]
