@@ -100,7 +100,7 @@ def find_micro_batch_tokens(
 
     most = _most_rows(settings, group.world_size)
     if group.device.type == "cuda":
-        # What the optimizer will keep.
+        # What the optimizer will keep, at most.
         moments = [torch.empty_like(weight) for weight in model.parameters() for _ in range(2)]
         rows = largest(lambda rows: _fits(compute, rows, model), most)
         del moments
