@@ -16,6 +16,8 @@ EXAMPLE = """example:
 
 def tokens_or_auto(text: str) -> int | None:
     """None for auto."""
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"given '{text}', allowed are a number of tokens and auto")
     return None if text == "auto" else int(text)
 
 
