@@ -36,7 +36,7 @@ from bertline.training.group import Group, join_group
 from bertline.training.initial import make_model
 from bertline.training.masking import IGNORED, mask_tokens
 from bertline.training.optimizers import make_optimizer, optimizer_tensors
-from bertline.training.phase import Options
+from bertline.training.options import Options
 from bertline.training.recipe import masking_of
 from bertline.training.stream import Stream
 

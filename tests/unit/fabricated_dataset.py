@@ -150,6 +150,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "packing": False,
             "precision": "fp32",
             "hand_over": "weights+moments",
+            "publish_best_every": None,
             **changes,
         },
     }

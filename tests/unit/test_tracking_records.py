@@ -59,6 +59,15 @@ def test_a_phase_without_its_recipe_is_unfinished(record: Path) -> None:
     assert not run.finished
 
 
+def test_a_phases_held_out_loss_is_that_of_the_step_it_published(record: Path) -> None:
+    steps, losses = read_record(record).phases[0].series("held_out/mlm_loss")
+    assert read_record(record).phases[0].held_out("mlm_loss") == losses[-1]
+    recipe = json.loads(Path("results/phases/phase1/recipe.json").read_text())
+    write(Path("results/phases/phase1/recipe.json"), {**recipe, "published_step": steps[0]})
+    assert read_record(record).phases[0].held_out("mlm_loss") == losses[0] != losses[-1]
+    assert read_record(record).phases[0].held_out("nothing") is None
+
+
 def test_stages_that_have_not_begun_are_absent_from_the_layout(record: Path) -> None:
     for path in Path("results/finetunings").glob("cola-*"):
         for file in path.iterdir():

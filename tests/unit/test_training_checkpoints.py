@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.checkpoints import clean_up, find_checkpoint, load_checkpoint, save_checkpoint
+from bertline.training.checkpoints import checkpoint_at, clean_up, find_checkpoint, load_checkpoint, save_checkpoint
 
 
-def save(directory, step, *, fingerprint="mine", keep=2):
+def save(directory, step, *, fingerprint="mine", keep=2, best=None):
     return save_checkpoint(
         directory,
         weights={"weight": torch.full((3,), float(step))},
         optimizer={"weight.exp_avg": torch.zeros(3)},
-        state={"fingerprint": fingerprint, "step": step},
+        state={"fingerprint": fingerprint, "step": step, "best": best and {"step": best}},
         keep=keep,
     )
 
@@ -71,6 +71,26 @@ def test_training_does_not_silently_start_anew_when_all_checkpoints_are_damaged(
     (save(tmp_path, 3) / "model.safetensors").unlink()
     with pytest.raises(BertlineError, match=r"every checkpoint is damaged, the newest is step-00000003"):
         find_checkpoint(tmp_path, "mine")
+
+
+def test_the_best_that_the_newest_ones_name_stay(tmp_path):
+    for step, best in ((3, 3), (6, 3), (9, 9), (12, 9), (15, 9)):
+        save(tmp_path, step, best=best, keep=2)
+        # Those that a checkpoint names are there as long as it is one of the newest.
+        assert (tmp_path / "step-00000003").exists() == (step < 12)
+    assert names(tmp_path) == ["durable.json", "step-00000009", "step-00000012", "step-00000015"]
+
+
+def test_a_checkpoint_whose_best_one_is_damaged_is_not_gone_on_from(tmp_path, caplog):
+    for step, best in ((3, 3), (6, 3), (9, 9), (12, 9)):
+        save(tmp_path, step, best=best, keep=4)
+    (tmp_path / "step-00000009" / "model.safetensors").write_bytes(b"")
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 12
+    assert find_checkpoint(tmp_path, "mine", with_best=True)[1]["step"] == 6
+    assert "step-00000012 is damaged (the best one before it, step-00000009: model.safetensors does" in caplog.text
+    assert checkpoint_at(tmp_path, "mine", 9) is None
+    assert checkpoint_at(tmp_path, "mine", 3)[1]["step"] == 3
+    assert checkpoint_at(tmp_path, "theirs", 3) is None
 
 
 def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):

@@ -114,6 +114,28 @@ def test_a_rank_with_nothing_to_do_is_legal(tmp_path):
     assert "division: given 3 shares for 2 ranks" in trainer.log.read_text().splitlines()[-1]
 
 
+def test_a_resumed_phase_keeps_its_division_unless_told_otherwise(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+
+    def go_on(division):
+        """One more step; returns what it says."""
+        output = tmp_path / "phase"
+        trainer = Trainer(recipe(), card, output, ranks=2, division=division, stop_after_minutes=0.0)
+        said = len(trainer.log.read_text())
+        assert trainer.finish() == 75
+        return trainer.log.read_text()[said:]
+
+    go_on("3,1")
+    text = go_on("measured")
+    assert "resuming" in text
+    assert "shares was" not in text
+    text = go_on("measured-again")
+    assert "measured shares of the ranks: " in text
+    assert "shares was [3.0, 1.0] and is" in text
+    assert "no longer the same bits" in text
+    assert "and is [1.0, 3.0]" in go_on("1,3")
+
+
 @pytest.mark.parametrize("given", ["fast,slow", "", "1,-1", "0,0", "1,nan", "1,inf"])
 def test_shares_that_are_none_are_refused_in_one_line(given):
     with pytest.raises(BertlineError, match="division: given"):

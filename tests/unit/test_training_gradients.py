@@ -6,12 +6,14 @@ import pytest
 import torch
 from fabricated_dataset import MODEL, recipe, write_dataset
 
+from bertline.console import BertlineError
 from bertline.training.accumulation import Accumulation
 from bertline.training.batches import Layout
 from bertline.training.data import open_training_data
 from bertline.training.gradients import Gradients
 from bertline.training.group import Group
 from bertline.training.initial import make_model
+from bertline.training.objective import check_cuda_graphs
 
 WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -66,6 +68,32 @@ def test_ranks_shares_and_layouts_give_the_same_gradient(card, divided):
     torch.testing.assert_close(gradients_of(card, **divided), whole, rtol=1e-4, atol=1e-6)
 
 
+def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
+    """As CUDA graphs want them: two steps, because a buffer that is not cleared shows in the second."""
+    given = {**recipe(), "model": WITHOUT_DROPOUT}
+    found = []
+    for always_flat in (False, True):
+        data = open_training_data(card, 32, torch.device("cpu"))
+        model = make_model(given, data)
+        accumulation = Accumulation(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 4))
+        names = ("mlm_loss", "mlm_right", "masked", "pair_loss", "pair_right")
+        accumulation.gradients = Gradients(model, names, world_size=1, always_flat=always_flat)
+        accumulation.seek(0)
+        for step in range(2):
+            accumulation.compute(step)
+        accumulation.close()
+        statistics = accumulation.gradients.reduce()
+        found.append(([parameter.grad for parameter in model.parameters()], statistics))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-8)
+
+
+def test_cuda_graphs_are_refused_without_a_gpu_and_without_fixed_shapes():
+    with pytest.raises(BertlineError, match="--cuda-graphs: there is no GPU here"):
+        check_cuda_graphs(torch.device("cpu"), compiled=True)
+    with pytest.raises(BertlineError, match="--cuda-graphs: wants fixed shapes; give --compile"):
+        check_cuda_graphs(torch.device("cuda"), compiled=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_compiled_network_gives_the_same_gradient(card, packed):
@@ -81,10 +109,10 @@ def test_bf16_is_close_to_fp32(card):
     assert torch.linalg.vector_norm(whole - rounded) < 0.03 * torch.linalg.vector_norm(whole)
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-def test_clipping_scales_to_the_norm_and_never_up(world_size):
+@pytest.mark.parametrize(("world_size", "always_flat"), [(1, False), (2, False), (1, True)])
+def test_clipping_scales_to_the_norm_and_never_up(world_size, always_flat):
     model = torch.nn.Linear(3, 1, bias=False)
-    flat = Gradients(model, ("loss",), world_size=world_size)
+    flat = Gradients(model, ("loss",), world_size=world_size, always_flat=always_flat)
     flat.zero()
     (model.weight * torch.tensor([[3.0, 0.0, 4.0]])).sum().backward()
     flat.add("loss", 100.0)

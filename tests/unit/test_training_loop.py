@@ -71,6 +71,17 @@ def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):
     assert journal(output)[-1]["step"] == 60
 
 
+def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path):
+    given = recipe(steps=4, packing=True, precision="bf16")
+    given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
+    train(given, card, tmp_path / "plain")
+    stopped = Trainer(given, card, tmp_path / "phase", deterministic=True, stop_after_minutes=0.0)
+    assert stopped.finish() == 75
+    resumed = train(given, card, tmp_path / "phase")
+    assert "deterministic was True and is False" in resumed.log.read_text()
+    assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "plain/model.safetensors")
+
+
 def test_a_changed_recipe_is_never_resumed(card, tmp_path):
     output = tmp_path / "phase"
     train(recipe(steps=3), card, output)

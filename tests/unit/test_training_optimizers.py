@@ -51,8 +51,11 @@ def reference_lamb(weights, gradients, steps, settings):
     return weights
 
 
-@pytest.mark.parametrize("scale", [0.01, 10.0])  # below and above the norm that is clipped
-def test_lamb_is_that_of_nvidias_runs(scale):
+@pytest.mark.parametrize(
+    ("scale", "compiled"),
+    [(0.01, False), (10.0, False), pytest.param(10.0, True, marks=pytest.mark.slow)],
+)  # below and above the norm that is clipped
+def test_lamb_is_that_of_nvidias_runs(scale, compiled):
     settings = recipe()["settings"]
     network = Network()
     start = {name: value.detach().double().numpy().copy() for name, value in network.named_parameters()}
@@ -63,7 +66,7 @@ def test_lamb_is_that_of_nvidias_runs(scale):
         return {**drawn, "unused": np.zeros(4)}
 
     flat = Gradients(network, (), world_size=2)
-    optimizer = make_optimizer(network, settings)
+    optimizer = make_optimizer(network, settings, compiled=compiled)
     for step in range(1, 21):
         flat.zero()
         for name, gradient in gradients(step).items():
@@ -132,8 +135,10 @@ def test_the_papers_lamb_has_a_trust_ratio_for_every_tensor():
     assert torch.equal(network.matrix, plain.matrix)
 
 
-@pytest.mark.parametrize("kind", ["lamb", "adamw"])
-def test_restored_moments_go_on_with_the_same_bits(kind):
+@pytest.mark.parametrize(
+    ("kind", "compiled"), [("lamb", False), ("adamw", False), pytest.param("lamb", True, marks=pytest.mark.slow)]
+)
+def test_restored_moments_go_on_with_the_same_bits(kind, compiled):
     def run(network, optimizer, steps):
         for step in steps:
             torch.manual_seed(step)
@@ -143,19 +148,37 @@ def test_restored_moments_go_on_with_the_same_bits(kind):
 
     settings = recipe(optimizer=kind)["settings"]
     straight = Network()
-    run(straight, make_optimizer(straight, settings), range(6))
+    run(straight, make_optimizer(straight, settings, compiled=compiled), range(6))
 
     network = Network()
-    optimizer = make_optimizer(network, settings)
+    optimizer = make_optimizer(network, settings, compiled=compiled)
     run(network, optimizer, range(3))
     saved = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer, network).items()}
     resumed = Network()
     resumed.load_state_dict(network.state_dict())
-    optimizer = make_optimizer(resumed, settings)
+    optimizer = make_optimizer(resumed, settings, compiled=compiled)
     load_optimizer_tensors(optimizer, resumed, saved, reset_step=False)
     run(resumed, optimizer, range(3, 6))
     for name, weight in straight.named_parameters():
         assert torch.equal(weight, resumed.get_parameter(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["nvidia", "paper"])
+def test_a_compiled_step_is_that_of_the_eager_one(variant):
+    settings = recipe(lamb_variant=variant)["settings"]
+    networks = Network(), Network()
+    optimizers = [make_optimizer(networks[compiled], settings, compiled=bool(compiled)) for compiled in (0, 1)]
+    for step in range(1, 8):
+        for network, optimizer in zip(networks, optimizers, strict=True):
+            torch.manual_seed(step)
+            for name, weight in network.named_parameters():
+                weight.grad = None if name == "unused" else torch.randn_like(weight)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 / step
+            optimizer.step()
+    for eager, compiled in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-7)
 
 
 def test_a_reset_starts_bias_correction_anew_and_keeps_moments():

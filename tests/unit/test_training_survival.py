@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 import os
 import random
@@ -18,13 +19,14 @@ import torch
 from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
 from torch import distributed
-from training_processes import Trainer, journal, train
+from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, run_command
 from bertline.files import sha256_of_file
 from bertline.training.group import join_group
 from bertline.training.lock import PhaseLock
-from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Options, Phase
+from bertline.training.options import Options
+from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Phase
 from bertline.training.stop import StopSignal
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
@@ -107,12 +109,23 @@ def test_a_compiled_network_killed_ends_with_the_same_bits(card, tmp_path):
     given = recipe(steps=12, packing=True, precision="bf16")
     given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
-    train(given, card, undisturbed, compiled=True, micro_batch_tokens=128)
+    options = {"compiled": True, "micro_batch_tokens": 128}
+    train(given, card, undisturbed, **options)
     for step in (3, 6, 9):
-        trainer = Trainer(given, card, output, compiled=True, micro_batch_tokens=128, checkpoint_every=3)
+        trainer = Trainer(given, card, output, **options, checkpoint_every=3)
         assert trainer.kill_when(lambda step=step: newest_step(output / "checkpoints") >= step, seconds=100)
-    train(given, card, output, compiled=True, micro_batch_tokens=128)
+    train(given, card, output, **options)
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_a_compiled_optimizer_stopped_goes_on_with_the_same_bits(card, tmp_path):
+    given, output = recipe(steps=4), tmp_path / "phase"
+    train(given, card, tmp_path / "straight", compiled_optimizer=True)
+    assert Trainer(given, card, output, compiled_optimizer=True, stop_after_minutes=0.0).finish() == 75
+    resumed = train(given, card, output, compiled_optimizer=True)
+    assert "compiled_optimizer was" not in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(tmp_path / "straight/model.safetensors")
 
 
 @pytest.mark.slow
@@ -188,16 +201,16 @@ def group(monkeypatch):
 
 
 def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
-    """Train in this process; the loss of every global batch in `poisoned` is not a number."""
-    lock = PhaseLock(output / "checkpoints")
-    assert lock.try_acquire() is None
+    """Train in this process; the last rank's gradient of every global batch in `poisoned` is not a number."""
+    lock = PhaseLock(output / "checkpoints") if group.leads else None
+    assert lock is None or lock.try_acquire() is None
     phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5))
     phase.start(None)
     compute = phase.accumulation.compute
 
     def compute_poisoned(step, loss_scale):
         batch = compute(step, loss_scale)
-        if step in poisoned:
+        if step in poisoned and group.rank == group.world_size - 1:
             for gradient in phase.accumulation.gradients.tensors():
                 gradient.fill_(math.nan)
         return batch
@@ -214,8 +227,39 @@ def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
             phase.wait_for_checkpoint()
     finally:
         phase.accumulation.close()
-        lock.release()
+        if lock is not None:
+            lock.release()
     return phase
+
+
+def run_rank(rank, ranks, port, log, card, output, given):
+    set_environment(rank, ranks, port)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 2)
+    logging.basicConfig(format="%(message)s")
+
+    def run():
+        phase = run_phase(join_group(ranks), card, output, **given)
+        (output.parent / f"{output.name}.rank{rank}").write_text(f"{phase.step} {phase.skipped}")
+        distributed.destroy_process_group()
+
+    run_command(run)
+
+
+def run_two_ranks(card, output, **given):
+    """`run_phase` on two ranks; returns the exit status of rank 0, steps and skipped batches of both, and the log."""
+    log, port = output.with_suffix(".log"), free_port()
+    log.touch()
+    processes = [
+        CONTEXT.Process(target=run_rank, args=(rank, 2, port, log, card, output, given), daemon=True) for rank in (0, 1)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode is not None, log.read_text()
+    counts = [path.read_text() for path in sorted(output.parent.glob(f"{output.name}.rank*"))]
+    return processes[0].exitcode, counts, log.read_text()
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_path):
@@ -242,6 +286,27 @@ def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group
     assert (phase.step, phase.skipped) == (40, MOST_SKIPPED_IN_A_ROW + 2)
     steps = [point["step"] for point in journal(tmp_path / "phase")]
     assert steps == sorted(set(steps))
+
+
+def test_two_ranks_skip_what_is_not_finite_on_one_and_go_on_later_with_the_same_bits(card, tmp_path):
+    given = {"poisoned": {3, 4, 9}, "steps": 14}
+    assert run_two_ranks(card, tmp_path / "whole", **given)[:2] == (0, ["14 3", "14 3"])
+    # Stopped between two skipped batches.
+    assert run_two_ranks(card, tmp_path / "parts", **given, stop_at=4)[1] == ["3 1", "3 1"]
+    assert run_two_ranks(card, tmp_path / "parts", **given)[1] == ["14 3", "14 3"]
+    assert sha256_of_file(tmp_path / "parts" / "model.safetensors") == sha256_of_file(
+        tmp_path / "whole" / "model.safetensors"
+    )
+
+
+def test_two_ranks_roll_back_together_and_stop_together_if_it_does_not_help(card, tmp_path):
+    poisoned = set(range(12, 12 + MOST_SKIPPED_IN_A_ROW))
+    status, counts, text = run_two_ranks(card, tmp_path / "phase", poisoned=poisoned, steps=13)
+    assert (status, counts) == (0, [f"13 {MOST_SKIPPED_IN_A_ROW + 2}"] * 2)
+    assert "returning to step 10 and going on behind them" in text
+    status, counts, text = run_two_ranks(card, tmp_path / "other", poisoned=set(range(12, 200)))
+    assert (status, counts) == (1, [])
+    assert "also after returning to step 10; lower learning_rate" in text
 
 
 def test_when_that_does_not_help_it_stops_with_an_explanation(group, card, tmp_path):

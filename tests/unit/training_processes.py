@@ -43,7 +43,7 @@ class Trainer:
     def finish(self) -> int:
         """Wait; returns rank 0's exit status."""
         for process in self._processes:
-            process.join(60)
+            process.join(120)
             assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
         return self._processes[0].exitcode
 
@@ -105,7 +105,7 @@ def run_rank(
 ) -> None:
     from bertline.console import run_command
     from bertline.training.loop import train
-    from bertline.training.phase import Options
+    from bertline.training.options import Options
     from bertline.training.stop import StopSignal
 
     set_environment(rank, ranks, port)

@@ -22,8 +22,9 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_f
     assert "extract_part" not in jobs  # the parts' names are not known yet
 
 
-def test_the_recipe_for_a_day_dry_runs(workflow_folder: Path) -> None:
-    options = ("--profile", "profiles/local", "--configfile", "config/one-gpu-day.yaml", "--dry-run")
+@pytest.mark.parametrize("name", ["one-gpu-day", "nvidia-bert-large"])
+def test_other_recipes_dry_run(workflow_folder: Path, name: str) -> None:
+    options = ("--profile", "profiles/local", "--configfile", f"config/{name}.yaml", "--dry-run")
     assert jobs_of(run_snakemake(workflow_folder, *options).stdout)["pretrain_phase"] == 2
 
 

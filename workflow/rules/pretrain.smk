@@ -21,6 +21,7 @@ rule pretrain_phase:
     resources:
         nodes=1,
         processes_per_node=1,
+        # Or auto.
         micro_batch_tokens=16384,
         # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured, --profile.
         trainer_options="",

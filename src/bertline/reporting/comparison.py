@@ -54,6 +54,6 @@ def _time(run: Record) -> str:
 
 def _held_out(run: Record) -> str:
     """Of the last phase that was evaluated."""
-    values = [phase.series("held_out/mlm_loss")[1] for phase in run.phases]
-    last = next((series[-1] for series in reversed(values) if series), None)
+    losses = [phase.held_out("mlm_loss") for phase in run.phases]
+    last = next((loss for loss in reversed(losses) if loss is not None), None)
     return ABSENT if last is None else f"{last:.3f}"

@@ -14,8 +14,6 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
 
     Losses are in nats, hours those of its steps.
     """
-    _, held_out = phase.series("held_out/mlm_loss")
-    _, accuracy = phase.series("held_out/mlm_accuracy")
     _, speed = phase.series("train/tokens_per_second")
     _, tokens = phase.series("train/tokens")
     return {
@@ -25,9 +23,9 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
         "planned_steps": phase.recipe.get("settings", {}).get("steps"),
         "tokens": int(tokens[-1]) if tokens else None,
         "hours": hours_of(phase),
-        "held_out_loss": held_out[-1] if held_out else None,
+        "held_out_loss": phase.held_out("mlm_loss"),
         "trigram_loss": phase.trigram_loss,
-        "held_out_accuracy": accuracy[-1] if accuracy else None,
+        "held_out_accuracy": phase.held_out("mlm_accuracy"),
         "tokens_per_second": statistics.median(speed) if speed else None,
     }
 

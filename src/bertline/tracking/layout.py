@@ -259,12 +259,12 @@ def _courses(record: Record) -> list[Point]:
 
 
 def run_summary(record: Record) -> list[Point]:
-    """What one compares runs by: the last held-out loss of each phase, the median of each task's main score."""
+    """What one compares runs by: the held-out loss of each phase, the median of each task's main score."""
     points = []
     for phase in record.phases:
-        _, values = phase.series("held_out/mlm_loss")
-        if values:
-            points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, values[-1]))
+        loss = phase.held_out("mlm_loss")
+        if loss is not None:
+            points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, loss))
     for group, finetunings in record.groups.items():
         pretrained = [one.result for one in chosen_on_dev(finetunings) if one.start == "pretrained"]
         if pretrained:

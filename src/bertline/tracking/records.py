@@ -89,6 +89,12 @@ class Phase(Training):
 
     trigram_loss: float | None = None
 
+    def held_out(self, name: str) -> float | None:
+        """The last value of held_out/`name`; of a finished phase, that of the step whose weights it published."""
+        steps, values = self.series(f"held_out/{name}")
+        by_step = dict(zip(steps, values, strict=True))
+        return by_step.get(self.recipe.get("published_step"), values[-1] if values else None)
+
 
 @dataclass(frozen=True)
 class EncodedDataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from bertline.training.hashing import mix_integers
 from bertline.training.objective import make_sums, sums_of
 from bertline.training.recipe import masking_of
 from bertline.training.stream import Stream, Work
+
+logger = logging.getLogger(__name__)
 
 SUMS = ("mlm_loss", "mlm_right", "masked", "pair_loss", "pair_right")
 
@@ -34,14 +37,16 @@ class Accumulation:
         *,
         first_position: int = 0,
         compiled: bool = False,
+        cuda_graphs: bool = False,
         statistics: tuple[str, ...] = (),
     ) -> None:
         """`statistics` are names beside `SUMS` that ride along with the gradients. Call `divide`, then `seek`."""
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         self._settings = recipe["settings"]
         self._masking = masking_of(self._settings)
-        self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled)
-        self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size)
+        self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
+        self._cuda_graphs = cuda_graphs
+        self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_ramp = first_position, batch_ramp_of(self._settings)
         self.shares = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
@@ -49,10 +54,16 @@ class Accumulation:
         self._stream: Stream | None = None
 
     def divide(self, division: str) -> None:
-        """Decide which part of a global batch each rank gets: `equal`, `measured`, or shares as in "3,1"."""
-        if division == "measured":
+        """Decide which part of a global batch each rank gets.
+
+        Parameters
+        ----------
+        division: `equal`, `measured`, `measured-again` (the difference is the caller's), or shares as in "3,1".
+        """
+        if division in ("measured", "measured-again"):
             self._stream = self._open(0)
             self.shares = measure_shares(self._pass_over, self._group)
+            logger.info("measured shares of the ranks: %s", ", ".join(f"{share:g}" for share in self.shares))
         elif division != "equal":
             self.shares = parse_shares(division, self._group.world_size)
 
@@ -105,6 +116,9 @@ class Accumulation:
         if micro_batch is None:
             return
         vocabulary = self._data.vocabulary
+        if self._cuda_graphs:
+            # The outputs of the micro-batch before have been added up, and may be written over.
+            torch.compiler.cudagraph_mark_step_begin()
         sums = sums_of(self._sums, micro_batch, seed=self._recipe["seed"], masking=self._masking, vocabulary=vocabulary)
         loss = sums.mlm_loss / int(work.batch.masked_counts.sum())
         if self._data.has_pairs:

@@ -2,7 +2,8 @@
 
     checkpoints/step-00000100/model.safetensors      weights, our names
                               optimizer.safetensors  {parameter}.{step | exp_avg | exp_avg_sq}
-                              state.json             fingerprint, step, how it was computed, digests of the two others
+                              state.json             fingerprint, step, the best step so far, how it was computed,
+                                                     digests of the two others
     checkpoints/durable.json                         {"step": n}: journal points up to n will not be taken back
 
 A checkpoint is written aside, flushed to the disk and renamed. Which one is the newest is found by validity, not by
@@ -41,9 +42,9 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of `state["step"]`; then drop all but the `keep` newest of the same fingerprint.
 
-    With `keep_every`, those whose step is a multiple of it stay, too.
+    With `keep_every`, those whose step is a multiple of it stay, too; and so do the best ones that the newest name.
     """
-    path = directory / f"step-{state['step']:08d}"
+    path = _path_of(directory, state["step"])
     aside = directory / f".{path.name}.part"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -57,8 +58,11 @@ def save_checkpoint(
     aside.rename(path)
     fsync_directory(directory)
     write_json(directory / "durable.json", {"step": state["step"]})
-    for old in [path for path, _ in _own_checkpoints(directory, state["fingerprint"])][keep:]:
-        if not keep_every or int(old.name.removeprefix("step-")) % keep_every:
+    own = _own_checkpoints(directory, state["fingerprint"])
+    # Those of all that are kept: when the newest is damaged, the one before still finds its best.
+    best = {_best_of(directory, kept) for _, kept in own[:keep]}
+    for old, _ in own[keep:]:
+        if old not in best and (not keep_every or int(old.name.removeprefix("step-")) % keep_every):
             _remove(old)
     return path
 
@@ -98,14 +102,23 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
-def find_checkpoint(directory: Path, fingerprint: str) -> tuple[Path, dict[str, Any]] | None:
+def find_checkpoint(
+    directory: Path, fingerprint: str, *, with_best: bool = False
+) -> tuple[Path, dict[str, Any]] | None:
     """The newest valid checkpoint of `fingerprint` and its state, or None where there never was one.
+
+    Parameters
+    ----------
+    with_best: the best checkpoint that it names must be valid, too. From an earlier one that is trained again.
 
     Raises BertlineError when there are checkpoints of this fingerprint, but all are damaged.
     """
     own = _own_checkpoints(directory, fingerprint, report=True)
     for path, state in own:
+        best = _best_of(directory, state)
         reason = _damage(path, state)
+        if with_best and best and not reason and (fault := _damage(best, _state_of(best))):
+            reason = f"the best one before it, {best.name}: {fault}"
         if reason is None:
             return path, state
         logger.warning("the checkpoint %s is damaged (%s); trying the one before", path, reason)
@@ -115,6 +128,13 @@ def find_checkpoint(directory: Path, fingerprint: str) -> tuple[Path, dict[str, 
             "to train from the beginning"
         )
     return None
+
+
+def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, dict[str, Any]] | None:
+    """The valid checkpoint of `fingerprint` after `step` and its state, or None."""
+    path = _path_of(directory, step)
+    state = _state_of(path)
+    return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -136,12 +156,7 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
     """Checkpoints of this fingerprint, newest first; one whose state cannot be read counts, with an empty state."""
     own = []
     for path in sorted(directory.glob("step-*"), reverse=True):
-        try:
-            state = read_json(path / "state.json")
-        except BertlineError:
-            state = {}
-        if not isinstance(state, dict):
-            state = {}
+        state = _state_of(path)
         if state and state.get("fingerprint") != fingerprint:
             if report:
                 logger.warning(
@@ -153,6 +168,22 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
             continue
         own.append((path, state))
     return own
+
+
+def _path_of(directory: Path, step: int) -> Path:
+    return directory / f"step-{step:08d}"
+
+
+def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
+    return _path_of(directory, state["best"]["step"]) if state.get("best") else None
+
+
+def _state_of(path: Path) -> dict[str, Any]:
+    try:
+        state = read_json(path / "state.json")
+    except BertlineError:
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,9 @@ def parse_shares(text: str, world_size: int) -> list[float]:
     try:
         shares = [float(share) for share in text.split(",")]
     except ValueError:
-        raise BertlineError(f"division: given '{text}', allowed are equal, measured, or shares as in 3,1,1") from None
+        raise BertlineError(
+            f"division: given '{text}', allowed are equal, measured, measured-again, or shares as in 3,1,1"
+        ) from None
     if len(shares) != world_size:
         raise BertlineError(
             f"division: given {len(shares)} shares for {world_size} ranks; give one for each, or measured, or equal"

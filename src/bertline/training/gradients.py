@@ -3,7 +3,8 @@
 Several ranks keep all gradients in one flat buffer, reduced by one all_reduce a step. Its layout is the parameters'
 order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
 buckets after the first step; four ranks then differ after a resume.) A rank alone has nothing to reduce, and takes the
-gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them.
+gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them. CUDA
+graphs write where they wrote before, so with them it needs the buffer, too.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 class Gradients:
     """Owns the gradients of `model`."""
 
-    def __init__(self, model: nn.Module, statistics: Sequence[str], *, world_size: int) -> None:
+    def __init__(
+        self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
+    ) -> None:
+        """`always_flat`: in one buffer even for a rank alone."""
+        self._world_size = world_size
         self._parameters = list(model.parameters())
         self._names = tuple(statistics)
         device = self._parameters[0].device
         self._flat: Tensor | None = None
-        if world_size == 1:
+        if world_size == 1 and not always_flat:
             self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
             return
         starts, size = [], 0
@@ -51,7 +56,7 @@ class Gradients:
 
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; returns the statistics."""
-        if self._flat is not None:
+        if self._world_size > 1:
             distributed.all_reduce(self._buffer)
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 

@@ -23,6 +23,7 @@ class Group:
     rank: int
     world_size: int
     device: torch.device
+    local_world_size: int = 1  # processes on this node
 
     @property
     def leads(self) -> bool:
@@ -54,7 +55,8 @@ def join_group(threads: int) -> Group:
             "start it through workflow/scripts/launch.py"
         )
     rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(max(1, threads // local_world_size))
     if torch.cuda.is_available():
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
@@ -62,4 +64,4 @@ def join_group(threads: int) -> Group:
         device = torch.device("cpu")
     backend = "nccl" if device.type == "cuda" else "gloo"
     distributed.init_process_group(backend, timeout=TIMEOUT)
-    return Group(rank, world_size, device)
+    return Group(rank, world_size, device, local_world_size)

@@ -16,7 +16,7 @@ from bertline.modeling.architectures import PreTrainingNetwork, architecture_of,
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
-from bertline.training.checkpoints import find_checkpoint, load_checkpoint
+from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data import TrainingData
 from bertline.training.hashing import mix_integers
 from bertline.training.optimizers import load_optimizer_tensors
@@ -68,7 +68,7 @@ def load_initial_weights(
 def load_handed_over_moments(
     optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
-    """Where the recipe hands over moments from a phase, load them from that phase's last checkpoint.
+    """Where the recipe hands over moments from a phase, load them from the checkpoint of the step that it published.
 
     LAMB's bias correction starts anew, as in NVIDIA's runs; that of others goes on, because a reset on warm moments
     would shrink their first steps threefold. Where everything is handed over, LAMB's goes on as well.
@@ -77,15 +77,19 @@ def load_handed_over_moments(
     if initial is None or "phase" not in initial or settings["hand_over"] == "weights":
         return
     folder = _folder(initial, path)
-    before = read_json(folder / "recipe.json")["settings"]["optimizer"]
-    if before != settings["optimizer"]:
+    before = read_json(folder / "recipe.json")
+    theirs = before["settings"]["optimizer"]
+    if theirs != settings["optimizer"]:
         raise BertlineError(
-            f"hand_over: the moments of {before} in {folder} are of no use to {settings['optimizer']}; "
+            f"hand_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
             "set hand_over: weights, or the same optimizer in both phases"
         )
-    found = find_checkpoint(folder / "checkpoints", initial["phase"])
+    published = before.get("published_step", before["settings"]["steps"])
+    found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
     if found is None:
-        raise BertlineError(f"hand_over: {folder}/checkpoints holds no moments any more; set hand_over: weights")
+        raise BertlineError(
+            f"hand_over: {folder}/checkpoints holds no moments of step {published} any more; set hand_over: weights"
+        )
     _, moments = load_checkpoint(found[0])
     resets = settings["optimizer"] == "lamb" and settings["hand_over"] != "everything"
     load_optimizer_tensors(optimizer, model, moments, reset_step=resets)

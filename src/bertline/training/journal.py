@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from bertline.files import write_text
+
+logger = logging.getLogger(__name__)
+
+SHOWN = {
+    "train/loss": "loss {:.4f}",
+    "train/learning_rate": "learning rate {:.3g}",
+    "train/tokens_per_second": "{:,.0f} tokens/s",
+    "held_out/mlm_loss": "held-out MLM loss {:.4f}",
+    "held_out/mlm_accuracy": "accuracy {:.3f}",
+}
 
 
 class Journal:
@@ -46,3 +58,10 @@ class Journal:
         """Make durable and close."""
         self.make_durable()
         self._file.close()
+
+
+def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:
+    """One line of a point for those who watch."""
+    parts = [text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics]
+    left = timedelta(seconds=round(seconds_left))
+    logger.info("step %d/%d, %s, %s left", step, total_steps, ", ".join(parts), left)

@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.training.group import Group, join_group
 from bertline.training.lock import PhaseLock
-from bertline.training.phase import Options, Phase
+from bertline.training.options import Options
+from bertline.training.phase import Phase
 from bertline.training.profiling import make_profiler
 from bertline.training.stop import STOPPED, StopSignal
 
@@ -67,6 +69,11 @@ def train(
         if profiler is not None:
             profiler.stop()
         phase.publish()
+    except torch.OutOfMemoryError:
+        raise BertlineError(
+            "the GPU's memory is too small for these micro-batches; lower micro_batch_tokens or set it to auto, "
+            "or give --recompute"
+        ) from None
     finally:
         if lock is not None:
             lock.release()

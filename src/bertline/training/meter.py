@@ -87,3 +87,14 @@ class Meter:
     def seconds_a_step(self) -> float:
         """The mean of this session; 0 before its first step."""
         return self._all_seconds / max(1, self._all_steps)
+
+
+def averages_of(statistics: dict[str, float], *, samples: int) -> dict[str, float]:
+    """The names of `AVERAGED` from sums over a global batch of `samples`."""
+    masked = max(1.0, statistics["masked"])
+    return {
+        "mlm_loss": statistics["mlm_loss"] / masked,
+        "mlm_accuracy": statistics["mlm_right"] / masked,
+        "pair_loss": statistics["pair_loss"] / samples,
+        "pair_accuracy": statistics["pair_right"] / samples,
+    }

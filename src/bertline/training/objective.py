@@ -30,11 +30,11 @@ class Sums(NamedTuple):
 SumsOf = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], Sums]
 
 
-def make_sums(model: nn.Module, *, precision: str, compiled: bool) -> SumsOf:
+def make_sums(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> SumsOf:
     """The function from (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) to `Sums`.
 
     Labels of -100 are not counted. Under bf16 and fp16 the network runs in autocast, the losses in fp32. Compiled, it
-    is one program for one set of shapes, forward and backward.
+    is one program for one set of shapes, forward and backward; with `cuda_graphs` recorded once and replayed.
     """
     dtype = AUTOCAST[precision]
 
@@ -56,7 +56,7 @@ def make_sums(model: nn.Module, *, precision: str, compiled: bool) -> SumsOf:
 
     if not compiled:
         return sums
-    return torch.compile(sums, dynamic=False, fullgraph=True)
+    return torch.compile(sums, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
 
 
 def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,6 +82,14 @@ def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, voc
         vocabulary=vocabulary,
     )
     return sums(input_ids, batch.token_type_ids, batch.attention_mask, positions, labels, batch.pair_labels)
+
+
+def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
+    """Raise BertlineError where CUDA graphs cannot be recorded."""
+    if device.type != "cuda":
+        raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
+    if not compiled:
+        raise BertlineError("--cuda-graphs: wants fixed shapes; give --compile as well, or leave it out")
 
 
 def prepare_precision(precision: str, device: torch.device) -> None:

@@ -2,108 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.training.lamb import MOMENTS, Lamb
 from bertline.training.muon import Muon
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+logger = logging.getLogger(__name__)
+
 # Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
 # share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
 # the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
 FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
-class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2019, arXiv 1904.00962).
-
-    Both moments are corrected for bias, gradients are averaged into the first one, epsilon stands outside the root,
-    decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|, with norms over each
-    tensor. Clipping the gradient to its global norm comes before, in the loop.
-
-    Two variants differ in the tensors that have a trust ratio:
-
-    - nvidia: those with weight decay, as in NVIDIA's BERT runs (apex FusedLAMB with use_nvlamb false).
-    - paper: all, Algorithm 2 with phi(z) = z. Its one lambda for all layers is here that of each parameter group.
-
-    Under both the ratio is 1 where weight or update is zero: as Algorithm 2 is written, a bias that starts from zero
-    would stay there for ever.
-    """
-
-    def __init__(
-        self,
-        parameters: Iterable[Any],
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        variant: Literal["nvidia", "paper"] = "nvidia",
-    ) -> None:
-        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
-        self.variant = variant
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient. `closure` is not supported."""
-        if closure is not None:
-            raise ValueError("LAMB takes no closure")
-        for group in self.param_groups:
-            self._update(group)
-
-    def _update(self, group: dict[str, Any]) -> None:
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        if not weights:
-            return
-        gradients = [weight.grad for weight in weights]
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight] = {
-                    "step": torch.tensor(0.0),
-                    "exp_avg": torch.zeros_like(weight),
-                    "exp_avg_sq": torch.zeros_like(weight),
-                }
-        states = [self.state[weight] for weight in weights]
-        for state in states:
-            state["step"] += 1
-        step = int(states[0]["step"])
-        beta1, beta2 = group["betas"]
-        first, second = ([state[moment] for state in states] for moment in MOMENTS)
-        torch._foreach_lerp_(first, gradients, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-
-        divisors = torch._foreach_sqrt(second)
-        torch._foreach_div_(divisors, (1 - beta2**step) ** 0.5)
-        torch._foreach_add_(divisors, group["eps"])
-        updates = torch._foreach_div(first, divisors)
-        torch._foreach_div_(updates, 1 - beta1**step)
-        if group["weight_decay"]:
-            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
-        if group["weight_decay"] or self.variant == "paper":
-            weight_norms = torch.stack(torch._foreach_norm(weights))
-            update_norms = torch.stack(torch._foreach_norm(updates))
-            both = (weight_norms > 0) & (update_norms > 0)
-            ratios = torch.where(both, weight_norms / update_norms, 1.0)
-            torch._foreach_mul_(updates, list(ratios.unbind()))
-        torch._foreach_add_(weights, updates, alpha=-group["lr"])
-
-
-def make_optimizer(model: nn.Module, settings: Mapping[str, Any]) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module,
+    settings: Mapping[str, Any],
+    *,
+    compiled: bool = False,
+    owns: Callable[[str], bool] = lambda name: True,
+) -> torch.optim.Optimizer:
     """The optimizer that a phase's settings ask for. Biases and normalisations are not decayed.
 
     With Muon, the settings beside `muon` are those of AdamW, which moves all but the hidden matrices of the layers.
+    `compiled` is for LAMB: AdamW is one fused kernel already, and nearly all of Muon's time is in matrix products.
+    Parameters that this rank does not own by their name are left to others.
     """
+    if compiled and settings["optimizer"] != "lamb":
+        logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
+    owned = [(name, weight) for name, weight in model.named_parameters() if owns(name)]
     hidden = []
     if settings["optimizer"] == "muon":
-        hidden = [
-            (weight, _matrices_in(name)) for name, weight in model.named_parameters() if _is_hidden_matrix(name, weight)
-        ]
+        hidden = [(weight, _matrices_in(name)) for name, weight in owned if _is_hidden_matrix(name, weight)]
     taken = {id(weight) for weight, _ in hidden}
-    rest = [(name, weight) for name, weight in model.named_parameters() if id(weight) not in taken]
+    rest = [(name, weight) for name, weight in owned if id(weight) not in taken]
     groups = [
         {
             "params": [weight for name, weight in rest if _is_decayed(name)],
@@ -114,7 +52,7 @@ def make_optimizer(model: nn.Module, settings: Mapping[str, Any]) -> torch.optim
     beta1, beta2 = settings["betas"]
     common = {"lr": settings["learning_rate"], "betas": (beta1, beta2), "eps": settings["epsilon"]}
     if settings["optimizer"] == "lamb":
-        return Lamb(groups, **common, variant=settings["lamb_variant"])
+        return Lamb(groups, **common, variant=settings["lamb_variant"], compiled=compiled)
     if settings["optimizer"] == "adamw":
         return torch.optim.AdamW(groups, **common, fused=True)
     if settings["optimizer"] == "muon":
@@ -147,13 +85,16 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, reset_step: bool
 ) -> None:
-    """Restore what `optimizer_tensors` gave. With `reset_step` bias correction starts anew.
+    """Restore what `optimizer_tensors` gave, for the parameters that `optimizer` moves.
 
-    Muon's momentum has no bias correction, and no step.
+    With `reset_step` bias correction starts anew. Muon's momentum has no bias correction, and no step.
 
     Raises BertlineError when a moment is missing or has another shape.
     """
+    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for name, weight in model.named_parameters():
+        if id(weight) not in moved:
+            continue
         has_momentum_alone = isinstance(optimizer, Muon) and optimizer.orthogonalises(weight)
         state = {}
         for moment in ("momentum_buffer",) if has_momentum_alone else MOMENTS:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,18 @@ import torch
 from bertline.console import BertlineError
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import GlobalBatch, Layout
-from bertline.training.checkpoints import CheckpointWriter, clean_up, find_checkpoint, load_checkpoint
+from bertline.training.batches import GlobalBatch
+from bertline.training.best import Best
+from bertline.training.checkpoints import (
+    CheckpointWriter,
+    checkpoint_at,
+    clean_up,
+    find_checkpoint,
+    load_checkpoint,
+)
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
+from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -26,40 +33,24 @@ from bertline.training.initial import (
     load_initial_weights,
     make_model,
 )
-from bertline.training.journal import Journal
+from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
-from bertline.training.meter import Meter
-from bertline.training.objective import prepare_precision
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.meter import Meter, averages_of
+from bertline.training.micro_batch import choose_layout
+from bertline.training.objective import check_cuda_graphs, prepare_precision
+from bertline.training.optimizers import load_optimizer_tensors, make_optimizer
+from bertline.training.options import Options
 from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe
 from bertline.training.scaling import LossScale
 from bertline.training.schedules import learning_rate_of_phase
+from bertline.training.sharding import Shards
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
 # After so many steps in a row without a finite gradient the weights themselves are at fault.
 MOST_SKIPPED_IN_A_ROW = 10
-
-
-@dataclass(frozen=True)
-class Options:
-    """What alters how a phase is run, and not its result."""
-
-    threads: int = 1  # of this node
-    micro_batch_tokens: int = 16384  # a micro-batch has as many full-length rows as fit, at least one
-    compiled: bool = False
-    recompute: bool = False
-    division: str = "equal"  # of a global batch among the ranks: equal, measured, or shares as in "3,1"
-    log_every: int = 10  # steps
-    evaluate_every: int = 200  # steps; 0 for only at the start and the end
-    checkpoint_every: int = 0  # steps; 0 for only by the clock
-    checkpoint_every_minutes: float = 15.0
-    keep_checkpoints: int = 2
-    keep_every: int = 0  # steps; checkpoints of their multiples stay
-    wait_for_lock: bool = True
-    profile: bool = False  # rank 0 writes checkpoints/profile/
 
 
 class Phase:
@@ -80,17 +71,21 @@ class Phase:
         self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
         length = self.settings["sequence_length"]
-        self.layout = Layout(
-            sequence_length=length,
-            rows=rows_of(options.micro_batch_tokens, self.settings, group.world_size),
-            packed=self.settings["packing"],
-            fixed=options.compiled,
-        )
         prepare_precision(self.settings["precision"], group.device)
+        if options.cuda_graphs:
+            check_cuda_graphs(group.device, compiled=options.compiled)
+        if options.deterministic:
+            compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device)
         self.model = make_model(recipe, self.data)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
+        self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
+        if (self.best.every or self.best.keep) and not len(self.data.held_out):
+            raise BertlineError(
+                f"{card_json}: there are no held-out samples of length {length} to find the best step by; leave out "
+                "publish_best_every and --keep-best, or hold out more text"
+            )
         self.step = 0  # updates of the weights
         self.skipped = 0  # global batches that were passed over
         self.backed_off = 0  # of these, because fp16's loss scale was too high: nothing is wrong then
@@ -108,12 +103,19 @@ class Phase:
         found = self._find_checkpoint()
         if found is None:
             load_initial_weights(self.model, self.recipe, initial_weights, self.data)
+        else:
+            torch.set_num_threads(found[1]["exactness"]["threads"])
         self.model.to(self.group.device).train()
         self.model.encoder.recomputes = self.options.recompute
         self.first_position = (
             handed_over_position(self.recipe, initial_weights) if found is None else found[1]["first_position"]
         )
-        self.optimizer = make_optimizer(self.model, self.settings)
+        before = found[1]["exactness"] if found else None
+        self.layout = choose_layout(self.model, self.data, self.recipe, self.group, self.options, before=before)
+        self.shards = Shards(self.model, self.group, wanted=self.options.sharded_optimizer)
+        self.optimizer = make_optimizer(
+            self.model, self.settings, compiled=self.options.compiled_optimizer, owns=self.shards.owns
+        )
         self.accumulation = Accumulation(
             self.model,
             self.data,
@@ -122,6 +124,7 @@ class Phase:
             self.layout,
             first_position=self.first_position,
             compiled=self.options.compiled,
+            cuda_graphs=self.options.cuda_graphs,
             statistics=("stop_wanted", "checkpoint_wanted"),
         )
         if found is None:
@@ -145,10 +148,12 @@ class Phase:
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
         self.accumulation.seek(self.step + self.skipped)
         if found is None:
-            self._write_point(self._evaluate())
+            self._write_point({**self._evaluate(), "train/micro_batch_tokens": float(self.layout.tokens)})
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
-        found = find_checkpoint(self.checkpoints, self.recipe["fingerprint"]) if self.group.leads else None
+        with_best = self.best.every is not None
+        fingerprint = self.recipe["fingerprint"]
+        found = find_checkpoint(self.checkpoints, fingerprint, with_best=with_best) if self.group.leads else None
         return self.group.from_leader(found)
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
@@ -161,34 +166,27 @@ class Phase:
         self.step, self.skipped, self.tokens = state["step"], state["skipped"], state["tokens"]
         self.backed_off, self.skipped_in_a_row = state["backed_off"], state["skipped_in_a_row"]
         self.scale.restore(state["loss_scale"])
+        self.best.restore(state.get("best"))
         self.started = state["started"]
         logger.info("resuming %s at step %d", path, self.step)
 
     def _compare_exactness(self, before: dict[str, Any]) -> None:
         """Compute as the checkpoint's trainer did; where that cannot be, say that exactness is lost."""
-        torch.set_num_threads(before["threads"])
-        if len(before["shares"]) == self.group.world_size:
+        divided_as_before = self.options.division in ("equal", "measured")
+        if divided_as_before and len(before["shares"]) == self.group.world_size:
             self.accumulation.shares = before["shares"]
         else:
             self.accumulation.divide(self.options.division)
-        for name, value in self._exactness().items():
-            if before.get(name) != value:
-                logger.warning(
-                    "%s was %s and is %s: same samples in the same batches, but no longer the same bits",
-                    name, before.get(name), value,
-                )  # fmt: skip
+        report_lost_exactness(before, self._exactness())
 
     def _exactness(self) -> dict[str, Any]:
-        """What the last bits of the weights depend on, apart from the recipe."""
-        return {
-            "world_size": self.group.world_size,
-            "shares": self.accumulation.shares,
-            "threads": torch.get_num_threads(),
-            "rows": self.layout.rows,
-            "compiled": self.options.compiled,
-            "device": torch.cuda.get_device_name() if self.group.device.type == "cuda" else "cpu",
-            "torch": torch.__version__,
-        }
+        return exactness_of(
+            self.options,
+            self.group,
+            optimizer=self.settings["optimizer"],
+            rows=self.layout.rows,
+            shares=self.accumulation.shares,
+        )
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """One update of the weights, and what is due after it: a journal point, an evaluation, a checkpoint."""
@@ -208,11 +206,12 @@ class Phase:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate
         self.optimizer.step()
+        self.shards.spread_weights()
         self.step += 1
         self.skipped_in_a_row = []
         self.tokens += int(batch.lengths.sum())
         self.meter.add(
-            _averages(statistics, len(batch.samples)),
+            averages_of(statistics, samples=len(batch.samples)),
             batch,
             norm=norm,
             learning_rate=learning_rate,
@@ -232,11 +231,13 @@ class Phase:
             metrics["train/skipped_steps"] = float(self.skipped - self.backed_off)
             if self.settings["precision"] == "fp16":
                 metrics["train/loss_scale"] = self.scale.value
-        if last or (self.options.evaluate_every and self.step % self.options.evaluate_every == 0):
+        by_option = self.options.evaluate_every and self.step % self.options.evaluate_every == 0
+        if last or by_option or self.best.is_due(self.step):
             metrics |= self._evaluate()
+        improved = self.best.update(self.step, metrics, last=last)
         if metrics:
             self._write_point(metrics)
-        if last or checkpoint_wanted:
+        if last or checkpoint_wanted or improved:
             self.save()
 
     def _skip(self, batch: GlobalBatch, *, ordinary: bool) -> None:
@@ -285,16 +286,8 @@ class Phase:
         if self.journal is None:
             return
         self.journal.append(self.step, metrics)
-        shown = {
-            "train/loss": "loss {:.4f}",
-            "train/learning_rate": "learning rate {:.3g}",
-            "train/tokens_per_second": "{:,.0f} tokens/s",
-            "held_out/mlm_loss": "held-out MLM loss {:.4f}",
-            "held_out/mlm_accuracy": "accuracy {:.3f}",
-        }
-        parts = [text.format(metrics[key]) for key, text in shown.items() if key in metrics]
-        left = timedelta(seconds=round(self.meter.seconds_a_step() * (self.total_steps - self.step)))
-        logger.info("step %d/%d, %s, %s left", self.step, self.total_steps, ", ".join(parts), left)
+        seconds_left = self.meter.seconds_a_step() * (self.total_steps - self.step)
+        log_point(self.step, self.total_steps, metrics, seconds_left=seconds_left)
 
     def _checkpoint_is_due(self) -> bool:
         """Rank 0's word, which the others learn in the step's reduction."""
@@ -311,10 +304,11 @@ class Phase:
         now = (self.step, self.skipped)
         if self.saved[0] == now:
             return
+        moments = self.shards.all_moments(self.optimizer)
         if self.group.leads:
             self.writer.start(
                 self.model.state_dict(),
-                optimizer_tensors(self.optimizer, self.model),
+                moments,
                 {
                     "fingerprint": self.recipe["fingerprint"],
                     "step": self.step,
@@ -324,6 +318,7 @@ class Phase:
                     "tokens": self.tokens,
                     "first_position": self.first_position,
                     "loss_scale": self.scale.state(),
+                    "best": self.best.state(),
                     "started": self.started,
                     "exactness": self._exactness(),
                 },
@@ -346,6 +341,7 @@ class Phase:
         self.writer.wait()
         if self.journal is not None:
             self.journal.close()
+            weights, step, skipped = self._published()
             recipe = {**self.recipe, "model": self.model.config.to_dict()}
             frozen = frozen_recipe(
                 recipe,
@@ -359,27 +355,27 @@ class Phase:
                 "dataset_digest": self.data.digest,
                 "tokenizer_sha256": self.data.tokenizer_sha256,
                 "compiled": self.options.compiled,
+                "micro_batch_tokens": self.layout.tokens,
                 "skipped_steps": self.skipped - self.backed_off,
-                "next_position": self.first_position + self.batch_ramp.position_at(self.step + self.skipped),
+                "published_step": step,
+                "next_position": self.first_position + self.batch_ramp.position_at(step + skipped),
             }
-            publish_phase(self.output, self.model.state_dict(), self.journal.path, frozen)
+            publish_phase(self.output, weights, self.journal.path, frozen)
             logger.info("finished: %s", self.output / "model.safetensors")
         self.group.wait()
 
-
-def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
-    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
-    most = max(1, micro_batch_tokens // settings["sequence_length"])
-    of_rank = -(-settings["global_batch_size"] // world_size)
-    pieces = -(-of_rank // most)
-    return -(-of_rank // pieces)
-
-
-def _averages(statistics: dict[str, float], samples: int) -> dict[str, float]:
-    masked = max(1.0, statistics["masked"])
-    return {
-        "mlm_loss": statistics["mlm_loss"] / masked,
-        "mlm_accuracy": statistics["mlm_right"] / masked,
-        "pair_loss": statistics["pair_loss"] / samples,
-        "pair_accuracy": statistics["pair_right"] / samples,
-    }
+    def _published(self) -> tuple[dict[str, torch.Tensor], int, int]:
+        """The weights to publish, their step, and the global batches skipped before it."""
+        if self.best.every is None or self.best.step in (None, self.step):
+            return self.model.state_dict(), self.step, self.skipped
+        found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], self.best.step)
+        if found is None:
+            raise BertlineError(
+                f"{self.checkpoints}: step {self.best.step} has the best held-out loss, and its checkpoint was removed "
+                "or damaged meanwhile; run again to train from the checkpoint before"
+            )
+        logger.info(
+            "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
+            self.best.step, self.step, self.best.mlm_loss,
+        )  # fmt: skip
+        return load_checkpoint(found[0])[0], self.best.step, found[1]["skipped"]

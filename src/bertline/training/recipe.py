@@ -50,6 +50,7 @@ REQUIRED: Json = {
         "packing": bool,
         "precision": ("fp32", "tf32", "bf16", "fp16"),
         "hand_over": ("weights", "weights+moments", "everything"),
+        "publish_best_every": (int, type(None)),
     },
 }
 REQUIRED_OF_BATCH_RAMP: Json = {"from": int, "steps": (int, float)}

@@ -60,6 +60,9 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
                 f"{where}.decay: warm-up ({warmup:g} steps) and decay ({decay:g} steps) are longer than the phase "
                 f"({total} steps); shorten one of them"
             )
+    every = settings["publish_best_every"]
+    if every is not None and not 1 <= every <= total:
+        raise BertlineError(f"{where}.publish_best_every: given {every}, allowed is 1 to steps, {total}")
     ramp = settings["batch_ramp"]
     if ramp is not None and not 1 <= ramp["from"] <= settings["global_batch_size"]:
         raise BertlineError(

@@ -1,0 +1,38 @@
+"""Which step's weights were the best on held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class Best:
+    """The lowest held-out MLM loss so far, in nats, among the steps that count, and its step."""
+
+    def __init__(self, *, every: int | None, keep: bool) -> None:
+        """With `every`, its multiples and the last step count: the recipe's. Else with `keep` all evaluated steps."""
+        self.every, self.keep = every, keep
+        self.step: int | None = None
+        self.mlm_loss = math.inf
+
+    def is_due(self, step: int) -> bool:
+        """Whether the recipe wants an evaluation after `step`."""
+        return self.every is not None and step % self.every == 0
+
+    def update(self, step: int, metrics: Mapping[str, float], *, last: bool) -> bool:
+        """Compare what an evaluation found; returns whether `step` is the best so far. Of equals the first stays."""
+        counts = self.keep if self.every is None else last or self.is_due(step)
+        loss = metrics.get("held_out/mlm_loss", math.nan)
+        if not counts or not loss < self.mlm_loss:
+            return False
+        self.step, self.mlm_loss = step, loss
+        return True
+
+    def state(self) -> dict[str, Any] | None:
+        """What `restore` takes; None as long as nothing was compared."""
+        return None if self.step is None else {"step": self.step, "mlm_loss": self.mlm_loss}
+
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from `state()`."""
+        self.step, self.mlm_loss = (state["step"], state["mlm_loss"]) if state else (None, math.inf)

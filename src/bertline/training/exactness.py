@@ -1,0 +1,60 @@
+"""What the last bits of the weights depend on, apart from the recipe. A checkpoint records it, and resume compares."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bertline.training.group import Group
+from bertline.training.options import Options
+
+logger = logging.getLogger(__name__)
+
+
+def compute_deterministically() -> None:
+    """Let PyTorch take only kernels that give the same bits in every run; on a CPU all of ours do anyway.
+
+    cuBLAS wants CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
+    """
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    # Memory that is about to be written is left as it is.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def exactness_of(
+    options: Options, group: Group, *, optimizer: str, rows: int, shares: Sequence[float]
+) -> dict[str, Any]:
+    """How this process computes, JSON-like; a checkpoint holds rank 0's."""
+    return {
+        "world_size": group.world_size,
+        "shares": list(shares),
+        "threads": torch.get_num_threads(),
+        "rows": rows,
+        "compiled": options.compiled,
+        "cuda_graphs": options.cuda_graphs,
+        "compiled_optimizer": options.compiled_optimizer,
+        # The others move each tensor by itself; Muon multiplies as many matrices at once as a rank has.
+        "sharded_muon": options.sharded_optimizer and optimizer == "muon",
+        "deterministic": options.deterministic,
+        "device": device_name(group),
+        "torch": torch.__version__,
+    }
+
+
+def device_name(group: Group) -> str:
+    """Of this process's GPU; cpu without one."""
+    return torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else "cpu"
+
+
+def report_lost_exactness(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say what is not as it was for the trainer of a checkpoint. A switch that it did not know was off."""
+    for name, value in now.items():
+        was = before.get(name, False)
+        if was != value:
+            logger.warning(
+                "%s was %s and is %s: same samples in the same batches, but no longer the same bits", name, was, value
+            )

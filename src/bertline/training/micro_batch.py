@@ -1,0 +1,186 @@
+"""How many rows a micro-batch has: as many as were asked for, or as many as this machine computes best."""
+
+from __future__ import annotations
+
+import logging
+import math
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import torch
+from torch import distributed
+
+from bertline.console import BertlineError
+from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.training.batches import Layout, global_batch, micro_batches
+from bertline.training.data import TrainingData
+from bertline.training.exactness import device_name
+from bertline.training.group import Group
+from bertline.training.objective import make_sums, sums_of
+from bertline.training.options import Options
+from bertline.training.recipe import masking_of
+
+logger = logging.getLogger(__name__)
+
+# Of a GPU's memory: the allocator's gaps and the optimizer's step want the rest.
+HEADROOM = 0.9
+PASSES = 3  # timed for each size, of which the fastest counts
+LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches want less memory
+PATIENCE = 2  # sizes without a gain, after which larger ones are not tried
+
+
+def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
+    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
+    most = max(1, micro_batch_tokens // settings["sequence_length"])
+    of_rank = _most_rows(settings, world_size)
+    pieces = -(-of_rank // most)
+    return -(-of_rank // pieces)
+
+
+def choose_layout(
+    model: PreTrainingNetwork,
+    data: TrainingData,
+    recipe: dict[str, Any],
+    group: Group,
+    options: Options,
+    *,
+    before: Mapping[str, Any] | None,
+) -> Layout:
+    """The layout of the phase's micro-batches; the same on every rank.
+
+    Parameters
+    ----------
+    before: how the checkpoint that is resumed was computed. A size found by trying is taken from there, for as many
+        ranks on the same device: the last bits depend on it.
+    """
+    settings = recipe["settings"]
+    layout = Layout(settings["sequence_length"], 1, packed=settings["packing"], fixed=options.compiled)
+    tokens = options.micro_batch_tokens
+    if tokens is None:
+        here = group.world_size, device_name(group)
+        # Rank 0's word: other ranks may have other devices.
+        if group.from_leader(before is not None and (before["world_size"], before["device"]) == here):
+            return replace(layout, rows=group.from_leader(before and before["rows"]))
+        tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
+        logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
+    return replace(layout, rows=rows_of(tokens, settings, group.world_size))
+
+
+def find_micro_batch_tokens(
+    model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], layout: Layout, group: Group
+) -> int:
+    """The best size for this phase on the machines at hand; the same on every rank, the least of all.
+
+    On a GPU that is the largest that fits, on a CPU the fastest. Sizes are doubled, and each is tried with forward and
+    backward of a micro-batch whose rows are full and which has all its masked positions; not compiled, which takes at
+    most as much memory.
+
+    Parameters
+    ----------
+    layout: of the micro-batches; its rows are not looked at.
+
+    Raises BertlineError when not even one row fits.
+    """
+    settings = recipe["settings"]
+    masking = masking_of(settings)
+    sums = make_sums(model, precision=settings["precision"], compiled=False)
+
+    def compute(rows: int) -> None:
+        full = replace(layout, rows=rows, fixed=True)
+        batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
+        made = micro_batches(batch, data.train, full, masking=masking, padding_id=data.padding_id)
+        found = sums_of(
+            sums, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+        )
+        (found.mlm_loss + found.pair_loss).backward()
+
+    most = _most_rows(settings, group.world_size)
+    if group.device.type == "cuda":
+        # What the optimizer will keep, at most.
+        moments = [torch.empty_like(weight) for weight in model.parameters() for _ in range(2)]
+        rows = largest(lambda rows: _fits(compute, rows, model), most)
+        del moments
+    else:
+        rows = fastest(lambda rows: _seconds(compute, rows, model), most, go_on=lambda: _has_memory_for_twice(group))
+    if not rows:
+        raise BertlineError(
+            f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
+            "memory; give --recompute, or choose a smaller model"
+        )
+    agreed = torch.tensor(rows, device=group.device)
+    distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
+    return int(agreed) * layout.sequence_length
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest of 1, 2, 4, ... and `most` that fits; 0 if none does. Larger ones than the first that does not fit
+    are not tried."""
+    found = 0
+    for rows in _doubled(most):
+        if not fits(rows):
+            break
+        found = rows
+    return found
+
+
+def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], bool] = lambda: True) -> int:
+    """Of 1, 2, 4, ... and `most`, the one that takes the least time a row; of equals the smallest.
+
+    Larger ones are not tried once `PATIENCE` sizes were no faster, or `go_on` says no.
+    """
+    found, best, waited = 1, math.inf, 0
+    for rows in _doubled(most):
+        a_row = seconds(rows) / rows
+        if a_row < (1 - LEAST_GAIN) * best:
+            found, best, waited = rows, a_row, 0
+        else:
+            waited += 1
+        if waited == PATIENCE or not go_on():
+            break
+    return found
+
+
+def _doubled(most: int) -> Iterator[int]:
+    rows = 1
+    while rows < most:
+        yield rows
+        rows *= 2
+    yield most
+
+
+def _most_rows(settings: dict[str, Any], world_size: int) -> int:
+    return -(-settings["global_batch_size"] // world_size)
+
+
+def _fits(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) -> bool:
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    limit = HEADROOM * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved())
+    try:
+        compute(rows)
+        fitted = torch.cuda.max_memory_reserved() <= limit
+    except torch.OutOfMemoryError:
+        fitted = False
+    model.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()
+    return fitted
+
+
+def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) -> float:
+    times = []
+    for _ in range(PASSES):
+        begun = time.monotonic()
+        compute(rows)
+        times.append(time.monotonic() - begun)
+        model.zero_grad(set_to_none=True)
+    return min(times)
+
+
+def _has_memory_for_twice(group: Group) -> bool:
+    """Whether this process may take twice of what it took at most: the next size takes no more than that."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak < psutil.virtual_memory().available / group.local_world_size

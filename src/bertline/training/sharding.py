@@ -1,0 +1,64 @@
+"""The optimizer shared out among the ranks: each moves some of the parameters, and alone keeps their moments.
+
+ZeRO, stage 1 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5), cut between tensors and not through them: LAMB's
+norms and Muon's matrices stay whole, and every tensor is moved as it would be without, to the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bertline.training.group import Group
+from bertline.training.optimizers import optimizer_tensors
+
+
+class Shards:
+    """Which rank moves which parameter of `model`."""
+
+    def __init__(self, model: nn.Module, group: Group, *, wanted: bool) -> None:
+        """Without `wanted` every rank moves all of them."""
+        self._model, self._group, self.wanted = model, group, wanted
+        self.owners: dict[str, int] = {}
+        if not wanted:
+            return
+        loads = [0] * group.world_size
+        for name, weight in sorted(model.named_parameters(), key=lambda item: -item[1].numel()):
+            rank = loads.index(min(loads))
+            self.owners[name] = rank
+            loads[rank] += weight.numel()
+
+    def owns(self, name: str) -> bool:
+        """Whether this rank moves the parameter."""
+        return self.owners.get(name, self._group.rank) == self._group.rank
+
+    def spread_weights(self) -> None:
+        """Give every rank the parameters as their owners moved them."""
+        if not self.wanted:
+            return
+        sent = [
+            distributed.broadcast(weight.data, src=self.owners[name], async_op=True)
+            for name, weight in self._model.named_parameters()
+        ]
+        for one in sent:
+            one.wait()
+
+    def all_moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """On rank 0 what `optimizer_tensors` gives without shards, on other ranks their own. All must call it."""
+        mine = optimizer_tensors(optimizer, self._model)
+        if not self.wanted:
+            return mine
+        described = [(key, tensor.shape, tensor.dtype) for key, tensor in mine.items()]
+        of_ranks: list[list[tuple[str, torch.Size, torch.dtype]]] = [[] for _ in range(self._group.world_size)]
+        distributed.all_gather_object(of_ranks, described)
+        gathered = {key: tensor.cpu() for key, tensor in mine.items()}
+        for rank, tensors in enumerate(of_ranks):
+            for key, shape, dtype in tensors if rank else []:
+                if self._group.rank == rank:
+                    # LAMB's step lies on the host, which NCCL cannot send from.
+                    distributed.send(mine[key].to(self._group.device), dst=0)
+                elif self._group.leads:
+                    received = torch.empty(shape, dtype=dtype, device=self._group.device)
+                    distributed.recv(received, src=rank)
+                    gathered[key] = received.cpu()
+        return gathered
