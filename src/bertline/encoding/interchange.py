@@ -208,7 +208,7 @@ def faults_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[
                 continue
             block = _block_of(file.layout, {name: values[sound] for name, values in rows.items()})
             if not special:
-                special = {"[CLS]": int(block.ids[0]), "[SEP]": int(block.ids[block.lengths[0] - 1])}
+                special = {"[PAD]": 0, "[CLS]": int(block.ids[0]), "[SEP]": int(block.ids[block.lengths[0] - 1])}
             of_block = {}
             for what, values in _faulty_samples(block, special).items():
                 of_block[what] = np.zeros(len(sound), dtype=bool)
@@ -290,7 +290,7 @@ def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -
 
 
 def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """The rules of [CLS], [SEP] and the segments, each with the samples that break it: bool [N]."""
+    """The rules of [CLS], [SEP], [PAD] and the segments, each with the samples that break it: bool [N]."""
     cls, sep = special_tokens["[CLS]"], special_tokens["[SEP]"]
     begins = offsets_of(block.lengths)[:-1]
     ends = begins + block.lengths - 1
@@ -300,12 +300,15 @@ def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str
     is_special = np.isin(block.ids, [cls, sep])
     expected = np.zeros(len(block.ids), dtype=bool)
     expected[begins] = expected[ends] = expected[middles[has_second]] = True
+    masked = np.repeat(np.arange(len(begins)), block.mask_counts)
+    asks_for_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
     return {
         "does not begin with [CLS]": block.ids[begins] != cls,
         "does not end with [SEP]": block.ids[ends] != sep,
         "has no [SEP] before its second segment": has_second & (block.ids[middles] != sep),
         "has an empty segment": np.where(has_second, (second < 3) | (second > block.lengths - 2), block.lengths < 3),
         "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special & ~expected, begins) > 0,
+        "has masked_lm_ids that are padding": np.bincount(masked[asks_for_padding], minlength=len(begins)) > 0,
     }
 
 
