@@ -11,37 +11,24 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import torch
 from encoding_helpers import VOCABULARY, make_dataset
-from torch.nn import functional as F
+from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvidia, write_both_layouts
 
 from bertline.console import BertlineError
 from bertline.encoding.card import validate_dataset
-from bertline.encoding.dataset import SampleReader, open_dataset
+from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
-from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.training.batches import Layout, evaluation_batch, micro_batches
 from bertline.training.exporting import default_max_predictions, export_gpauloski, export_nvidia
-from bertline.training.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
-from bertline.training.objective import make_sums, sums_of
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD, UNK, CLS, SEP, MASK = range(5)
-LENGTH = 64
-Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset, its vocab.txt, and its files in both layouts."""
+    """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
     folder = tmp_path_factory.mktemp("made")
-    card = make_dataset(folder / "data")
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
-    for shard, name in (("00000", "training_00000"), ("00001", "training_00001"), ("held_out", "test_held_out")):
-        samples = card.parent / f"seq{LENGTH}/{shard}.h5"
-        export_nvidia(samples, card, folder / f"nvidia/b_{name}.hdf5")
-        if shard != "held_out":
-            export_gpauloski(samples, card, folder / f"gpauloski/train_{shard}.hdf5")
+    write_both_layouts(folder)
     return folder
 
 
@@ -49,47 +36,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def imported(made: Path) -> Path:
     """The dataset.json of NVIDIA's files, imported."""
     return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
-
-
-def import_all(made: Path, output: Path, training: str, held_out: str = "") -> Path:
-    held_out_files = sorted(made.glob(held_out)) if held_out else []
-    vocabulary = made / "vocab.txt"
-    import_dataset(sorted(made.glob(training)), held_out_files, vocabulary, output, lowercase=True, name="theirs")
-    return output / "dataset.json"
-
-
-def read_nvidia(path: Path) -> list[Row]:
-    """A reader from the description: predictions end at the first position 0, or fill the row."""
-    with h5py.File(path, "r") as file:
-        columns = {name: file[name][:].astype(np.int64) for name in file}
-    rows = []
-    for index in range(len(columns["input_ids"])):
-        row = {name: column[index] for name, column in columns.items()}
-        stop = len(row["masked_lm_positions"])
-        for place, position in enumerate(row["masked_lm_positions"]):
-            if position == 0:
-                stop = place
-                break
-        row["labels"] = np.full(len(row["input_ids"]), -1)
-        row["labels"][row["masked_lm_positions"][:stop]] = row["masked_lm_ids"][:stop]
-        rows.append(row)
-    return rows
-
-
-def read_gpauloski(path: Path) -> list[Row]:
-    """A reader from the description: segments and padding follow from where the special tokens stand."""
-    rows = []
-    with h5py.File(path, "r") as file:
-        for ids, places, label in zip(
-            file["input_ids"][:], file["special_token_positions"][:], file["next_sentence_labels"][:], strict=True
-        ):
-            segment_ids, input_mask = np.zeros_like(ids), np.zeros_like(ids)
-            input_mask[: places[-1] + 1] = 1
-            if len(places) == 3:
-                segment_ids[places[1] + 1 : places[2] + 1] = 1
-            columns = {"input_ids": ids, "segment_ids": segment_ids, "input_mask": input_mask}
-            rows.append({**columns, "next_sentence_labels": label})
-    return rows
 
 
 def unmasked(row: Row) -> np.ndarray:
@@ -233,101 +179,6 @@ def test_files_of_gpauloski_come_back_as_they_were(made: Path, tmp_path: Path) -
     for number in range(2):
         assert natives(card, number) == natives(made / "data/dataset.json", number)
     assert open_dataset(card, LENGTH, "train").mask_counts is None
-
-
-def reader_and_rows(made: Path, imported: Path) -> tuple[SampleReader, list[Row]]:
-    rows = [row for n in range(2) for row in read_nvidia(made / f"nvidia/b_training_0000{n}.hdf5")]
-    return open_dataset(imported, LENGTH, "train"), rows
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("fixed", [False, True])
-def test_a_batch_shows_static_masks_as_they_are(made: Path, imported: Path, packed: bool, fixed: bool) -> None:
-    reader, rows = reader_and_rows(made, imported)
-    samples = np.random.default_rng(1).permutation(len(reader))[:100]
-    batch = evaluation_batch(samples, reader.lengths, Masking(0.15), reader.mask_counts)
-    layout = Layout(LENGTH, 8, packed=packed, fixed=fixed)
-    seen = []
-    for micro in micro_batches(batch, reader, layout, masking=Masking(0.15), padding_id=PAD):
-        assert micro.masked is not None
-        labels = torch.full((micro.input_ids.numel(),), -1)
-        asked = micro.masked.labels != IGNORED
-        labels[micro.masked.positions[asked]] = micro.masked.labels[asked]
-        assert int(asked.sum()) == int(micro.masked_counts.sum())
-        assert len(asked) == micro.predictions
-        here = micro.pair_labels != IGNORED
-        for number, sample in enumerate(micro.samples[here].tolist()):
-            row, length = rows[sample], int(reader.lengths[sample])
-            first = int(micro.places.starts[number])
-            place = slice(first, first + length)
-            assert micro.input_ids.flatten()[place].tolist() == row["input_ids"][:length].tolist()
-            assert micro.token_type_ids.flatten()[place].tolist() == row["segment_ids"][:length].tolist()
-            assert labels[place].tolist() == row["labels"][:length].tolist()
-            assert micro.pair_labels[number] == row["next_sentence_labels"]
-            seen.append(sample)
-    assert sorted(seen) == sorted(samples.tolist())
-
-
-@pytest.fixture(scope="module")
-def model() -> BertForPreTraining:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig.from_dict({**sizes, "vocab_size": len(VOCABULARY), "initializer_range": 0.3})
-    return BertForPreTraining(config).eval()
-
-
-def total_loss(model: BertForPreTraining, reader: SampleReader, samples: np.ndarray, *, seed: int = 0) -> list[float]:
-    batch = evaluation_batch(samples, reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
-    sums = make_sums(model, precision="fp32", compiled=False)
-    vocabulary = Vocabulary.of_card(reader.card)
-    given = {"masking": HELD_OUT_MASKING, "padding_id": PAD}
-    found = [
-        torch.stack(sums_of(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
-        for micro in micro_batches(batch, reader, Layout(LENGTH, 16), **given)
-    ]
-    return torch.stack(found).double().sum(0).tolist()
-
-
-def test_the_loss_is_that_of_the_rows_as_their_reader_gives_them(
-    made: Path, imported: Path, model: BertForPreTraining
-) -> None:
-    reader, rows = reader_and_rows(made, imported)
-    samples = np.arange(60)
-    stacked = {name: torch.from_numpy(np.stack([rows[n][name] for n in samples])) for name in rows[0]}
-    labels = stacked["labels"].flatten()
-    places = torch.nonzero(labels >= 0).flatten()
-    words, pairs = model(stacked["input_ids"], stacked["segment_ids"], stacked["input_mask"].bool(), places)
-    mlm = F.cross_entropy(words, labels[places], reduction="sum")
-    pair = F.cross_entropy(pairs, stacked["next_sentence_labels"], reduction="sum")
-    found = total_loss(model, reader, samples)
-    assert found[2] == len(places)
-    assert found[0] == pytest.approx(mlm.item(), rel=1e-5)
-    assert found[3] == pytest.approx(pair.item(), rel=1e-5)
-
-
-def test_the_loss_is_that_of_the_native_file_with_the_same_masks(
-    made: Path, tmp_path: Path, model: BertForPreTraining, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    card = made / "data/dataset.json"
-    monkeypatch.setattr("bertline.training.exporting._seed", lambda file, seed: seed)
-    probability = HELD_OUT_MASKING.probability
-    common = {"dupe_factor": 1, "probability": probability, "max_predictions": LENGTH, "seed": 7}
-    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "nvidia/a.hdf5", **common)
-    (tmp_path / "vocab.txt").write_text((made / "vocab.txt").read_text())
-    again = import_all(tmp_path, tmp_path / "imported", "nvidia/*")
-    static, native = open_dataset(again, LENGTH, "train"), open_dataset(card, LENGTH, "train")
-    samples = np.arange(len(static))
-    given = total_loss(model, static, samples)
-    assert given == pytest.approx(total_loss(model, native, samples, seed=7), rel=1e-5)
-    assert given[0] != pytest.approx(total_loss(model, native, samples, seed=8)[0], rel=1e-5)
-
-
-def test_held_out_masks_are_those_of_the_files(made: Path, imported: Path) -> None:
-    rows = read_nvidia(made / "nvidia/b_test_held_out.hdf5")
-    asked = dict(held_out_positions(open_dataset(imported, LENGTH, "held_out")))
-    assert len(asked) == len(rows)
-    for sample, positions in asked.items():
-        assert positions.tolist() == np.flatnonzero(rows[sample]["labels"] >= 0).tolist()
 
 
 def test_an_imported_dataset_is_valid_and_the_same_twice(made: Path, imported: Path, tmp_path: Path) -> None:
