@@ -172,13 +172,13 @@ def open_interchange(path: Path | str) -> InterchangeFile:
     samples = shapes["input_ids"][0] if shapes["input_ids"] else 0
     widths: dict[str, int] = {}
     for name, (dtype, width) in DATASETS[layout].items():
-        shape, expected = shapes[name], (samples,)
-        if width and len(shape) == 2:
-            expected = (samples, widths.setdefault(width, shape[1]))
-        if types[name] != np.dtype(dtype) or shape != expected or len(shape) != 1 + bool(width):
-            row = f", {widths.get(width, width)}" if width else ""
-            wanted = f"{np.dtype(dtype).name} ({samples}{row})"
-            raise BertlineError(f"{path}: {name} is {types[name]} {shape}, in the layout {layout} it is {wanted}")
+        # The first dataset of a width says how much that is.
+        row = [widths.setdefault(width, shapes[name][-1] if len(shapes[name]) == 2 else 0)] if width else []
+        if types[name] != np.dtype(dtype) or list(shapes[name]) != [samples, *row]:
+            wanted = f"{np.dtype(dtype).name} {tuple([samples, *(row if any(row) else width)])}"
+            raise BertlineError(
+                f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}"
+            )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3")
     return InterchangeFile(path, layout, samples, widths["S"], widths["P" if layout == "nvidia" else "T"])
