@@ -7,7 +7,8 @@ without its masks, and beside it the masks as they were (see `bertline.encoding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,65 +56,84 @@ def import_dataset(
     that breaks its layout's rules. Samples of `UNUSABLE` are left out, and the card says how many.
     """
     directory = Path(directory)
-    files = {"train": [open_interchange(path) for path in training]}
-    files[HELD_OUT] = [open_interchange(path) for path in held_out]
-    opened = [file for split in files.values() for file in split]
-    if len({file.layout for file in opened}) > 1:
-        raise BertlineError("the files are of different layouts; import those of nvidia and gpauloski one by one")
-    lengths = sorted({file.sequence_length for file in files["train"]})
-    if missing := sorted({file.sequence_length for file in files[HELD_OUT]} - set(lengths)):
-        raise BertlineError(f"there are held-out files of length {missing[0]}, and none to train on; leave them out")
+    files = {
+        "train": [open_interchange(path) for path in training],
+        HELD_OUT: [open_interchange(path) for path in held_out],
+    }
+    lengths = _check_together(files)
     save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), directory / "tokenizer.json")
     tokenizer = describe_tokenizer(directory / "tokenizer.json")
-    layout = opened[0].layout
+    layout = files["train"][0].layout
     sources = {
         split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
         for split, of_split in files.items()
     }
-    identity = {
-        "layout": layout,
-        "files": {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()},
-        "tokenizer": tokenizer["sha256"],
-        "versions": stage_versions("import"),
-    }
-    numbered: dict[int, list[str]] = {length: [] for length in lengths}
+    name_of_result = fingerprint(
+        {
+            "layout": layout,
+            "files": {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()},
+            "tokenizer": tokenizer["sha256"],
+            "versions": stage_versions("import"),
+        }
+    )
+    written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
     dropped = dict.fromkeys(UNUSABLE, 0)
-    written: list[SampleFile] = []
-    for split, of_split in files.items():
-        for file in progress(of_split, description=f"importing {split} files", unit="files"):
-            of_length = numbered[file.sequence_length]
-            number = sum(shard.startswith(HELD_OUT) == (split == HELD_OUT) for shard in of_length)
-            shard = f"{number:05d}" if split == "train" else f"{HELD_OUT}_{number:05d}"
-            of_length.append(shard)
-            output = directory / f"seq{file.sequence_length}/{shard}.h5"
-            shared = {"fingerprint": fingerprint(identity), "shard": shard}
-            for what, count in _import_file(file, output, tokenizer, shared).items():
-                dropped[what] += count
-            written.append(open_samples(output))
-    objectives = {file.attributes["pair_objective"] for file in written if len(file)}
+    for file, shard in progress(_shards(files), description="importing", unit="files"):
+        output = directory / f"seq{file.sequence_length}/{shard}.h5"
+        counts = _import_file(file, output, tokenizer, {"fingerprint": name_of_result, "shard": shard})
+        for what, count in counts.items():
+            dropped[what] += count
+        written[file.sequence_length].append(open_samples(output))
+    objectives = {
+        file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
+    }
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them apart")
-    of_text = [open_samples(directory / f"seq{lengths[0]}/{shard}.h5").attributes for shard in numbered[lengths[0]]]
-    held_out_files = sum(shard.startswith(HELD_OUT) for shard in numbered[lengths[0]])
+    shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
+    of_text = [file.attributes for file in written[lengths[0]]]
+    documents = len(of_text)
+    held_out_files = sum(shard.startswith(HELD_OUT) for shard in shards[lengths[0]])
     card: Json = {
         "layout_version": LAYOUT_VERSION,
-        "fingerprint": fingerprint(identity),
+        "fingerprint": name_of_result,
         "settings": {"pair_objective": objectives.pop() if objectives else "none"},
         "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
         "static_masks": layout == "nvidia",
         "tokenizer": tokenizer,
-        "corpora": [
-            {"name": name, "documents": len(of_text), "read": len(of_text), "kept": len(of_text), "dropped": {}}
-        ],
-        "sequence_lengths": {str(length): describe_length(directory, numbered[length], length) for length in lengths},
-        "documents": len(of_text) - held_out_files,
+        "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
+        "sequence_lengths": {str(length): describe_length(directory, shards[length], length) for length in lengths},
+        "documents": documents - held_out_files,
         "held_out_documents": held_out_files,
         **{count: sum(attributes[count] for attributes in of_text) for count in COUNTS_OF_TEXT},
     }
     for length in lengths:
-        check_files(card, length, [open_samples(directory / f"seq{length}/{shard}.h5") for shard in numbered[length]])
+        check_files(card, length, written[length])
     write_json(directory / "dataset.json", card)
     return card
+
+
+def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:
+    """The sequence lengths of the files. Raises BertlineError where they do not make one dataset."""
+    if len({file.layout for of_split in files.values() for file in of_split}) > 1:
+        raise BertlineError("the files are of different layouts; import those of nvidia and gpauloski one by one")
+    lengths = {file.sequence_length for file in files["train"]}
+    for file in files[HELD_OUT]:
+        if file.sequence_length not in lengths:
+            raise BertlineError(
+                f"{file.path} is of length {file.sequence_length}, no file to train on is; leave it out"
+            )
+    return sorted(lengths)
+
+
+def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[InterchangeFile, str]]:
+    """Each file with its shard's name, counted within its split and length: 00000, ..., held_out_00000, ..."""
+    shards, seen = [], Counter[tuple[str, int]]()
+    for split, of_split in files.items():
+        for file in of_split:
+            number = seen[split, file.sequence_length]
+            seen[split, file.sequence_length] += 1
+            shards.append((file, f"{number:05d}" if split == "train" else f"{split}_{number:05d}"))
+    return shards
 
 
 def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
