@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from bertline.training.exporting import export_nvidia
 from bertline.training.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
 from bertline.training.objective import make_sums, sums_of
 
+SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD = 0
 
 
@@ -130,6 +133,18 @@ def test_held_out_masks_are_those_of_the_files(made: Path, imported: Path) -> No
     assert len(asked) == len(rows)
     for sample, positions in asked.items():
         assert positions.tolist() == np.flatnonzero(rows[sample]["labels"] >= 0).tolist()
+
+
+def test_without_held_out_files_there_is_nothing_to_compare_with(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = import_all(made, tmp_path / "imported", "nvidia/b_training_*")
+    assert len(open_dataset(card, LENGTH, "held_out")) == 0
+    recipe_json = json.dumps({"settings": {"sequence_length": LENGTH}})
+    arguments = ["--dataset", str(card), "--recipe", recipe_json, "--output", str(tmp_path / "trigram.json")]
+    monkeypatch.setattr("sys.argv", ["trigram_baseline.py", *arguments])
+    runpy.run_path(str(SCRIPTS / "trigram_baseline.py"), run_name="__main__")
+    assert json.loads((tmp_path / "trigram.json").read_text()) == {"cross_entropy": None, "tokens": 0}
 
 
 def test_a_phase_trains_on_static_masks_and_is_evaluated_on_them(made: Path, imported: Path, tmp_path: Path) -> None:
