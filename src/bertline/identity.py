@@ -22,6 +22,7 @@ STAGE_VERSIONS = {
     "shards": 1,
     "tokenizer": 1,
     "samples": 1,
+    "import": 1,
     "pretraining": 2,
     "finetuning": 3,
 }

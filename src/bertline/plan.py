@@ -18,7 +18,7 @@ from bertline.console import BertlineError
 from bertline.evaluation_data import evaluation_data
 from bertline.files import read_json
 from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
-from bertline.training.settings import check_packing, check_together, check_used
+from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
 
@@ -104,8 +104,9 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         card = Path(dataset["path"]) / "dataset.json"
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
-        key = read_json(card)["fingerprint"]
-        plan.datasets[key] = {"name": name, "path": dataset["path"]}
+        content = read_json(card)
+        key = content["fingerprint"]
+        plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
         return key
     for corpus in dataset["corpora"]:
         if corpus not in plan.corpus_of_name:
@@ -142,7 +143,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     model = _model(plan, where, run["model"])
     phases: dict[str, str] = {}
     for phase, settings in run["phases"].items():
-        _check_phase(plan, f"{where}.phases.{phase}", model, settings)
+        _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
     plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
     for task, settings in _tasks(run["finetune"]):
@@ -166,14 +167,17 @@ def _described_model(plan: Plan, where: str, model: str) -> Json:
     return read_json(plan.models / f"{model}.json")
 
 
-def _check_phase(plan: Plan, where: str, model: Json, settings: Json) -> None:
+def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
     encoded = plan.config["sequence_lengths"]
     if settings["sequence_length"] not in encoded:
         raise BertlineError(
             f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
             f"sequence_lengths: {', '.join(map(str, encoded))}"
         )
-    check_used(strip_defaults(settings, definition(plan.schema, "phase"), plan.schema), settings, where)
+    chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
+    check_used(chosen, settings, where)
+    if dataset.get("static_masks"):
+        check_static_masks(chosen, where)
     check_together(settings, where)
     check_packing(settings, model, where)
 

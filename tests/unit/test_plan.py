@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import read_json, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.plan import Plan, make_plan, record
 
@@ -177,6 +177,34 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
     assert plan_of(CONFIG).problems == [
         "configuration: corpora.books.paths: no file matches 'books/*.txt'; put it there or change the key"
     ]
+
+
+def finished_dataset(path: Path, *, static_masks: bool) -> dict:
+    """A configuration with nothing but somebody's finished dataset."""
+    write_json(path / "dataset.json", {"fingerprint": "e" * 16, "static_masks": static_masks})
+    runs = {"theirs": {"dataset": "theirs", "model": "bert-tiny", "phases": {"phase1": PHASE}}}
+    return {"datasets": {"theirs": {"path": str(path)}}, "runs": runs}
+
+
+def test_a_finished_dataset_needs_no_corpora(tmp_path: Path) -> None:
+    plan = plan_of(finished_dataset(tmp_path / "theirs", static_masks=True))
+    assert plan.corpora == {}
+    assert plan.dataset_folder("e" * 16) == str(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("static_masks", [False, True])
+def test_masking_is_no_setting_of_a_dataset_that_was_masked_before(tmp_path: Path, static_masks: bool) -> None:
+    config = finished_dataset(tmp_path / "theirs", static_masks=static_masks)
+    config["runs"]["theirs"]["phases"]["phase1"] = {**PHASE, "masking": {"max_predictions": 20}}
+    if not static_masks:
+        plan_of(config)
+        return
+    with pytest.raises(BertlineError) as caught:
+        plan_of(config)
+    assert str(caught.value) == (
+        "configuration: runs.theirs.phases.phase1.masking: given {'max_predictions': 20}, but the dataset's samples "
+        "were masked before and keep their masks; leave it out"
+    )
 
 
 def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None:

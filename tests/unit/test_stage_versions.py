@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from encoding_helpers import make_dataset
@@ -17,7 +19,8 @@ from bertline.corpus.compressed import read_compressed
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_plan, write_shard
 from bertline.corpus.text_files import read_files
-from bertline.encoding.dataset import open_dataset
+from bertline.encoding.dataset import Batch, open_dataset
+from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
 from bertline.finetuning.train import finetune
@@ -31,6 +34,7 @@ DIGESTS = {
     ("shards", 1): "818b0dd4eff12bbf",
     ("tokenizer", 1): "4481ebf372ba2639",
     ("samples", 1): "de27b451f8978e3f",
+    ("import", 1): "dad51444a46a4e07",
 }
 # Losses in nats at the first steps: of weights, the last bits differ between processors, so no digest can be kept.
 COURSES = {
@@ -38,6 +42,7 @@ COURSES = {
     ("finetuning", 3): [0.6932, 0.8944, 1.0517, 0.6251, 0.6653, 0.7591],
 }
 
+MASKED = ("masked_lm_positions", "masked_lm_ids")
 # Weights large enough for every part of the network to tell.
 MODEL = {**SMALL, "initializer_range": 0.2}
 
@@ -59,6 +64,28 @@ def uncompressed(path: Path) -> bytes:
         return file.read()
 
 
+def digest_of_arrays(arrays: Iterable[np.ndarray]) -> str:
+    return digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+
+
+def gather_imported(folder: Path) -> Batch:
+    """Rows in NVIDIA's layout that this test writes itself, imported."""
+    columns = {
+        "input_ids": [[2, 9, 4, 3, 11, 3, 0, 0], [2, 5, 3, 6, 7, 3, 0, 0]],
+        "input_mask": [[1, 1, 1, 1, 1, 1, 0, 0]] * 2,
+        "segment_ids": [[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0]],
+        "masked_lm_positions": [[2, 4, 0], [4, 0, 0]],
+        "masked_lm_ids": [[8, 12, 0], [7, 0, 0]],
+        "next_sentence_labels": [0, 1],
+    }
+    with h5py.File(folder / "nvidia.hdf5", "w") as file:
+        for name, values in columns.items():
+            file[name] = np.array(values, dtype="i4" if name in ("input_ids", *MASKED) else "i1")
+    vocabulary = folder / "dataset/tokenizer.json"
+    import_dataset([folder / "nvidia.hdf5"], [], vocabulary, folder / "imported", lowercase=True, name="theirs")
+    return open_dataset(folder / "imported/dataset.json", 8, "train").gather(np.arange(2))
+
+
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The digest of each stage's output on a corpus of three very short books."""
@@ -72,16 +99,18 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     write_shard("plan.json", "00000", "00000.txt.zst")
     save_tokenizer(train_wordpiece([Path("00000.txt.zst")], vocab_size=90, lowercase=True, seed=1), Path("tok.json"))
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))
+    masked = gather_imported(tmp_path)
     return {
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "sentences": digest(uncompressed(Path("part.txt.zst"))),
         "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.json").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
-        "samples": digest(b"".join(np.ascontiguousarray(array).tobytes() for array in samples)),
+        "samples": digest_of_arrays(samples[:4]),
+        "import": digest_of_arrays([*masked[:4], *masked.masks]),
     }
 
 
-@pytest.mark.parametrize("stage", ["documents", "sentences", "shards", "tokenizer", "samples"])
+@pytest.mark.parametrize("stage", ["documents", "sentences", "shards", "tokenizer", "samples", "import"])
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:
     assert made[stage] == DIGESTS[stage, STAGE_VERSIONS[stage]]
 

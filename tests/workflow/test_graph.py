@@ -51,6 +51,17 @@ def test_every_stage_can_be_asked_for_by_name(workflow_folder: Path, target: str
     assert "Error" not in run_snakemake(workflow_folder, "--profile", "profiles/local", "--dry-run", target).stdout
 
 
+def test_samples_are_exported_in_the_layouts_of_other_programs(workflow_folder: Path) -> None:
+    """Each shard in each length; not the held-out one for gpauloski's reader, which would train on it."""
+    generate(workflow_folder / "resources/sample", 1)
+    options = ("--profile", "profiles/local", "--configfile", "config/demo.yaml", "--dry-run")
+    config = yaml.safe_load((workflow_folder / "config/demo.yaml").read_text())
+    [shards], lengths = [dataset["shards"] for dataset in config["datasets"].values()], config["sequence_lengths"]
+    jobs = jobs_of(run_snakemake(workflow_folder, "nvidia", "gpauloski", *options).stdout)
+    assert jobs["export_nvidia"] == len(lengths) * (shards + 1)
+    assert jobs["export_gpauloski"] == len(lengths) * shards
+
+
 def test_a_wrong_key_stops_the_graph_with_one_line(workflow_folder: Path) -> None:
     config = yaml.safe_load((workflow_folder / "config/config.yaml").read_text())
     config["runs"]["bert-base"]["phases"]["phase1"]["step"] = 5

@@ -50,6 +50,18 @@ def encoded_files():
     ]
 
 
+def interchange_files(pattern, splits):
+    """A file in another program's layout for each training or test shard of the datasets that this graph makes."""
+    return [
+        f"results/datasets/{key}/"
+        + pattern.format(length=length, split=split, shard=shard)
+        for key, dataset in built_datasets().items()
+        for length in SEQUENCE_LENGTHS
+        for shard in dataset["shards"]
+        if (split := "test" if shard == "held_out" else "training") in splits
+    ]
+
+
 def dataset_cards():
     return [f"{plan.dataset_folder(dataset)}/dataset.json" for dataset in plan.datasets]
 

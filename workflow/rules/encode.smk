@@ -112,3 +112,6 @@ rule write_dataset_card:
         "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
         " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"
         " {params.counts} > {log} 2>&1"
+
+
+include: "interchange.smk"

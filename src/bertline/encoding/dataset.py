@@ -20,6 +20,19 @@ SPLITS = ("train", HELD_OUT)
 Json = dict[str, Any]
 
 
+class MaskedTokens(NamedTuple):
+    """Static masks of some samples, one sample after the other.
+
+    Attributes
+    ----------
+    positions: uint16 [masks], ascending within a sample.
+    input_ids: uint16 or uint32 [masks], what the network sees there.
+    """
+
+    positions: np.ndarray
+    input_ids: np.ndarray
+
+
 class Batch(NamedTuple):
     """Samples one after the other.
 
@@ -29,12 +42,14 @@ class Batch(NamedTuple):
     offsets: int64 [samples + 1], where each begins in `tokens`.
     second_segment_start: uint16 [samples].
     next_sentence_labels: uint8 [samples].
+    masks: where the dataset was masked before; `tokens` is the text without them all the same.
     """
 
     tokens: np.ndarray
     offsets: np.ndarray
     second_segment_start: np.ndarray
     next_sentence_labels: np.ndarray
+    masks: MaskedTokens | None = None
 
 
 class SampleReader:
@@ -46,6 +61,7 @@ class SampleReader:
     second_segment_start: uint16 [N].
     next_sentence_labels: uint8 [N].
     corpus_index: uint8 [N].
+    mask_counts: uint16 [N], masks of each sample where the dataset was masked before, else None.
     sequence_length, card
     """
 
@@ -58,6 +74,12 @@ class SampleReader:
         self.second_segment_start = _joined((file.second_segment_start for file in files), np.uint16)
         self.next_sentence_labels = _joined((file.next_sentence_labels for file in files), np.uint8)
         self.corpus_index = _joined((file.corpus_index for file in files), np.uint8)
+        self._masks = [file.masks for file in files if file.masks is not None]
+        if self._masks and len(self._masks) < len(files):
+            raise BertlineError(
+                f"of the {len(files)} files of a split {len(self._masks)} have masks; import them again"
+            )
+        self.mask_counts = _joined((np.diff(of.mask_offsets) for of in self._masks), np.uint16) if self._masks else None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -78,6 +100,8 @@ class SampleReader:
         offsets = np.zeros(len(indices) + 1, dtype=np.int64)
         np.cumsum(self.lengths[indices], out=offsets[1:])
         tokens = np.empty(offsets[-1], dtype=id_type(self.card["tokenizer"]["vocab_size"]))
+        masks = _no_masks(self.mask_counts[indices], tokens.dtype) if self.mask_counts is not None else None
+        masked = 0
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
         rows = (indices - self._firsts[numbers]).tolist()
         # A copy for each sample: a shuffled batch seldom takes two samples from one file.
@@ -87,7 +111,18 @@ class SampleReader:
             source = int(file.sample_offsets[row])
             tokens[begin:end] = file.input_ids[source : source + end - begin]
             begin = end
-        return Batch(tokens, offsets, self.second_segment_start[indices], self.next_sentence_labels[indices])
+            if masks is not None and file.masks is not None:
+                first, last = file.masks.mask_offsets[row : row + 2].tolist()
+                masks.positions[masked : masked + last - first] = file.masks.masked_positions[first:last]
+                masks.input_ids[masked : masked + last - first] = file.masks.masked_input_ids[first:last]
+                masked += last - first
+        return Batch(tokens, offsets, self.second_segment_start[indices], self.next_sentence_labels[indices], masks)
+
+
+def _no_masks(counts: np.ndarray, dtype: np.dtype) -> MaskedTokens:
+    """Room for as many masks as `counts` together."""
+    total = int(counts.sum(dtype=np.int64))
+    return MaskedTokens(np.empty(total, np.uint16), np.empty(total, dtype))
 
 
 def _joined(arrays: Iterable[np.ndarray], dtype: type[np.unsignedinteger]) -> np.ndarray:

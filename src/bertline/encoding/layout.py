@@ -12,6 +12,12 @@ An HDF5 file for each shard and sequence length. Samples are unpadded, unmasked 
 Little-endian and contiguous; each begins at a multiple of 4,096 bytes, so that it can be memory-mapped at its offset.
 Empty ones are legal and have no offset. Each carries a `sha256` of its bytes, because contiguous HDF5 has no checksums
 and a flipped bit reads back silently. Attributes of the file: see `ATTRIBUTES`.
+
+Samples imported from files that were masked before (see `bertline.encoding.interchange`) bring their masks with them:
+
+    mask_offsets          uint64  [samples + 1]  where the masks of each sample begin in the next two
+    masked_positions      uint16  [masks]        ascending within a sample
+    masked_input_ids      as input_ids  [masks]  what the network sees there; the token asked for stands in input_ids
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.encoding.faults import Fault, Faults
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenization import id_type
 from bertline.files import write_atomically
@@ -65,7 +72,18 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "document_index": np.dtype("<u4"),
     "corpus_index": np.dtype("u1"),
 }
+MASK_COLUMNS: dict[str, np.dtype[Any]] = {"mask_offsets": np.dtype("<u8"), "masked_positions": np.dtype("<u2")}
+MASKS = (*MASK_COLUMNS, "masked_input_ids")
 SAMPLES_PER_CHECK = 50_000
+
+
+@dataclass(frozen=True)
+class StaticMasks:
+    """The masks of samples that were masked before. See the module for the arrays."""
+
+    mask_offsets: np.ndarray
+    masked_positions: np.ndarray
+    masked_input_ids: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class SampleFile:
     document_index: np.ndarray
     corpus_index: np.ndarray
     digests: Mapping[str, str]
+    masks: StaticMasks | None = None
 
     def __len__(self) -> int:
         return len(self.second_segment_start)
@@ -96,6 +115,7 @@ def write_samples(
     document_index: np.ndarray,
     corpus_index: np.ndarray,
     attributes: Mapping[str, Any],
+    masks: StaticMasks | None = None,
 ) -> None:
     """Write a file of samples, complete or not at all; the same samples give the same bytes.
 
@@ -105,6 +125,7 @@ def write_samples(
     lengths: integer [N], tokens of each sample.
     second_segment_start, next_sentence_labels, document_index, corpus_index: integer [N].
     attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`.
+    masks: of samples that were masked before; `input_ids` holds the text without them all the same.
     """
     offsets = offsets_of(lengths, np.uint64)
     total = int(offsets[-1])
@@ -116,13 +137,17 @@ def write_samples(
         "corpus_index": corpus_index,
     }
     filled = {"layout_version": LAYOUT_VERSION, "samples": len(lengths), "tokens": total, **attributes}
-    types = {"input_ids": _type_of_ids(filled["vocab_size"]), **COLUMNS}
-    with write_atomically(path) as temporary, _disk_errors(path), _create(temporary) as file:
+    types = {name: _type_of(name, filled["vocab_size"]) for name in ("input_ids", *COLUMNS)}
+    with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
         for name, kind in ATTRIBUTES.items():
             _write_attribute(file, name, kind, filled[name])
         for name, dtype in types.items():
             blocks = ids if name == "input_ids" else [columns[name]]
             _write_dataset(file, name, dtype, total if name == "input_ids" else len(columns[name]), blocks)
+        for name in MASKS if masks is not None else ():
+            _write_dataset(
+                file, name, _type_of(name, filled["vocab_size"]), len(getattr(masks, name)), [getattr(masks, name)]
+            )
 
 
 def _create(path: Path) -> h5py.File:
@@ -130,8 +155,9 @@ def _create(path: Path) -> h5py.File:
     return h5py.File(path, "w", libver=("v110", "v110"), alignment_threshold=1, alignment_interval=ALIGNMENT)
 
 
-def _type_of_ids(vocab_size: int) -> np.dtype[Any]:
-    return np.dtype(id_type(vocab_size)).newbyteorder("<")
+def _type_of(name: str, vocab_size: int) -> np.dtype[Any]:
+    columns = COLUMNS | MASK_COLUMNS
+    return columns[name] if name in columns else np.dtype(id_type(vocab_size)).newbyteorder("<")
 
 
 def _write_attribute(file: h5py.File, name: str, kind: type, value: Any) -> None:
@@ -158,7 +184,7 @@ def _write_dataset(file: h5py.File, name: str, dtype: np.dtype, size: int, block
 
 
 @contextmanager
-def _disk_errors(path: Path | str) -> Iterator[None]:
+def disk_errors(path: Path | str) -> Iterator[None]:
     """HDF5 tells a full disk only in the text of its error: give the error its number back."""
     try:
         yield
@@ -178,7 +204,8 @@ def open_samples(path: Path | str) -> SampleFile:
     try:
         with h5py.File(path, "r") as file:
             attributes = _read_attributes(file, path)
-            places = {name: _place(file, name, path) for name in ("input_ids", *COLUMNS)}
+            names = ("input_ids", *COLUMNS, *(MASKS if MASKS[0] in file else ()))
+            places = {name: _place(file, name, path) for name in names}
             digests = {name: _text(file[name].attrs["sha256"]) for name in places}
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; run `snakemake encode`") from None
@@ -192,7 +219,8 @@ def open_samples(path: Path | str) -> SampleFile:
             raise BertlineError(f"{path} is cut short inside {name}; delete it and run `snakemake encode`")
         arrays[name] = whole[offset : offset + size * dtype.itemsize].view(np.ndarray).view(dtype)
     _check_shapes(path, attributes, arrays)
-    return SampleFile(path=path, attributes=attributes, digests=digests, **arrays)
+    masks = StaticMasks(**{name: arrays.pop(name) for name in MASKS}) if MASKS[0] in arrays else None
+    return SampleFile(path=path, attributes=attributes, digests=digests, masks=masks, **arrays)
 
 
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
@@ -215,7 +243,7 @@ def _text(value: Any) -> str:
 def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
     """Offset in bytes, number of values and type of a dataset."""
     dataset = file[name]
-    expected = COLUMNS[name] if name in COLUMNS else _type_of_ids(int(file.attrs["vocab_size"]))
+    expected = _type_of(name, int(file.attrs["vocab_size"]))
     if dataset.dtype != expected or dataset.ndim != 1:
         raise BertlineError(f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,)")
     if dataset.size == 0:
@@ -227,67 +255,103 @@ def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
 
 
 def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    samples, tokens = attributes["samples"], attributes["tokens"]
+    samples = attributes["samples"]
+    others = {"input_ids": attributes["tokens"], "sample_offsets": samples + 1, "mask_offsets": samples + 1}
+    if "masked_positions" in arrays:
+        others["masked_input_ids"] = others["masked_positions"] = len(arrays["masked_positions"])
     for name, array in arrays.items():
-        expected = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
-        if len(array) != expected:
-            raise BertlineError(f"{path}: {name} holds {len(array)} values, the attributes announce {expected}")
+        if len(array) != (expected := others.get(name, samples)):
+            raise BertlineError(f"{path}: {name} holds {len(array)} values, it has to hold {expected}")
 
 
 def validate_samples(path: Path | str) -> SampleFile:
     """Check every digest and every rule of the layout. Returns the file; raises BertlineError at the first fault."""
     file = open_samples(path)
-    for name, expected in file.digests.items():
-        if hashlib.sha256(np.ascontiguousarray(getattr(file, name)).data).hexdigest() != expected:
-            _fault(file, f"{name} does not have the digest it was written with")
-    offsets = file.sample_offsets.astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != len(file.input_ids) or (np.diff(offsets) <= 0).any():
-        _fault(file, "sample_offsets do not rise from 0 to the number of tokens")
-    for start in range(0, len(file), SAMPLES_PER_CHECK):
-        _check_samples(file, offsets, start, min(start + SAMPLES_PER_CHECK, len(file)))
-    documents = file.attributes["documents_of_corpora"]
-    if documents.sum() != file.attributes["documents"]:
-        _fault(file, "documents_of_corpora do not add up to documents")
-    if len(file) and (np.diff(file.document_index.astype(np.int64), append=int(documents.sum()) - 1) < 0).any():
-        _fault(file, "document_index does not rise below the number of documents")
-    if len(file) and file.corpus_index.max() >= len(documents):
-        _fault(file, "corpus_index names a corpus that is not there")
-    if file.next_sentence_labels.sum() != file.attributes["samples_with_random_next"]:
-        _fault(file, "next_sentence_labels do not add up to samples_with_random_next")
+    for fault in faults_of(file):
+        raise BertlineError(f"{fault}; delete it and run `snakemake encode`")
     return file
 
 
-def _check_samples(file: SampleFile, offsets: np.ndarray, start: int, end: int) -> None:
-    """Check samples [start, end): lengths, where [CLS] and [SEP] stand, that segments are not empty, labels."""
+def faults_of(file: SampleFile) -> Iterator[Fault]:
+    """Everything in which a file breaks the layout's rules or its own digests."""
+    arrays = {**vars(file), **(vars(file.masks) if file.masks else {})}
+    for name, expected in file.digests.items():
+        if hashlib.sha256(np.ascontiguousarray(arrays[name]).data).hexdigest() != expected:
+            yield Fault(file.path, f"{name} does not have the digest it was written with")
+    if not _rises(file.sample_offsets, len(file.input_ids), strictly=True):
+        yield Fault(file.path, "sample_offsets do not rise from 0 to the number of tokens")
+        return
+    masks = file.masks
+    if masks is not None and not _rises(masks.mask_offsets, len(masks.masked_positions), strictly=False):
+        yield Fault(file.path, "mask_offsets do not rise from 0 to the number of masks")
+        masks = None
+    found = Faults(file.path)
+    for start in range(0, len(file), SAMPLES_PER_CHECK):
+        end = min(start + SAMPLES_PER_CHECK, len(file))
+        found.note(_faulty_samples(file, start, end), start)
+        if masks is not None:
+            found.note(_faulty_masks(file, masks, start, end), start)
+    yield from found
+    documents = file.attributes["documents_of_corpora"]
+    if documents.sum() != file.attributes["documents"]:
+        yield Fault(file.path, "documents_of_corpora do not add up to documents")
+    if len(file) and (np.diff(file.document_index.astype(np.int64), append=int(documents.sum()) - 1) < 0).any():
+        yield Fault(file.path, "document_index does not rise below the number of documents")
+    if len(file) and file.corpus_index.max() >= len(documents):
+        yield Fault(file.path, "corpus_index names a corpus that is not there")
+    if file.next_sentence_labels.sum() != file.attributes["samples_with_random_next"]:
+        yield Fault(file.path, "next_sentence_labels do not add up to samples_with_random_next")
+
+
+def _rises(offsets: np.ndarray, end: int, *, strictly: bool) -> bool:
+    steps = np.diff(offsets.astype(np.int64))
+    return bool(offsets[0] == 0 and offsets[-1] == end and (steps > 0 if strictly else steps >= 0).all())
+
+
+def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndarray]:
+    """Samples [start, end): lengths, where [CLS] and [SEP] stand, that segments are not empty, labels."""
     attributes = file.attributes
-    begins = offsets[start:end] - offsets[start]
-    lengths = np.diff(offsets[start : end + 1])
-    ids = file.input_ids[offsets[start] : offsets[end]]
+    offsets = file.sample_offsets[start : end + 1].astype(np.int64)
+    begins = offsets[:-1] - offsets[0]
+    lengths = np.diff(offsets)
+    ids = file.input_ids[offsets[0] : offsets[-1]]
     second = file.second_segment_start[start:end].astype(np.int64)
     labels = file.next_sentence_labels[start:end]
     has_second = second > 0
+    middles = begins + np.clip(second - 1, 0, lengths - 1)
     is_special = np.isin(ids, [attributes["cls_id"], attributes["sep_id"]])
     expected = np.zeros(len(ids), dtype=bool)
     expected[begins] = True
     expected[begins + lengths - 1] = True
-    expected[(begins + second - 1)[has_second]] = True
-    faults = {
+    expected[middles[has_second]] = True
+    return {
         "is longer than the sequence length": lengths > attributes["sequence_length"],
         "does not begin with [CLS]": ids[begins] != attributes["cls_id"],
         "does not end with [SEP]": ids[begins + lengths - 1] != attributes["sep_id"],
         "has an empty segment": np.where(has_second, (second < 3) | (second > lengths - 2), lengths < 3),
-        "has no [SEP] before its second segment": has_second
-        & (ids[np.minimum(begins + np.maximum(second, 1) - 1, len(ids) - 1)] != attributes["sep_id"]),
+        "has no [SEP] before its second segment": has_second & (ids[middles] != attributes["sep_id"]),
         "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special != expected, begins) > 0,
         "has an id beyond the vocabulary": np.maximum.reduceat(ids, begins) >= attributes["vocab_size"],
         "has a label without a second segment": (labels > has_second) | (labels > 1),
         f"does not fit pair objective {attributes['pair_objective']}": has_second
         != (attributes["pair_objective"] == "next_sentence"),
     }
-    for what, is_fault in faults.items():
-        if is_fault.any():
-            _fault(file, f"sample {start + int(np.argmax(is_fault))} {what}")
 
 
-def _fault(file: SampleFile, what: str) -> None:
-    raise BertlineError(f"{file.path}: {what}; delete it and run `snakemake encode`")
+def _faulty_masks(file: SampleFile, masks: StaticMasks, start: int, end: int) -> dict[str, np.ndarray]:
+    """Samples [start, end): masks ascend, lie on the sample's text, and show known ids."""
+    offsets = file.sample_offsets[start : end + 1].astype(np.int64)
+    bounds = masks.mask_offsets[start : end + 1].astype(np.int64)
+    positions = masks.masked_positions[bounds[0] : bounds[-1]].astype(np.int64)
+    samples = np.repeat(np.arange(end - start), np.diff(bounds))
+    at = np.minimum(offsets[samples] + positions, len(file.input_ids) - 1)
+    special = np.isin(file.input_ids[at], [file.attributes["cls_id"], file.attributes["sep_id"]])
+    ids = masks.masked_input_ids[bounds[0] : bounds[-1]]
+    repeated = (np.diff(positions, prepend=-1) <= 0) & (np.diff(samples, prepend=-1) == 0)
+    outside = positions >= np.diff(offsets)[samples]
+    faulty = {
+        "has masks that do not ascend": repeated,
+        "has a mask outside its text": outside | special,
+        "has a mask with an id beyond the vocabulary": ids >= file.attributes["vocab_size"],
+    }
+    return {what: np.bincount(samples[where], minlength=end - start) > 0 for what, where in faulty.items()}

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from bertline.encoding.dataset import SampleReader
+from bertline.encoding.dataset import MaskedTokens, SampleReader
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.training.masking import IGNORED, Masking, Places, count_masked
+from bertline.training.masking import IGNORED, MaskedPositions, Masking, Places, count_masked
 from bertline.training.order import samples_at
 
 LENGTH_MULTIPLE = 8
@@ -66,15 +66,21 @@ class Layout:
         """Of a micro-batch of fixed shape."""
         return SHORTEST_OF_FULL * self.rows if self.packed else self.rows
 
-    def predictions(self, masking: Masking) -> int:
-        """Masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences."""
-        a_row = int(count_masked(np.array([self.sequence_length]), masking)[0])
+    def predictions(self, masking: Masking, mask_counts: np.ndarray | None = None) -> int:
+        """Masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences.
+
+        `mask_counts` are those of all samples, where masks are static.
+        """
+        if mask_counts is None:
+            a_row = int(count_masked(np.array([self.sequence_length]), masking)[0])
+        else:
+            a_row = int(mask_counts.max(initial=1))
         return self.rows * a_row + (SHORTEST_OF_FULL + self.rows // 8 if self.packed else 0)
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Unmasked sequences: rows [B, S] padded to a multiple of 8, or packed into one row [1, T]."""
+    """Sequences, unmasked unless their masks are static: rows [B, S] padded, or packed into one row [1, T]."""
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
@@ -86,6 +92,7 @@ class MicroBatch:
     masked_counts: Tensor  # int64 [N]
     predictions: int  # masked positions: their number, or where shapes are fixed an upper bound
     tokens: int  # without padding
+    masked: MaskedPositions | None = None  # where the dataset was masked before; `input_ids` are masked then
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same on `device`; a copy to a GPU is asynchronous if this lies in pinned memory."""
@@ -99,22 +106,39 @@ class MicroBatch:
         return MicroBatch(**{name: tree_map_only(Tensor, move, value) for name, value in vars(self).items()})
 
 
-def global_batch(lengths: np.ndarray, *, start: int, size: int, seed: int, masking: Masking) -> GlobalBatch:
-    """The global batch of `size` samples from position `start` on. `lengths` are those of all samples."""
+def global_batch(
+    lengths: np.ndarray,
+    *,
+    start: int,
+    size: int,
+    seed: int,
+    masking: Masking,
+    mask_counts: np.ndarray | None = None,
+) -> GlobalBatch:
+    """The global batch of `size` samples from position `start` on.
+
+    `lengths` are those of all samples, and `mask_counts` their static masks, if they have any.
+    """
     positions = np.arange(start, start + size, dtype=np.int64)
     samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
-    return _sorted_by_length(samples, epochs, lengths[samples].astype(np.int64), masking)
+    return _sorted_by_length(samples, epochs, lengths, masking, mask_counts)
 
 
-def evaluation_batch(samples: np.ndarray, lengths: np.ndarray, masking: Masking) -> GlobalBatch:
+def evaluation_batch(
+    samples: np.ndarray, lengths: np.ndarray, masking: Masking, mask_counts: np.ndarray | None = None
+) -> GlobalBatch:
     """All of `samples` (int64) as one batch, to be dealt to the ranks like a global batch."""
-    return _sorted_by_length(samples, np.zeros_like(samples), lengths[samples].astype(np.int64), masking)
+    return _sorted_by_length(samples, np.zeros_like(samples), lengths, masking, mask_counts)
 
 
-def _sorted_by_length(samples: np.ndarray, epochs: np.ndarray, lengths: np.ndarray, masking: Masking) -> GlobalBatch:
-    by_length = np.argsort(lengths, kind="stable")
-    lengths = lengths[by_length]
-    return GlobalBatch(samples[by_length], epochs[by_length], lengths, count_masked(lengths, masking))
+def _sorted_by_length(
+    samples: np.ndarray, epochs: np.ndarray, lengths: np.ndarray, masking: Masking, mask_counts: np.ndarray | None
+) -> GlobalBatch:
+    by_length = np.argsort(lengths[samples], kind="stable")
+    samples, epochs = samples[by_length], epochs[by_length]
+    lengths = lengths[samples].astype(np.int64)
+    counts = count_masked(lengths, masking) if mask_counts is None else mask_counts[samples].astype(np.int64)
+    return GlobalBatch(samples, epochs, lengths, counts)
 
 
 def deal(size: int, shares: Sequence[float]) -> np.ndarray:
@@ -142,7 +166,7 @@ def micro_batches(
     batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> Iterator[MicroBatch]:
     """The micro-batches of one rank's part of a global batch; none for an empty part."""
-    limit = layout.predictions(masking)
+    limit = layout.predictions(masking, reader.mask_counts)
     assemble = _pack if layout.packed else _pad
     for rows in _bins(batch, layout, limit) if layout.packed else _slices(len(batch.samples), layout.rows):
         part = batch.take(rows)
@@ -192,6 +216,7 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
     starts = _filled(content.second_segment_start, rows, 0)[:, None]
     second = (columns >= starts) & (starts > 0) & inside
     inside[count:, 0] = True  # attention over nothing would be not a number
+    masked = _put_masks(input_ids.reshape(-1), np.arange(count) * width, batch, content.masks, predictions)
     return MicroBatch(
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
@@ -201,6 +226,7 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
         ),
         predictions=predictions,
         tokens=len(content.tokens),
+        masked=masked,
         **_of_sequences(batch, content.next_sentence_labels, rows),
     )
 
@@ -224,6 +250,7 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
     second_starts = _filled(content.second_segment_start, sequences, 0)[sequence]
     second = (position >= second_starts) & (second_starts > 0)
     positions = torch.from_numpy(position)
+    masked = _put_masks(input_ids, starts[: len(content.offsets) - 1], batch, content.masks, predictions)
     return MicroBatch(
         input_ids=torch.from_numpy(input_ids)[None],
         token_type_ids=torch.from_numpy(second.astype(np.int64))[None],
@@ -231,8 +258,21 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
         places=Places(torch.from_numpy(sequence), positions, torch.from_numpy(starts[:-1])),
         predictions=predictions,
         tokens=len(content.tokens),
+        masked=masked,
         **_of_sequences(batch, content.next_sentence_labels, sequences),
     )
+
+
+def _put_masks(
+    input_ids: np.ndarray, starts: np.ndarray, batch: GlobalBatch, masks: MaskedTokens | None, predictions: int
+) -> MaskedPositions | None:
+    """Show the static masks in the flat `input_ids` of sequences that begin at `starts`; what is asked for there."""
+    if masks is None:
+        return None
+    flat = np.repeat(starts, batch.masked_counts) + masks.positions
+    labels = _filled(input_ids[flat], predictions, IGNORED)
+    input_ids[flat] = masks.input_ids
+    return MaskedPositions(torch.from_numpy(_filled(flat, predictions, 0)), torch.from_numpy(labels))
 
 
 def _of_sequences(batch: GlobalBatch, pair_labels: np.ndarray, sequences: int) -> dict[str, Tensor]:

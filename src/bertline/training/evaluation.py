@@ -1,4 +1,7 @@
-"""Evaluation on held-out text: always 15 percent masked, always the same positions, so that runs compare."""
+"""Evaluation on held-out text: always 15 percent masked, always the same positions, so that runs compare.
+
+Held-out samples that were masked before are asked for their own masks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     nothing where no text was held out, no pair accuracy where the dataset has no pairs.
     """
     reader = data.held_out
-    batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING)
+    batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
     mine = batch.take(np.flatnonzero(deal(len(batch.samples), [1.0] * group.world_size) == group.rank))
     # Not compiled: another program would take longer to make than it saves.
     sums = make_sums(model, precision=precision, compiled=False)

@@ -3,6 +3,8 @@
 As published (Devlin et al. 2018, and Google's create_pretraining_data.py): max(1, round(probability x length))
 positions a sequence, the length counting [CLS] and [SEP]; of these 80 percent become [MASK], 10 percent a random word
 and 10 percent stay as they are. The hash is the same on every device, and stored data is never touched.
+
+Samples that were masked before, by another program, keep their masks in every epoch.
 """
 
 from __future__ import annotations
@@ -87,6 +89,13 @@ class Places(NamedTuple):
     starts: Tensor  # int64 [N], the first token of each sequence
 
 
+class MaskedPositions(NamedTuple):
+    """What a batch that is masked is asked for. Both int64 [predictions]; behind the masks stand others with -100."""
+
+    positions: Tensor  # flat indices into the batch
+    labels: Tensor  # the original ids there
+
+
 def mask_tokens(
     input_ids: Tensor,
     places: Places,
@@ -159,6 +168,10 @@ def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]
     vocabulary = Vocabulary.of_card(reader.card)
     counts = count_masked(reader.lengths, HELD_OUT_MASKING)
     for sample in held_out_samples(len(reader)):
+        masks = reader.gather(np.array([sample])).masks
+        if masks is not None:
+            yield int(sample), masks.positions.astype(np.int64)
+            continue
         tokens = torch.from_numpy(np.asarray(reader.tokens(int(sample)), dtype=np.int64))
         count = counts[sample : sample + 1]
         _, positions, labels = mask_tokens(

@@ -69,7 +69,10 @@ def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary) -> Sums:
-    """Mask `batch` and evaluate the objective on it."""
+    """Mask `batch`, unless it is masked, and evaluate the objective on it."""
+    arguments = batch.token_type_ids, batch.attention_mask
+    if batch.masked is not None:
+        return sums(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
     input_ids, positions, labels = mask_tokens(
         batch.input_ids,
         batch.places,
@@ -81,7 +84,7 @@ def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, voc
         seed=seed,
         vocabulary=vocabulary,
     )
-    return sums(input_ids, batch.token_type_ids, batch.attention_mask, positions, labels, batch.pair_labels)
+    return sums(input_ids, *arguments, positions, labels, batch.pair_labels)
 
 
 def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:

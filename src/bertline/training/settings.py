@@ -76,6 +76,20 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
         )
 
 
+def check_static_masks(chosen: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for masking a dataset whose samples bring their masks along.
+
+    Parameters
+    ----------
+    chosen: the settings that differ from their defaults.
+    """
+    if "masking" in chosen:
+        raise BertlineError(
+            f"{where}.masking: given {chosen['masking']}, but the dataset's samples were masked before and keep their "
+            "masks; leave it out"
+        )
+
+
 def check_packing(settings: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for packing a network with attention dropout."""
     published = 0.1 if model.get("architecture", "bert") == "bert" else 0.0

@@ -1,0 +1,203 @@
+"""Files of samples that another program made, as a dataset of ours: native files, their tokenizer and a dataset.json.
+
+Training takes samples in random order from memory maps; of rows compressed as NVIDIA's a machine reads a few hundred a
+second. So files are read once, each rule of their layout is checked, and what they hold is written natively: the text
+without its masks, and beside it the masks as they were (see `bertline.encoding.layout`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError, progress
+from bertline.encoding.card import COUNTS_OF_TEXT, check_files, describe_length, describe_tokenizer
+from bertline.encoding.dataset import HELD_OUT
+from bertline.encoding.interchange import (
+    UNUSABLE,
+    Block,
+    InterchangeFile,
+    faults_of,
+    open_interchange,
+    read_blocks,
+    usable,
+)
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
+from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
+from bertline.files import sha256_of_file, write_json
+from bertline.identity import fingerprint, stage_versions
+
+Json = dict[str, Any]
+
+
+def import_dataset(
+    training: Sequence[Path | str],
+    held_out: Sequence[Path | str],
+    vocabulary: Path | str,
+    directory: Path | str,
+    *,
+    lowercase: bool,
+    name: str,
+) -> Json:
+    """Make a dataset of files in NVIDIA's or gpauloski's layout; returns its card, which is written last.
+
+    Parameters
+    ----------
+    training, held_out: files of one layout, of one or more sequence lengths; held-out ones may be none.
+    vocabulary: the vocab.txt or tokenizer.json that the files were made with; `lowercase` is for a vocab.txt.
+    directory: gets tokenizer.json, seq{length}/{number}.h5 and dataset.json.
+    name: what the card calls the corpus.
+
+    The files do not say where documents begin: each counts as one. Raises BertlineError for the first file and sample
+    that breaks its layout's rules. Samples of `UNUSABLE` are left out, and the card says how many.
+    """
+    directory = Path(directory)
+    files = {
+        "train": [open_interchange(path) for path in training],
+        HELD_OUT: [open_interchange(path) for path in held_out],
+    }
+    lengths = _check_together(files)
+    save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), directory / "tokenizer.json")
+    tokenizer = describe_tokenizer(directory / "tokenizer.json")
+    layout = files["train"][0].layout
+    sources = {
+        split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
+        for split, of_split in files.items()
+    }
+    name_of_result = fingerprint(
+        {
+            "layout": layout,
+            "files": {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()},
+            "tokenizer": tokenizer["sha256"],
+            "versions": stage_versions("import"),
+        }
+    )
+    written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
+    dropped = dict.fromkeys(UNUSABLE, 0)
+    for file, shard in progress(_shards(files), description="importing", unit="files"):
+        output = directory / f"seq{file.sequence_length}/{shard}.h5"
+        counts = _import_file(file, output, tokenizer, {"fingerprint": name_of_result, "shard": shard})
+        for what, count in counts.items():
+            dropped[what] += count
+        written[file.sequence_length].append(open_samples(output))
+    objectives = {
+        file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
+    }
+    if len(objectives) > 1:
+        raise BertlineError("some of the files hold pairs of segments, some single ones; import them apart")
+    shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
+    of_text = [file.attributes for file in written[lengths[0]]]
+    documents = len(of_text)
+    held_out_files = sum(shard.startswith(HELD_OUT) for shard in shards[lengths[0]])
+    card: Json = {
+        "layout_version": LAYOUT_VERSION,
+        "fingerprint": name_of_result,
+        "settings": {"pair_objective": objectives.pop() if objectives else "none"},
+        "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
+        "static_masks": layout == "nvidia",
+        "tokenizer": tokenizer,
+        "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
+        "sequence_lengths": {str(length): describe_length(directory, shards[length], length) for length in lengths},
+        "documents": documents - held_out_files,
+        "held_out_documents": held_out_files,
+        **{count: sum(attributes[count] for attributes in of_text) for count in COUNTS_OF_TEXT},
+    }
+    for length in lengths:
+        check_files(card, length, written[length])
+    write_json(directory / "dataset.json", card)
+    return card
+
+
+def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:
+    """The sequence lengths of the files. Raises BertlineError where they do not make one dataset."""
+    if len({file.layout for of_split in files.values() for file in of_split}) > 1:
+        raise BertlineError("the files are of different layouts; import those of nvidia and gpauloski one by one")
+    lengths = {file.sequence_length for file in files["train"]}
+    for file in files[HELD_OUT]:
+        if file.sequence_length not in lengths:
+            raise BertlineError(
+                f"{file.path} is of length {file.sequence_length}, no file to train on is; leave it out"
+            )
+    return sorted(lengths)
+
+
+def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[InterchangeFile, str]]:
+    """Each file with its shard's name, counted within its split and length: 00000, ..., held_out_00000, ..."""
+    shards, seen = [], Counter[tuple[str, int]]()
+    for split, of_split in files.items():
+        for file in of_split:
+            number = seen[split, file.sequence_length]
+            seen[split, file.sequence_length] += 1
+            shards.append((file, f"{number:05d}" if split == "train" else f"{split}_{number:05d}"))
+    return shards
+
+
+def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
+    """Write one file natively; returns how many samples were left out, by reason."""
+    dropped: dict[str, int] = {}
+    for fault in faults_of(file, tokenizer):
+        if fault.what not in UNUSABLE:
+            raise BertlineError(f"{fault}; make the file again, or name the vocabulary that it was made with")
+        dropped[fault.what] = fault.more + 1
+    special = tokenizer["special_tokens"]
+    # All but the tokens: some 30 bytes a sample, and 4 for each of its masks.
+    parts = [block._replace(ids=block.ids[:0]) for block in _usable_blocks(file, special)]
+    columns = [np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)] if parts else []
+    all_of = Block(*columns) if columns else Block(*(np.zeros(0, np.int64) for _ in Block._fields))
+    unknown = sum(int((block.ids == special["[UNK]"]).sum()) for block in _usable_blocks(file, special))
+    has_second = all_of.second_segment_start > 0
+    if has_second.any() and not has_second.all():
+        raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from files apart")
+    samples, tokens = len(has_second), int(all_of.lengths.sum())
+    write_samples(
+        output,
+        (block.ids for block in _usable_blocks(file, special)),
+        all_of.lengths,
+        second_segment_start=all_of.second_segment_start,
+        next_sentence_labels=all_of.next_sentence_labels,
+        document_index=np.zeros(samples, np.int64),
+        corpus_index=np.zeros(samples, np.int64),
+        attributes={
+            **shared,
+            "sequence_length": file.sequence_length,
+            "pair_objective": "next_sentence" if has_second.any() else "none",
+            "seed": 0,
+            "tokenizer_sha256": tokenizer["sha256"],
+            "vocab_size": tokenizer["vocab_size"],
+            "cls_id": special["[CLS]"],
+            "sep_id": special["[SEP]"],
+            "documents": 1,
+            "documents_of_corpora": [1],
+            "sentences": 0,
+            "text_tokens": tokens - 2 * samples - int(has_second.sum()),
+            "unknown_tokens": unknown,
+            "unplaced_tokens": 0,
+            "samples_with_random_next": int(all_of.next_sentence_labels.sum()),
+            "samples_without_partner": 0,
+        },
+        masks=all_of.masks() if file.layout == "nvidia" else None,
+    )
+    return dropped
+
+
+def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Block]:
+    """The blocks of a file without the samples of `UNUSABLE`."""
+    for block in read_blocks(file):
+        keep = usable(block, special_tokens)
+        if keep.all():
+            yield block
+            continue
+        masks = np.repeat(keep, block.mask_counts)
+        yield Block(
+            block.ids[np.repeat(keep, block.lengths)],
+            block.lengths[keep],
+            block.second_segment_start[keep],
+            block.next_sentence_labels[keep],
+            block.mask_counts[keep],
+            block.masked_positions[masks],
+            block.masked_input_ids[masks],
+        )

@@ -1,0 +1,345 @@
+"""The HDF5 files of other programs: NVIDIA's, masked once for all, and gpauloski's, unmasked. Writer, reader, rules.
+
+N samples of at most S tokens, padded with zeros to rows of S; all datasets are compressed with gzip.
+
+`nvidia` (DeepLearningExamples before 2022; hetseq, DeepSpeed and others read the same), P predictions at most:
+
+    input_ids             int32 [N, S]  already masked
+    input_mask            int8  [N, S]  1 on the sample, 0 on the padding
+    segment_ids           int8  [N, S]  1 on the second segment and its [SEP], else 0
+    masked_lm_positions   int32 [N, P]  ascending; the first 0 ends them
+    masked_lm_ids         int32 [N, P]  the tokens that were there
+    next_sentence_labels  int8  [N]     1: the second segment is random, 0: it follows
+
+`gpauloski` (BERT-PyTorch), whose reader masks while it trains:
+
+    input_ids                int32 [N, S]
+    special_token_positions  int32 [N, 3] of [CLS], [SEP] and the last [SEP], or [N, 2] without a second segment
+    next_sentence_labels     int8  [N]
+
+gpauloski's reader takes a file for its own layout as soon as it has special_token_positions, and would mask one that is
+masked already again: a file never has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.faults import Fault, Faults
+from bertline.encoding.layout import StaticMasks, disk_errors
+from bertline.encoding.ranges import offsets_of
+from bertline.files import write_atomically
+
+Json = dict[str, Any]
+
+# Layout -> dataset -> type and, of a row, the width.
+DATASETS: dict[str, dict[str, tuple[str, str]]] = {
+    "nvidia": {
+        "input_ids": ("<i4", "S"),
+        "input_mask": ("|i1", "S"),
+        "segment_ids": ("|i1", "S"),
+        "masked_lm_positions": ("<i4", "P"),
+        "masked_lm_ids": ("<i4", "P"),
+        "next_sentence_labels": ("|i1", ""),
+    },
+    "gpauloski": {
+        "input_ids": ("<i4", "S"),
+        "special_token_positions": ("<i4", "T"),
+        "next_sentence_labels": ("|i1", ""),
+    },
+}
+ROWS_OF_A_CHUNK = 64  # their readers take whole files; those that take rows find one 20 times faster than in h5py's own
+TOKENS_OF_A_BLOCK = 1 << 20
+# What other programs do, and what cannot be learnt from: such samples are left out and counted.
+UNUSABLE = ("has an empty segment", "has [CLS] or [SEP] inside its text")
+
+
+@dataclass(frozen=True)
+class InterchangeFile:
+    """An interchange file that was looked at.
+
+    Attributes
+    ----------
+    layout: `nvidia` or `gpauloski`.
+    samples, sequence_length: N and S.
+    width: P of NVIDIA's masks, T of gpauloski's special tokens.
+    """
+
+    path: Path
+    layout: str
+    samples: int
+    sequence_length: int
+    width: int
+
+    @property
+    def rows_of_a_block(self) -> int:
+        return max(1, TOKENS_OF_A_BLOCK // self.sequence_length)
+
+
+class Block(NamedTuple):
+    """Some samples of an interchange file as the native layout has them: unpadded and unmasked. All int64.
+
+    Attributes
+    ----------
+    ids: the tokens one sample after the other, `lengths` [N] each.
+    second_segment_start: [N], 0 where there is no second segment.
+    next_sentence_labels: [N]
+    mask_counts: [N], zeros where the file has no masks; `masked_positions` and `masked_input_ids` have their sum.
+    """
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    second_segment_start: np.ndarray
+    next_sentence_labels: np.ndarray
+    mask_counts: np.ndarray
+    masked_positions: np.ndarray
+    masked_input_ids: np.ndarray
+
+    def masks(self) -> StaticMasks:
+        """The masks as the native layout has them."""
+        return StaticMasks(offsets_of(self.mask_counts), self.masked_positions, self.masked_input_ids)
+
+
+def write_interchange(
+    path: Path | str,
+    layout: str,
+    blocks: Iterable[Mapping[str, np.ndarray]],
+    *,
+    samples: int,
+    widths: Mapping[str, int],
+) -> None:
+    """Write a file of `samples` rows, complete or not at all; the same rows give the same bytes.
+
+    Parameters
+    ----------
+    layout: `nvidia` or `gpauloski`.
+    blocks: rows of every dataset of the layout, padded with zeros, in pieces of any size.
+    widths: of a row, by letter: see the module.
+    """
+    # The oldest version of the format: these readers are old programs.
+    with (
+        write_atomically(path) as temporary,
+        disk_errors(path),
+        h5py.File(temporary, "w", libver=("earliest", "v108")) as file,
+    ):
+        for name, (dtype, width) in DATASETS[layout].items():
+            shape = (samples, widths[width]) if width else (samples,)
+            # A dataset without rows cannot be cut into chunks.
+            compressed: Json = {"chunks": (min(samples, ROWS_OF_A_CHUNK if width else 1 << 14), *shape[1:])}
+            compressed |= {"compression": "gzip", "compression_opts": 4}
+            file.create_dataset(name, shape, dtype, track_times=False, **(compressed if samples else {}))
+        written = 0
+        for block in blocks:
+            rows = len(block["input_ids"])
+            for name in DATASETS[layout]:
+                file[name][written : written + rows] = block[name]
+            written += rows
+        if written != samples:
+            raise ValueError(f"{written} samples were given, {samples} were announced")
+
+
+def layout_of(path: Path | str) -> str:
+    """`native`, `nvidia` or `gpauloski`, by the names in the file. Raises BertlineError for any other."""
+    path = Path(path)
+    with _reading(path), h5py.File(path, "r") as file:
+        if "layout_version" in file.attrs:
+            return "native"
+        found = [layout for layout, datasets in DATASETS.items() if set(datasets) <= set(file)]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(file) or "nothing"
+    wanted = "; ".join(f"{layout}: {', '.join(datasets)}" for layout, datasets in DATASETS.items())
+    raise BertlineError(f"{path} holds {names}; a file of samples holds the datasets of one layout, {wanted}")
+
+
+def open_interchange(path: Path | str) -> InterchangeFile:
+    """Look at an interchange file. Raises BertlineError when its datasets do not have the layout's types and shapes."""
+    path = Path(path)
+    layout = layout_of(path)
+    if layout == "native":
+        raise BertlineError(f"{path} is native; it needs no import, name its dataset's folder in the configuration")
+    with _reading(path), h5py.File(path, "r") as file:
+        shapes = {name: file[name].shape for name in DATASETS[layout]}
+        types = {name: file[name].dtype for name in DATASETS[layout]}
+    samples = shapes["input_ids"][0] if shapes["input_ids"] else 0
+    widths: dict[str, int] = {}
+    for name, (dtype, width) in DATASETS[layout].items():
+        # The first dataset of a width says how much that is.
+        row = [widths.setdefault(width, shapes[name][-1] if len(shapes[name]) == 2 else 0)] if width else []
+        if types[name] != np.dtype(dtype) or list(shapes[name]) != [samples, *row]:
+            wanted = f"{np.dtype(dtype).name} {tuple([samples, *(row if any(row) else width)])}"
+            raise BertlineError(
+                f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}"
+            )
+    if layout == "gpauloski" and widths["T"] not in (2, 3):
+        raise BertlineError(f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3")
+    return InterchangeFile(path, layout, samples, widths["S"], widths["P" if layout == "nvidia" else "T"])
+
+
+def read_blocks(file: InterchangeFile, first: int = 0, last: int | None = None) -> Iterator[Block]:
+    """The samples [first, last) of a file that keeps the layout's rules, in blocks of about a million tokens."""
+    for _, rows in _read_rows(file, first, last):
+        yield _block_of(file.layout, rows)
+
+
+def faults_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[Fault]:
+    """Everything in which a file breaks the layout's rules.
+
+    `tokenizer`: its `vocab_size` and `special_tokens`. Without it ids are only checked against each other: [CLS] and
+    [SEP] are what stands at the first sample's ends.
+    """
+    found = Faults(file.path)
+    special: Json = dict(tokenizer["special_tokens"]) if tokenizer else {}
+    vocab_size = tokenizer["vocab_size"] if tokenizer else 1 << 31
+    try:
+        for start, rows in _read_rows(file):
+            faulty = _faulty_rows(file.layout, rows, vocab_size)
+            found.note(faulty, start)
+            sound = ~np.any(list(faulty.values()), axis=0)
+            if not sound.any():
+                continue
+            block = _block_of(file.layout, {name: values[sound] for name, values in rows.items()})
+            if not special:
+                special = {"[PAD]": 0, "[CLS]": int(block.ids[0]), "[SEP]": int(block.ids[block.lengths[0] - 1])}
+            of_block = {}
+            for what, values in _faulty_samples(block, special).items():
+                of_block[what] = np.zeros(len(sound), dtype=bool)
+                of_block[what][sound] = values
+            found.note(of_block, start)
+    except BertlineError as error:  # the rest cannot be read
+        yield from found
+        yield Fault(file.path, str(error).removeprefix(f"{file.path}: "))
+        return
+    yield from found
+
+
+def usable(block: Block, special_tokens: Mapping[str, int]) -> np.ndarray:
+    """Which samples of a block that keeps the other rules break none of `UNUSABLE`: bool [N]."""
+    faulty = _faulty_samples(block, special_tokens)
+    return ~np.any([faulty[what] for what in UNUSABLE], axis=0)
+
+
+def _read_rows(
+    file: InterchangeFile, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """The rows of all datasets as int64, block by block, each with the number of its first sample."""
+    last = file.samples if last is None else min(last, file.samples)
+    with _reading(file.path), h5py.File(file.path, "r") as opened:
+        for start in range(first, last, file.rows_of_a_block):
+            end = min(start + file.rows_of_a_block, last)
+            yield start, {name: opened[name][start:end].astype(np.int64) for name in DATASETS[file.layout]}
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """h5py has many words for a file that is damaged."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; name a file of samples") from None
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise BertlineError(f"{path}: is damaged, or no HDF5 file ({reason}); get it or make it again") from None
+
+
+def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
+    """The rules of padding, masks and ranges, each with the rows that break it: bool [N]."""
+    columns = np.arange(rows["input_ids"].shape[1])
+    labels = rows["next_sentence_labels"]
+    lengths, second = _shapes_of(layout, rows)
+    inside = columns < lengths[:, None]
+    ids = rows["input_ids"]
+    faulty = {
+        "has an id outside the vocabulary": ((ids < 0) | (ids >= vocab_size)).any(1),
+        "has ids behind its end": (ids != 0).any(1, where=~inside),
+        "is shorter than three tokens": lengths < 3,
+        "has a label that is not 0 or 1": (labels != 0) & (labels != 1),
+        "has a label without a second segment": (labels == 1) & (second == 0),
+    }
+    if layout == "gpauloski":
+        places = rows["special_token_positions"]
+        ascend = (np.diff(places) > 0).all(1) & (places[:, 0] == 0) & (places[:, -1] < len(columns))
+        return faulty | {"has special_token_positions that do not rise from 0 to a place in its row": ~ascend}
+    segments = rows["segment_ids"]
+    in_second = (columns >= second[:, None]) & (second > 0)[:, None] & inside
+    positions, masked_ids = rows["masked_lm_positions"], rows["masked_lm_ids"]
+    counts = _mask_counts(rows)
+    given = np.arange(positions.shape[1]) < counts[:, None]
+    steps = np.diff(positions, axis=1, prepend=0)
+    return faulty | {
+        "has an input_mask that is not ones and then zeros": (rows["input_mask"] != inside).any(1),
+        "has segment_ids that are not zeros and then ones up to its end": (segments != in_second).any(1),
+        "has no masked_lm_positions": counts == 0,
+        "has masked_lm_positions that do not ascend": (steps <= 0).any(1, where=given),
+        "has masked_lm_positions outside its text": (positions >= (lengths - 1)[:, None]).any(1, where=given)
+        | ((positions == (second - 1)[:, None]) & (second > 0)[:, None]).any(1, where=given)
+        | (positions < 0).any(1),
+        "has masked_lm_positions or masked_lm_ids behind the first 0": (
+            (positions != 0).any(1, where=~given) | (masked_ids != 0).any(1, where=~given)
+        ),
+        "has masked_lm_ids outside the vocabulary": ((masked_ids < 0) | (masked_ids >= vocab_size)).any(1),
+    }
+
+
+def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """The rules of [CLS], [SEP], [PAD] and the segments, each with the samples that break it: bool [N]."""
+    cls, sep = special_tokens["[CLS]"], special_tokens["[SEP]"]
+    begins = offsets_of(block.lengths)[:-1]
+    ends = begins + block.lengths - 1
+    second = block.second_segment_start
+    has_second = second > 0
+    middles = begins + np.maximum(second, 1) - 1
+    is_special = np.isin(block.ids, [cls, sep])
+    expected = np.zeros(len(block.ids), dtype=bool)
+    expected[begins] = expected[ends] = expected[middles[has_second]] = True
+    masked = np.repeat(np.arange(len(begins)), block.mask_counts)
+    asks_for_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
+    return {
+        "does not begin with [CLS]": block.ids[begins] != cls,
+        "does not end with [SEP]": block.ids[ends] != sep,
+        "has no [SEP] before its second segment": has_second & (block.ids[middles] != sep),
+        "has an empty segment": np.where(has_second, (second < 3) | (second > block.lengths - 2), block.lengths < 3),
+        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special & ~expected, begins) > 0,
+        "has masked_lm_ids that are padding": np.bincount(masked[asks_for_padding], minlength=len(begins)) > 0,
+    }
+
+
+def _shapes_of(layout: str, rows: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Length and beginning of the second segment, 0 for none, of each row: int64 [N]."""
+    if layout == "gpauloski":
+        places = rows["special_token_positions"]
+        second = places[:, 1] + 1 if places.shape[1] == 3 else np.zeros(len(places), dtype=np.int64)
+        return places[:, -1] + 1, second
+    # The first 1 of segment_ids; argmax gives 0 where there is none.
+    return (rows["input_mask"] != 0).sum(1), (rows["segment_ids"] != 0).argmax(1)
+
+
+def _mask_counts(rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    """How many predictions stand before the first 0 of masked_lm_positions: int64 [N]."""
+    positions = rows["masked_lm_positions"]
+    ends = positions == 0
+    return np.where(ends.any(1), ends.argmax(1), positions.shape[1])
+
+
+def _block_of(layout: str, rows: Mapping[str, np.ndarray]) -> Block:
+    lengths, second = _shapes_of(layout, rows)
+    ids = rows["input_ids"].copy()
+    counts = np.zeros(len(ids), dtype=np.int64)
+    positions = seen = np.zeros(0, dtype=np.int64)
+    if layout == "nvidia":
+        counts = _mask_counts(rows)
+        given = np.arange(rows["masked_lm_positions"].shape[1]) < counts[:, None]
+        positions = rows["masked_lm_positions"][given]
+        samples = np.repeat(np.arange(len(ids)), counts)
+        seen = ids[samples, positions]
+        ids[samples, positions] = rows["masked_lm_ids"][given]
+    inside = np.arange(ids.shape[1]) < lengths[:, None]
+    return Block(ids[inside], lengths, second, rows["next_sentence_labels"], counts, positions, seen)

@@ -1,0 +1,72 @@
+"""One file of samples, in whatever layout, checked against every promise of that layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.encoding import interchange, layout
+from bertline.encoding.dataset import SPLITS, check_belongs, read_card
+from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
+from bertline.files import sha256_of_file
+
+Json = dict[str, Any]
+
+
+def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
+    """Everything wrong with a file of samples, a line each: the file, the first sample, what.
+
+    A native file is also checked against the dataset.json of its dataset, where that lies two folders above: its digest
+    covers what no rule does, such as the seed. `vocabulary` is a vocab.txt or a tokenizer.json.
+    """
+    path = Path(path)
+    try:
+        tokenizer = _describe(vocabulary, lowercase=lowercase) if vocabulary is not None else None
+        if interchange.layout_of(path) == "native":
+            yield from _problems_of_native(layout.open_samples(path), tokenizer)
+        else:
+            yield from map(str, interchange.faults_of(interchange.open_interchange(path), tokenizer))
+    except BertlineError as error:
+        yield str(error)
+
+
+def summary_of(path: Path | str) -> str:
+    """What a valid file is, in one line."""
+    kind = interchange.layout_of(path)
+    if kind == "native":
+        native = layout.open_samples(path)
+        masked = " with static masks" if native.masks is not None else ""
+        return (
+            f"{path}: valid, native{masked}, {len(native):,} samples of at most {native.attributes['sequence_length']}"
+        )
+    file = interchange.open_interchange(path)
+    return f"{path}: valid, {kind}, {file.samples:,} samples of at most {file.sequence_length}"
+
+
+def _describe(vocabulary: Path | str, *, lowercase: bool) -> Json:
+    tokenizer = take_tokenizer(vocabulary, lowercase=lowercase)
+    return {"vocab_size": tokenizer.get_vocab_size(), "special_tokens": special_token_ids(tokenizer)}
+
+
+def _problems_of_native(file: layout.SampleFile, tokenizer: Json | None) -> Iterator[str]:
+    if tokenizer is not None:
+        special = tokenizer["special_tokens"]
+        expected = {"vocab_size": tokenizer["vocab_size"], "cls_id": special["[CLS]"], "sep_id": special["[SEP]"]}
+        for name, value in expected.items():
+            if file.attributes[name] != value:
+                yield f"{file.path}: {name} is {file.attributes[name]}, that of the vocabulary given is {value}"
+    yield from map(str, layout.faults_of(file))
+    card_json = file.path.absolute().parent.parent / "dataset.json"
+    if not card_json.exists():
+        return
+    card, name = read_card(card_json), f"{file.path.absolute().parent.name}/{file.path.name}"
+    for length, section in card["sequence_lengths"].items():
+        for entry in (entry for split in SPLITS for entry in section[split] if entry["file"] == name):
+            try:
+                check_belongs(file, entry, card, int(length))
+            except BertlineError as error:
+                yield str(error)
+            if sha256_of_file(file.path) != entry["sha256"]:
+                yield f"{file.path}: is not the file that {card_json} describes: another digest"

@@ -1,0 +1,251 @@
+"""Files in NVIDIA's and gpauloski's layouts, read by readers written from the layouts' descriptions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from encoding_helpers import VOCABULARY, make_dataset
+from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvidia, write_both_layouts
+
+from bertline.console import BertlineError
+from bertline.encoding.card import validate_dataset
+from bertline.encoding.dataset import open_dataset
+from bertline.encoding.imports import import_dataset
+from bertline.training.exporting import default_max_predictions, export_gpauloski, export_nvidia
+
+SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
+PAD, UNK, CLS, SEP, MASK = range(5)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
+    folder = tmp_path_factory.mktemp("made")
+    write_both_layouts(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def imported(made: Path) -> Path:
+    """The dataset.json of NVIDIA's files, imported."""
+    return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
+
+
+def unmasked(row: Row) -> np.ndarray:
+    return np.where(row["labels"] >= 0, row["labels"], row["input_ids"]) if "labels" in row else row["input_ids"]
+
+
+def as_native(row: Row) -> tuple[tuple[int, ...], int, int]:
+    """Tokens, where the second segment begins, label."""
+    length = int(row["input_mask"].sum())
+    assert (row["input_mask"][:length] == 1).all()
+    assert not unmasked(row)[length:].any()
+    start = length - int(row["segment_ids"].sum())
+    assert row["segment_ids"].tolist() == [0] * start + [1] * (length - start) + [0] * (LENGTH - length)
+    return tuple(unmasked(row)[:length].tolist()), start % length, int(row["next_sentence_labels"])
+
+
+def natives(card: Path, number: int) -> Counter:
+    """The samples of a training shard."""
+    reader = open_dataset(card, LENGTH, "train")
+    files = [h5py.File(card.parent / f"seq{LENGTH}/0000{n}.h5") for n in range(2)]
+    first = len(files[0]["corpus_index"]) if number else 0
+    last = first + len(files[number]["corpus_index"])
+    starts, labels = reader.second_segment_start, reader.next_sentence_labels
+    return Counter((tuple(reader.tokens(n).tolist()), int(starts[n]), int(labels[n])) for n in range(first, last))
+
+
+@pytest.mark.parametrize(
+    ("file", "layout"),
+    [
+        (
+            "nvidia/b_training_00000.hdf5",
+            {
+                "input_ids": ("int32", LENGTH),
+                "input_mask": ("int8", LENGTH),
+                "segment_ids": ("int8", LENGTH),
+                "masked_lm_positions": ("int32", 11),
+                "masked_lm_ids": ("int32", 11),
+                "next_sentence_labels": ("int8", None),
+            },
+        ),
+        (
+            "gpauloski/train_00000.hdf5",
+            {
+                "input_ids": ("int32", LENGTH),
+                "special_token_positions": ("int32", 3),
+                "next_sentence_labels": ("int8", None),
+            },
+        ),
+    ],
+)
+def test_names_types_shapes_and_compression_are_theirs(made: Path, file: str, layout: dict[str, Any]) -> None:
+    with h5py.File(made / file, "r") as opened:
+        assert set(opened) == set(layout)
+        assert not opened.attrs
+        for name, (dtype, width) in layout.items():
+            dataset = opened[name]
+            assert dataset.dtype == np.dtype(dtype)
+            assert dataset.shape == (len(opened["input_ids"]), *([width] if width else []))
+            assert (dataset.compression, dataset.compression_opts, dataset.shuffle) == ("gzip", 4, False)
+            assert not dataset.attrs
+    # The version of the format that the oldest programs read.
+    assert (made / file).read_bytes()[8] == 0
+
+
+def test_predictions_have_nvidias_room() -> None:
+    assert [default_max_predictions(length) for length in (128, 512)] == [20, 80]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_their_readers_find_every_sample_as_often_as_it_was_asked_for(made: Path, number: int) -> None:
+    wanted = natives(made / "data/dataset.json", number)
+    of_nvidia = Counter(map(as_native, read_nvidia(made / f"nvidia/b_training_0000{number}.hdf5")))
+    assert of_nvidia == Counter({sample: 5 * count for sample, count in wanted.items()})
+    of_gpauloski = read_gpauloski(made / f"gpauloski/train_0000{number}.hdf5")
+    assert Counter(map(as_native, of_gpauloski)) == wanted
+    assert [as_native(row) for row in of_gpauloski] != list(wanted.elements())  # shuffled
+
+
+def test_masks_are_as_published(made: Path, tmp_path: Path) -> None:
+    rows = [row for n in range(2) for row in read_nvidia(made / f"nvidia/b_training_0000{n}.hdf5")]
+    seen: Counter[str] = Counter()
+    for row in rows:
+        length = int(row["input_mask"].sum())
+        positions = np.flatnonzero(row["labels"] >= 0)
+        words = int((unmasked(row)[:length] > SEP).sum())
+        assert len(positions) == min(words, max(1, round(0.15 * length)))
+        assert (row["labels"][positions] > SEP).all()
+        given = row["input_ids"][positions]
+        seen["mask"] += int((given == MASK).sum())
+        seen["same"] += int((given == row["labels"][positions]).sum())
+        seen["other"] += int(((given != MASK) & (given != row["labels"][positions])).sum())
+        assert not (row["input_ids"] == MASK)[row["labels"] < 0].any()
+    total = sum(seen.values())
+    assert seen["mask"] / total == pytest.approx(0.8, abs=0.03)
+    assert seen["same"] / total == pytest.approx(0.1 + 0.1 / 18, abs=0.02)
+    copies: dict[Any, set[bytes]] = {}
+    for row in rows:
+        copies.setdefault(as_native(row), set()).add((row["labels"] >= 0).tobytes())
+    assert np.mean([len(masks) for sample, masks in copies.items() if len(sample[0]) > 30]) > 4.5
+
+
+def test_room_for_fewer_predictions_limits_them(made: Path, tmp_path: Path) -> None:
+    card = made / "data/dataset.json"
+    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "a.hdf5", dupe_factor=1, max_predictions=4)
+    rows = read_nvidia(tmp_path / "a.hdf5")
+    assert {len(row["masked_lm_positions"]) for row in rows} == {4}
+    assert max((row["labels"] >= 0).sum() for row in rows) == 4
+
+
+def test_bytes_follow_from_the_seed_and_the_shard(made: Path, tmp_path: Path) -> None:
+    card = made / "data/dataset.json"
+    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "again.hdf5", seed=12345)
+    assert (tmp_path / "again.hdf5").read_bytes() == (made / "nvidia/b_training_00000.hdf5").read_bytes()
+    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "other.hdf5", seed=1)
+    export_nvidia(card.parent / "seq64/00001.h5", card, tmp_path / "shard.hdf5", seed=12345)
+    for other in ("other", "shard"):
+        rows = [read_nvidia(tmp_path / f"{name}.hdf5")[:50] for name in ("again", other)]
+        masks, order = [[[f(row) for row in of] for of in rows] for f in (mask_of, as_native)]
+        assert masks[0] != masks[1]
+        assert order[0] != order[1]
+
+
+def mask_of(row: Row) -> list[int]:
+    return np.flatnonzero(row["labels"] >= 0).tolist()
+
+
+def test_single_segments_are_written_and_read(tmp_path: Path) -> None:
+    card = make_dataset(tmp_path / "data", pair_objective="none")
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    for layout, export in (("nvidia", export_nvidia), ("gpauloski", export_gpauloski)):
+        export(card.parent / "seq64/00000.h5", card, tmp_path / f"{layout}/a.hdf5")
+        again = import_all(tmp_path, tmp_path / f"{layout}-imported", f"{layout}/*")
+        assert validate_dataset(again).startswith("valid: ")
+        assert not open_dataset(again, LENGTH, "train").second_segment_start.any()
+    with h5py.File(tmp_path / "gpauloski/a.hdf5") as file:
+        assert file["special_token_positions"].shape[1] == 2
+    rows = read_gpauloski(tmp_path / "gpauloski/a.hdf5")
+    assert Counter(as_native(row) for row in rows) == natives(card, 0)
+
+
+def test_files_of_gpauloski_come_back_as_they_were(made: Path, tmp_path: Path) -> None:
+    card = import_all(made, tmp_path / "imported", "gpauloski/*")
+    assert validate_dataset(card).startswith("valid: ")
+    for number in range(2):
+        assert natives(card, number) == natives(made / "data/dataset.json", number)
+    assert open_dataset(card, LENGTH, "train").mask_counts is None
+
+
+def test_an_imported_dataset_is_valid_and_the_same_twice(made: Path, imported: Path, tmp_path: Path) -> None:
+    assert validate_dataset(imported).startswith("valid: 2 documents and 1 held out")
+    again = import_all(made, tmp_path / "again", "nvidia/b_training_*", "nvidia/b_test_*")
+    for path in sorted(imported.parent.rglob("*.*")):
+        assert path.read_bytes() == (again.parent / path.relative_to(imported.parent)).read_bytes(), path.name
+
+
+def test_what_cannot_be_learnt_from_is_left_out_and_counted(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text((made / "vocab.txt").read_text())
+    (tmp_path / "a.hdf5").write_bytes((made / "gpauloski/train_00000.hdf5").read_bytes())
+    with h5py.File(tmp_path / "a.hdf5", "r+") as file:
+        count = len(file["input_ids"])
+        file["input_ids"][3, :5] = [CLS, 7, SEP, SEP, 0]
+        file["input_ids"][3, 4:] = 0
+        file["special_token_positions"][3] = [0, 2, 3]
+        file["next_sentence_labels"][3] = 0
+        file["input_ids"][5, 1] = SEP
+    card = import_all(tmp_path, tmp_path / "imported", "*.hdf5")
+    reader = open_dataset(card, LENGTH, "train")
+    assert reader.card["imported"]["dropped_samples"] == {
+        "has an empty segment": 1,
+        "has [CLS] or [SEP] inside its text": 1,
+    }
+    assert len(reader) == count - 2
+    assert validate_dataset(card).startswith("valid: ")
+
+
+def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, imported: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="are of different layouts"):
+        import_all(made, tmp_path / "a", "*/*.hdf5")
+    short = tmp_path / "short.txt"
+    short.write_text("".join(f"{token}\n" for token in VOCABULARY[:-2]))
+    with pytest.raises(BertlineError, match=r"b_training_00000.hdf5: sample \d+ has an id outside the vocabulary"):
+        import_dataset([made / "nvidia/b_training_00000.hdf5"], [], short, tmp_path / "b", lowercase=True, name="x")
+    assert not (tmp_path / "b/dataset.json").exists()
+    card = made / "data/dataset.json"
+    with pytest.raises(BertlineError, match="is native; it needs no import"):
+        import_dataset([card.parent / "seq64/00000.h5"], [], made / "vocab.txt", tmp_path, lowercase=True, name="x")
+    with pytest.raises(BertlineError, match="was imported and keeps its own masks"):
+        export_nvidia(imported.parent / "seq64/00000.h5", imported, tmp_path / "c.hdf5")
+    with pytest.raises(BertlineError, match=r"is none of the files that .*dataset.json lists"):
+        export_nvidia(card.parent / "seq64/00000.h5", imported, tmp_path / "c.hdf5")
+
+
+def test_the_scripts_lead_there_and_back(made: Path, tmp_path: Path) -> None:
+    data = made / "data"
+    export = ["export_samples.py", data / "seq64/00000.h5", "--dataset", data / "dataset.json", "--layout", "nvidia"]
+    run(*export, "--outputs", tmp_path / "a.hdf5", "--dupe-factor", "2")
+    assert len(read_nvidia(tmp_path / "a.hdf5")) == 2 * sum(natives(data / "dataset.json", 0).values())
+    given = [
+        "import_samples.py",
+        tmp_path / "a.hdf5",
+        "--tokenizer",
+        made / "vocab.txt",
+        "--output",
+        tmp_path / "there",
+    ]
+    assert "samples to train on, 0 held out" in run(*given).stdout
+    wrong = run(*export[:-1], "gpauloski", "--outputs", tmp_path / "b.hdf5", "--dupe-factor", "2", check=False)
+    assert wrong.stderr.splitlines() == ["error: --dupe-factor: gpauloski's layout has no masks; leave it out"]
+
+
+def run(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess:
+    script, *rest = arguments
+    return subprocess.run([sys.executable, SCRIPTS / script, *rest], capture_output=True, text=True, check=check)
