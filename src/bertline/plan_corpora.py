@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from bertline.identity import digest_of_files, fingerprint, stage_versions
 Json = dict[str, Any]
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
+CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux takes 131,072 for a whole shell line
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
@@ -40,9 +43,12 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
                 "which blocks requests that do not say whose they are"
             )
         resolved["wiki"] = f"{corpus['language']}wiki"
+    elif kind == "huggingface":
+        resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
     else:
-        files = expand(problems, f"corpora.{name}.paths", corpus["paths"])
-        semantic["paths"] = digests(files)
+        files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
+        of_paths = digests(list(files.values()))
+        semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
         resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
@@ -67,15 +73,41 @@ def digests(files: list[Path]) -> dict[str, str]:
     return digest_of_files(files, REMEMBERED_DIGESTS)
 
 
-def _group(files: list[Path]) -> Iterator[list[str]]:
-    """Cut a list of files, in their order, into parts of about BYTES_PER_PART."""
+def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str, Path]:
+    """The files behind the patterns by their names, which do not depend on where a folder of texts lies.
+
+    A name is the path after the part of the pattern that has no wildcard: `a/b.txt` of `texts/**/*.txt`. Raises
+    BertlineError when two files have the same.
+    """
+    named: dict[str, Path] = {}
+    seen: set[Path] = set()
+    for pattern in patterns:
+        fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
+        for path in expand(problems, key, [pattern]):
+            if path in seen:
+                continue
+            seen.add(path)
+            name = path.relative_to(fixed).as_posix()
+            if name in named:
+                raise BertlineError(
+                    f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "
+                    "name them by one pattern, as folder/**/*.txt"
+                )
+            named[name] = path
+    return dict(sorted(named.items()))
+
+
+def _group(files: dict[str, Path]) -> Iterator[list[str]]:
+    """Cut files into parts of about BYTES_PER_PART, each path with `/./` before its name; see `text_files.name_of`."""
     part: list[str] = []
-    size = 0
-    for file in files:
-        part.append(str(file))
-        size += file.stat().st_size
-        if size >= BYTES_PER_PART:
+    size = length = 0
+    for name, path in files.items():
+        marked = f"{path.as_posix().removesuffix(name) or './'}./{name}"
+        part.append(marked)
+        size += path.stat().st_size
+        length += len(shlex.quote(marked)) + 1
+        if size >= BYTES_PER_PART or length >= CHARACTERS_PER_COMMAND:
             yield part
-            part, size = [], 0
+            part, size, length = [], 0, 0
     if part:
         yield part

@@ -26,12 +26,40 @@ def dump_name(wildcards):
 
 
 def text_files(wildcards):
+    """The files of a part, each with a mark where its name begins."""
     return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
 
 
-def separator_option(wildcards):
-    separator = plan.corpora[wildcards.corpus]["settings"].get("separator")
-    return f"--separator {shlex.quote(separator)}" if separator else ""
+def text_file_paths(wildcards):
+    return [
+        file.replace("/./", "/", 1).removeprefix("./") for file in text_files(wildcards)
+    ]
+
+
+def option_of_setting(option, key):
+    """A rule's parameter: `option value`, or nothing where the corpus does not have the setting."""
+
+    def value(wildcards):
+        setting = plan.corpora[wildcards.corpus]["settings"].get(key)
+        return f"{option} {shlex.quote(str(setting))}" if setting else ""
+
+    return value
+
+
+def column_options(wildcards):
+    """Which columns of a table hold what."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    keys = ("text", "id", "title", "url")
+    return shlex.join(
+        word
+        for key in keys
+        if key in settings
+        for word in (f"--{key}-column", settings[key])
+    )
+
+
+def number_of_part(wildcards):
+    return list(plan.corpora[wildcards.corpus]["parts"]).index(wildcards.part)
 
 
 def of_all_parts(pattern):

@@ -57,7 +57,11 @@ def from_dump(corpus):
 
 
 def from_files(corpus):
-    return "parts" in corpus
+    return corpus["settings"]["source"] == "files"
+
+
+def from_hub(corpus):
+    return corpus["settings"]["source"] == "huggingface"
 
 
 def trains_tokenizer(dataset):
@@ -77,7 +81,7 @@ def refuse_missing_inputs():
 def parts_of(corpus):
     """The names of a corpus's parts; for a dump they are known once it was listed."""
     entry = plan.corpora[corpus]
-    if from_files(entry):
+    if not from_dump(entry):
         return list(entry["parts"])
     listing = checkpoints.list_dump_parts.get(
         wiki=entry["wiki"], dump=entry["settings"]["dump"]
