@@ -10,14 +10,26 @@ def corpus_name(wildcards):
     return plan.corpora[wildcards.corpus]["name"]
 
 
-def dump_part(wildcards):
-    """The downloaded part of a Wikimedia corpus; a part that the listing does not name is refused."""
-    entry = plan.corpora[wildcards.corpus]
-    if wildcards.part not in parts_of(wildcards.corpus):
+def slice_of(wildcards):
+    """A file of a dump, and which slice of it of how many; a part that the listing does not name is refused."""
+    slices = slices_of(listing_of(wildcards.corpus))
+    if wildcards.part not in slices:
         raise ValueError(
             f"{wildcards.corpus} has no part '{wildcards.part}'; its parts.json lists those it has"
         )
-    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{wildcards.part}.xml.bz2"
+    return slices[wildcards.part]
+
+
+def dump_part(wildcards):
+    """The downloaded file that a part of a Wikimedia corpus is read from."""
+    entry = plan.corpora[wildcards.corpus]
+    file, _, _ = slice_of(wildcards)
+    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{file}.xml.bz2"
+
+
+def slice_option(wildcards):
+    _, number, of = slice_of(wildcards)
+    return f"--slice {number} {of}" if of > 1 else ""
 
 
 def dump_name(wildcards):

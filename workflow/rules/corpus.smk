@@ -18,8 +18,11 @@ rule extract_part:
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
+    params:
+        slice=slice_option,
     shell:
-        "python workflow/scripts/extract_part.py --part {input} --processes {threads} --output {output} > {log} 2>&1"
+        "python workflow/scripts/extract_part.py --part {input} {params.slice} --processes {threads} --output {output}"
+        " > {log} 2>&1"
 
 
 rule clean_part:
