@@ -87,7 +87,7 @@ def test_without_a_column_for_ids_rows_are_numbered(tmp_path: Path, kind: str) -
     assert [document["id"] for document in documents] == [f"table.{kind}#{number}" for number in (0, 1, 3)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     texts=st.lists(
         st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\n\r\u2028\x85 a"), max_size=20),

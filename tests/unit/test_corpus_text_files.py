@@ -128,6 +128,23 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
                 assert (list(plain_text.decoded_lines(file, "a.txt", encoding)) or [""]) == expected
 
 
+@settings(deadline=None, max_examples=60)
+@given(content=st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_a_document_a_reason_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    """NULs, half surrogate pairs, a single word, nothing at all."""
+    folder = tmp_path_factory.mktemp("bytes")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        with pytest.raises(BertlineError, match=f"a.txt is not utf-8: byte {error.start} is "):
+            read(folder, put(folder / "a.txt", content))
+        return
+    documents, counts = read(folder, put(folder / "a.txt", content))
+    assert counts["read"] == 1 == len(documents) + counts["dropped"].get("empty", 0)
+
+
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     start = "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***"
     documents, _ = read(tmp_path, put(tmp_path / "a.txt", f"\ufeff{start}\nEmma was handsome."))

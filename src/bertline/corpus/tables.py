@@ -197,3 +197,5 @@ def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
             wanted = batch.select(columns.names)
             for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
                 yield wanted.slice(start, ROWS_AT_ONCE)
+        if not is_file and file.tell() != file.size():
+            raise pa.ArrowInvalid(f"an end mark stands at byte {file.tell()} of {file.size()}")

@@ -7,6 +7,7 @@ refused. Archives that are cut short or damaged are errors, also where the stand
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import stat
@@ -28,6 +29,8 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 COMPRESSED = (".gz", ".tgz", ".zst")
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files of much repetition harm nobody
 LONGEST_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
+LONGEST_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
+ZIP64 = 0xFFFF  # stands for a number that does not fit
 BUFFER_BYTES = 1 << 16
 
 
@@ -75,7 +78,13 @@ def told_when_damaged(name: str) -> Iterator[None]:
         raise BertlineError(f"{name} is a folder; name the files in it, as {name}/*.txt") from None
     except PermissionError:
         raise BertlineError(f"{name} may not be read; ask its owner, or see `ls -l`") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except NotImplementedError as error:  # a zip of a later version
+        raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
+    except OSError as error:
+        if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # a place before the file's start
+            raise
+        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+    except (EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
 
 
@@ -120,10 +129,12 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
 
 def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
     with zipfile.ZipFile(path) as archive:
+        if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
+            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but says that it has {stated}")
         for info in archive.infolist():
             name = _safe_name(path, info.filename)
             mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
-            if info.is_dir():
+            if info.filename.endswith("/"):  # info.is_dir() does not bear an empty name
                 continue
             if stat.S_ISLNK(mode):
                 skipped["link"] += 1
@@ -136,6 +147,15 @@ def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
             else:
                 with archive.open(info) as stream:
                     yield name, _counted(cast(BinaryIO, stream), allowance)
+
+
+def _stated_members(path: Path) -> int:
+    """How many members a zip says that it has; zipfile does not compare. PKWARE's APPNOTE 4.3.16."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_ZIP_END_BYTES))
+        end = file.read()
+    found = end.rfind(b"PK\x05\x06")
+    return int.from_bytes(end[found + 10 : found + 12], "little")
 
 
 _LONG_HEADERS = (
@@ -183,8 +203,10 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
                 skipped["not a text"] += 1
             else:
                 yield name, cast(BinaryIO, archive.extractfile(member))
-        while stream.read(BUFFER_BYTES):
-            pass  # only at its end gzip knows whether its content was right
+        # tarfile stops at the first block of zeros; and only at its end gzip knows whether its content was right.
+        while rest := cast(BinaryIO, archive.fileobj).read(BUFFER_BYTES):
+            if rest.strip(b"\0"):
+                raise tarfile.ReadError("something follows its end")
 
 
 def _is_text(name: str) -> bool:
