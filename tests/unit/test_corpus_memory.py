@@ -37,12 +37,11 @@ def peak_kb(script: str, *arguments: object) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line_end", [b"\n", b""])
-def test_an_article_of_200_mb_is_counted_and_left_out(tmp_path: Path, line_end: bytes) -> None:
+def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path) -> None:
     part, extracted = tmp_path / "dump.xml.bz2", tmp_path / "extracted"
     with part.open("wb") as file:
         file.write(bz2.compress(HEADER + PAGE % 1 + PIECE[:3000] + PAGE_END + PAGE % 2))
-        piece = bz2.compress(PIECE + line_end)
+        piece = bz2.compress(PIECE)
         for _ in range(PIECES):
             file.write(piece)
         file.write(bz2.compress(PAGE_END + PAGE % 3 + PIECE[:3000] + PAGE_END + b"</mediawiki>\n"))
@@ -54,11 +53,10 @@ def test_an_article_of_200_mb_is_counted_and_left_out(tmp_path: Path, line_end: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line_end", [b"\n", b""])
-def test_a_text_of_200_mb_is_divided(tmp_path: Path, line_end: bytes) -> None:
+def test_a_text_of_200_mb_on_one_line_is_divided(tmp_path: Path) -> None:
     file, counts = tmp_path / "text.txt.gz", tmp_path / "counts.json"
     with file.open("wb") as stream:
-        piece = gzip.compress(PIECE + line_end, 1)
+        piece = gzip.compress(PIECE, 1)
         for _ in range(PIECES):
             stream.write(piece)
     outputs = ("--documents", tmp_path / "documents.jsonl.zst", "--counts", counts)

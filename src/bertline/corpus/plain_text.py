@@ -77,7 +77,7 @@ def paragraphs(lines: list[str]) -> Iterator[str]:
         if line:
             paragraph.append(line)
         if paragraph and (not line or not is_wrapped):
-            joined = tidy(" ".join(paragraph))
+            joined = tidy(" ".join(paragraph)) if len(paragraph) > 1 else paragraph[0]
             if any(character.isalnum() for character in joined):  # not one of the rows of stars between scenes
                 yield joined
             paragraph = []
