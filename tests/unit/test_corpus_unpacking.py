@@ -168,6 +168,26 @@ def test_a_damaged_header_is_not_the_end_of_the_archive(tmp_path: Path) -> None:
         read(tmp_path, tmp_path / "a.tar")
 
 
+def test_zeros_in_place_of_a_header_are_not_the_end_of_the_archive(tmp_path: Path) -> None:
+    content = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
+    content[1024:1536] = bytes(512)
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(BertlineError, match=r"damaged or cut short \(something follows its end\)"):
+        read(tmp_path, tmp_path / "a.tar")
+
+
+def test_a_zip_that_lists_fewer_members_than_it_has_is_told(tmp_path: Path) -> None:
+    """A comment's length that swallows the members listed after it: zipfile reads on as if nothing were missing."""
+    content = bytearray(zip_bytes({f"{number}.txt": b"Text." for number in range(4)}))
+    second = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1)
+    third = content.index(b"PK\x01\x02", second + 1)
+    content[second + 32] = len(content[third : content.index(b"PK\x01\x02", third + 1)])
+    (tmp_path / "a.zip").write_bytes(content)
+    assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 3
+    with pytest.raises(BertlineError, match="it lists 3 members, but says that it has 4"):
+        read(tmp_path, tmp_path / "a.zip")
+
+
 def bombs(folder: Path) -> list[Path]:
     """Files of 60 to 300 kB that unpack to 64 MiB or more, as text, in members, and in a header."""
     zeros = b"0" * (1 << 20)
