@@ -5,7 +5,6 @@ The graph looks its paths and settings up here; nothing in this module runs a st
 
 from __future__ import annotations
 
-import glob
 import itertools
 import os
 from collections.abc import Iterator
@@ -17,13 +16,11 @@ from bertline.configuration import definition, fill_defaults, load, strip_defaul
 from bertline.console import BertlineError
 from bertline.evaluation_data import evaluation_data
 from bertline.files import read_json
-from bertline.identity import canonical_json, digest_of_files, fingerprint, stage_versions
+from bertline.identity import canonical_json, fingerprint, stage_versions
+from bertline.plan_corpora import digests, expand, resolve_corpus
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
-
-BYTES_PER_PART = 100_000_000  # of text files read by one job
-REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
 @dataclass
@@ -67,36 +64,14 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     """
     filled, schema = load(config, schema_path)
     plan = Plan(filled, schema, Path(models))
-    for name, corpus in filled["corpora"].items():
-        _add_corpus(plan, name, corpus)
+    for name in filled["corpora"]:
+        key, resolved = resolve_corpus(filled, schema, name, plan.problems)
+        plan.corpora[key] = resolved
+        plan.corpus_of_name[name] = key
     named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
     return plan
-
-
-def _add_corpus(plan: Plan, name: str, corpus: Json) -> None:
-    kind = corpus["source"]
-    semantic = strip_defaults(corpus, definition(plan.schema, kind), plan.schema)
-    resolved: Json = {"name": name, "settings": corpus}
-    if kind == "wikimedia":
-        if any(mirror.startswith("http") for mirror in plan.config["mirrors"]) and "contact" not in plan.config:
-            raise BertlineError(
-                f"configuration: the key 'contact' is missing; corpora.{name} downloads from Wikimedia, "
-                "which blocks requests that do not say whose they are"
-            )
-        resolved["wiki"] = f"{corpus['language']}wiki"
-    else:
-        files = _expand(plan, f"corpora.{name}.paths", corpus["paths"])
-        semantic["paths"] = _digests(plan, files)
-        resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
-    if corpus["punkt"] != "trained":
-        folder = _expand(plan, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
-        semantic["punkt"] = sorted(_digests(plan, folder).values())
-    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions("documents", "sentences")})
-    key = f"{name}-{identity[:8]}"
-    plan.corpora[key] = resolved
-    plan.corpus_of_name[name] = key
 
 
 def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
@@ -117,8 +92,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
-        vocabulary = _expand(plan, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
-        semantic["tokenizer"]["file"] = list(_digests(plan, vocabulary).values())
+        vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
+        semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
     key = fingerprint(
         {
             "dataset": semantic,
@@ -188,8 +163,9 @@ def _add_phase(
     initial: Json | None = {"phase": before[-1]} if before else None
     given = settings.get("initial_weights")
     if given and "directory" in given:
-        folder = _expand(plan, f"{where}.phases.{phase}.initial_weights.directory", [f"{given['directory']}/*.*"])
-        initial = {"directory": given["directory"], "content": fingerprint(sorted(_digests(plan, folder).values()))}
+        key = f"{where}.phases.{phase}.initial_weights.directory"
+        folder = expand(plan.problems, key, [f"{given['directory']}/*.*"])
+        initial = {"directory": given["directory"], "content": fingerprint(sorted(digests(folder).values()))}
     elif given:
         other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
         if other is None:
@@ -239,7 +215,7 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
         run["name"],
         task,
         with_tests=settings.get("predict_test", False),
-        digests=lambda key, path: list(_digests(plan, _expand(plan, key, [path])).values()),
+        digests=lambda key, path: list(digests(expand(plan.problems, key, [path])).values()),
     )
     plan.downloads |= data.downloads
     schema_part = definition(plan.schema, "squad" if is_squad else "classification")
@@ -368,32 +344,3 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
     for name in runs:
         visit(name, ())
     return ordered
-
-
-def _expand(plan: Plan, key: str, patterns: list[str]) -> list[Path]:
-    """The files behind the patterns; what matches nothing becomes one of the plan's problems."""
-    files: list[Path] = []
-    for pattern in patterns:
-        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
-        if not found:
-            plan.problems.append(f"configuration: {key}: no file matches '{pattern}'; put it there or change the key")
-        files += map(Path, found)
-    return files
-
-
-def _digests(plan: Plan, files: list[Path]) -> dict[str, str]:
-    return digest_of_files(files, REMEMBERED_DIGESTS)
-
-
-def _group(files: list[Path]) -> Iterator[list[str]]:
-    """Cut a list of files, in their order, into parts of about BYTES_PER_PART."""
-    part: list[str] = []
-    size = 0
-    for file in files:
-        part.append(str(file))
-        size += file.stat().st_size
-        if size >= BYTES_PER_PART:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part

@@ -45,7 +45,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("datasets/wiki-books/held_out", 1.5, "datasets.wiki-books.held_out: given 1.5, allowed is less than 1"),
         ("datasets/wiki-books/tokenizer", {"train": "wordpiece"}, "the key 'vocab_size' is missing"),
         ("corpora/wikipedia/dump", 20261101, "corpora.wikipedia.dump: given 20261101, allowed is of type string"),
-        ("corpora/wikipedia/source", "gopher", "given 'gopher', allowed is one of wikimedia, files"),
+        ("corpora/wikipedia/source", "gopher", "given 'gopher', allowed is one of wikimedia, huggingface, files"),
         ("corpora", {}, "corpora: given {}, allowed is a mapping with at least 1 entry"),
         ("nodes", 4, "the top level: unknown key 'nodes'"),
     ],

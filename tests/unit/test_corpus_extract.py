@@ -21,7 +21,8 @@ from bertline.console import BertlineError
 from bertline.corpus import extract
 from bertline.corpus.clean import clean_part, clean_text
 from bertline.corpus.documents import read_documents, validate_documents
-from bertline.corpus.extract import extract_part, read_dump, scan_pages
+from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.extract import extract_part
 from bertline.files import read_json
 
 DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
@@ -62,6 +63,7 @@ PAGES = [
     page(8, "Formula", f"It flows at &lt;math&gt;v&lt;/math&gt;. {LONG}"),
 ]
 COUNTS = {"pages": 8, "redirects": 1, "other_namespaces": 2, "articles": 5}
+NONE_OVERSIZED = {"oversized": 0}
 
 
 def write_dump(path: Path, pages: list[str], header: str = HEADER, footer: str = "</mediawiki>\n") -> Path:
@@ -87,6 +89,7 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
     assert [document["title"] for document in documents] == ["River", "Formula"]
     assert counts == {
         **COUNTS,
+        **NONE_OVERSIZED,
         "read": 5,
         "kept": 2,
         "dropped": {"extractor": 1, "empty": 1, "short": 1},
@@ -110,7 +113,7 @@ def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: P
     extract_part(dump, tmp_path / "extracted")
     names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
     assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
-    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS
+    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED
 
 
 @pytest.mark.parametrize(

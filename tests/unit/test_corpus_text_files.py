@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import text_files
+from bertline.corpus import plain_text
 from bertline.corpus.documents import read_documents, validate_documents
 from bertline.corpus.text_files import read_files
 from bertline.files import read_json
 
 
-def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+def read(folder: Path, *files: Path | str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
     read_files([str(file) for file in files], *paths, source="books", **settings)
     validate_documents(*paths)
@@ -35,7 +35,7 @@ def test_a_file_is_a_document_and_blank_lines_part_paragraphs(tmp_path: Path) ->
     documents, counts = read(tmp_path, book)
     assert documents == [
         {
-            "id": str(book),
+            "id": "Moby Dick.txt",
             "title": "Moby Dick",
             "text": "Call me Ishmael.\nSome years ago.",
             "source": "books",
@@ -54,7 +54,7 @@ def test_files_keep_their_order_and_gzip_is_read(tmp_path: Path) -> None:
 def test_a_separator_divides_a_file_and_what_is_dropped_is_counted(tmp_path: Path) -> None:
     file = put(tmp_path / "many.txt", "One is long enough.\n---\n\n--- \nTwo.\n---\nThree is long enough.")
     documents, counts = read(tmp_path, file, separator="---", minimum_characters=10)
-    assert [document["id"] for document in documents] == [f"{file}#0", f"{file}#3"]
+    assert [document["id"] for document in documents] == ["many.txt#0", "many.txt#3"]
     assert counts["read"] == 4
     assert counts["dropped"] == {"empty": 1, "short": 1}
 
@@ -80,6 +80,17 @@ def test_the_licence_of_project_gutenberg_is_cut_off(tmp_path: Path, start: str,
     assert counts["gutenberg_lines_removed"] == 7 - 1
 
 
+def test_every_book_of_a_file_loses_its_licence_and_nothing_else(tmp_path: Path) -> None:
+    books = [
+        f"Header {number}.\n*** START OF THE PROJECT GUTENBERG EBOOK {number} ***\n\nBook {number}.\n\n"
+        f"*** END OF THE PROJECT GUTENBERG EBOOK {number} ***\nFooter {number}.\n"
+        for number in range(3)
+    ]
+    documents, counts = read(tmp_path, put(tmp_path / "all.txt", "".join(books)))
+    assert documents[0]["text"] == "Book 0.\nBook 1.\nBook 2."
+    assert counts["gutenberg_lines_removed"] == 4 * 3
+
+
 def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> None:
     text = "The Ball.\n\nEnd of Project Gutenberg's The Ball\n\n*END THE SMALL PRINT! FOR PUBLIC DOMAIN*\n"
     documents, _ = read(tmp_path, put(tmp_path / "ball.txt", text))
@@ -87,7 +98,7 @@ def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> Non
 
 
 def test_a_text_that_is_not_utf_8_is_told_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(plain_text, "CHUNK_BYTES", 7)
     content = "Grüße über alles ".encode() + "Käse".encode("latin-1")
     file = put(tmp_path / "a.txt", content)
     with pytest.raises(BertlineError) as caught:
@@ -112,8 +123,26 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
     expected = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
         for size in (1, 3, 1 << 20):
-            patch.setattr(text_files, "CHUNK_BYTES", size)
-            assert (list(text_files._lines(path, encoding)) or [""]) == expected
+            patch.setattr(plain_text, "CHUNK_BYTES", size)
+            with path.open("rb") as file:
+                assert (list(plain_text.decoded_lines(file, "a.txt", encoding)) or [""]) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(content=st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_a_document_a_reason_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    """NULs, half surrogate pairs, a single word, nothing at all."""
+    folder = tmp_path_factory.mktemp("bytes")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        with pytest.raises(BertlineError, match=f"a.txt is not utf-8: byte {error.start} is "):
+            read(folder, put(folder / "a.txt", content))
+        return
+    documents, counts = read(folder, put(folder / "a.txt", content))
+    assert counts["read"] == 1 == len(documents) + counts["dropped"].get("empty", 0)
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
@@ -127,7 +156,12 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     cut.write_bytes(gzip.compress(b"text" * 1000)[:-12])
     plain = tmp_path / "plain.txt.gz"
     plain.write_bytes(b"text")
-    for file, message in ((cut, "not a sound gzip"), (plain, "not a sound gzip"), (tmp_path / "no", "does not exist")):
+    for file, message in (
+        (cut, r"cut\.txt\.gz is damaged or cut short \(Compressed file ended"),
+        (plain, r"plain\.txt\.gz is damaged or cut short \(Not a gzipped file"),
+        (tmp_path / "no", "no does not exist"),
+        (tmp_path, "is a folder; name the files in it"),
+    ):
         with pytest.raises(BertlineError, match=message):
             read(tmp_path, file)
     with pytest.raises(BertlineError, match="the encoding 'utf8000' is unknown"):
@@ -146,6 +180,35 @@ def test_no_word_of_a_real_book_is_lost(test_data: Path, tmp_path: Path) -> None
 
 def with_letters(words: list[str]) -> list[str]:
     return [word for word in words if any(map(str.isalnum, word))]
+
+
+def test_ids_do_not_depend_on_where_the_files_lie(tmp_path: Path) -> None:
+    (tmp_path / "here/sub").mkdir(parents=True)
+    put(tmp_path / "here/sub/a.txt", "One.")
+    documents, _ = read(tmp_path, f"{tmp_path}/here/./sub/a.txt", f"{tmp_path}/here/sub/a.txt")
+    assert [document["id"] for document in documents] == ["sub/a.txt", "a.txt"]
+
+
+@settings(deadline=None, max_examples=30)
+@given(words=st.lists(st.text(st.sampled_from("ab\u00e9"), min_size=1, max_size=9), min_size=1, max_size=40))
+def test_a_long_text_is_divided_and_loses_no_word(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("long")
+    file = put(folder / "long.txt", "\n".join([" ".join(words)] * 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_text, "LONGEST_DOCUMENT", 64)
+        documents, counts = read(folder, file)
+    kept = [word for document in documents for word in document["text"].split()]
+    assert kept == words * 3
+    assert counts["divided"] == counts["read"] - 1
+
+
+def test_a_long_line_is_cut_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(plain_text, "CHUNK_BYTES", 100)
+    words = [f"word{number}" for number in range(2000)]
+    documents, _ = read(tmp_path, put(tmp_path / "line.txt", " ".join(words)))
+    assert documents[0]["text"].split() == words
+    assert max(map(len, documents[0]["text"].split("\n"))) <= 1000
 
 
 def test_the_two_latin_1_books_are_refused_as_utf_8(test_data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dump_server import serve
 
 from bertline.console import BertlineError
 from bertline.corpus import wikimedia
-from bertline.corpus.wikimedia import list_parts, part_to_download
+from bertline.corpus.wikimedia import BYTES_PER_SLICE, list_parts, part_to_download, slices_of
 from bertline.files import write_json
 
 PREFIX = "enwiki-20261101-pages-articles"
@@ -120,3 +120,21 @@ def test_a_part_is_looked_for_at_every_mirror(tmp_path: Path) -> None:
     assert (expected.size, expected.sha1) == (13, f"{3:040x}")
     with pytest.raises(BertlineError, match="has no 'part-00009'"):
         part_to_download(listing, "part-00009", [])
+
+
+def test_large_multistream_files_are_read_in_slices() -> None:
+    parts = {
+        "part-00000": {
+            "file": "enwiki-20261101-pages-articles-multistream1.xml-p1p9.bz2",
+            "size": 2 * BYTES_PER_SLICE + 1,
+        },
+        "part-00001": {"file": "enwiki-20261101-pages-articles-multistream2.xml-p10p11.bz2", "size": BYTES_PER_SLICE},
+        "part-00002": {"file": "enwiki-20261101-pages-articles3.xml-p12p99.bz2", "size": 9 * BYTES_PER_SLICE},
+    }
+    assert slices_of({"parts": parts}) == {
+        "part-00000-slice-000-of-003": ("part-00000", 0, 3),
+        "part-00000-slice-001-of-003": ("part-00000", 1, 3),
+        "part-00000-slice-002-of-003": ("part-00000", 2, 3),
+        "part-00001": ("part-00001", 0, 1),
+        "part-00002": ("part-00002", 0, 1),
+    }

@@ -207,6 +207,53 @@ def test_masking_is_no_setting_of_a_dataset_that_was_masked_before(tmp_path: Pat
     )
 
 
+def corpora_of(**books: object) -> dict[str, dict]:
+    plan = plan_of(changed(corpora__books={"source": "files", **books}))
+    return {entry["name"]: {**entry, "key": key} for key, entry in plan.corpora.items()}
+
+
+def test_where_a_folder_of_texts_lies_alters_nothing(tmp_path: Path) -> None:
+    Path("elsewhere/sub").mkdir(parents=True)
+    Path("elsewhere/sub/one.txt").write_text("One book.")
+    here = corpora_of(paths=["books/*.txt"])["books"]
+    there = corpora_of(paths=[f"{tmp_path}/elsewhere/sub/*.txt"])["books"]
+    assert here["key"] == there["key"]
+    assert here["parts"] == {"part-00000": ["books/./one.txt"]}
+    deeper = corpora_of(paths=["elsewhere/**/*.txt"])["books"]
+    assert deeper["parts"] == {"part-00000": ["elsewhere/./sub/one.txt"]}
+    assert deeper["key"] != here["key"]
+
+
+def test_a_file_that_two_patterns_name_is_read_once_and_two_of_one_name_are_refused() -> None:
+    assert corpora_of(paths=["books/*.txt", "books/one.txt"])["books"]["parts"] == {"part-00000": ["books/./one.txt"]}
+    Path("more").mkdir()
+    Path("more/one.txt").write_text("Another book.")
+    with pytest.raises(BertlineError, match=r"books/one\.txt and more/one\.txt would both be called 'one\.txt'"):
+        corpora_of(paths=["books/*.txt", "more/*.txt"])
+
+
+def test_many_small_files_make_parts_whose_commands_are_short_enough() -> None:
+    for number in range(3000):
+        Path(f"books/a-rather-long-name-of-a-file-{number:05d}.txt").touch()
+    parts = corpora_of(paths=["books/*.txt"])["books"]["parts"]
+    assert sum(map(len, parts.values())) == 3001
+    assert all(len(" ".join(files)) < 100_000 for files in parts.values())
+    assert len(parts) > 1
+
+
+def test_a_dataset_of_the_hub_needs_a_pinned_revision() -> None:
+    books = {"source": "huggingface", "dataset": "some/books", "split": "train", "parts": 3}
+    with pytest.raises(BertlineError, match="the key 'revision' is missing"):
+        plan_of(changed(corpora__books=books))
+    for moving in ("main", "v1.0", "abc1234"):
+        with pytest.raises(BertlineError, match=r"corpora\.books\.revision: given .*, allowed is text matching"):
+            plan_of(changed(corpora__books={**books, "revision": moving}))
+    plan = plan_of(changed(corpora__books={**books, "revision": "0" * 40}))
+    other = plan_of(changed(corpora__books={**books, "revision": "1" * 40}))
+    assert list(plan.corpora[plan.corpus_of_name["books"]]["parts"]) == ["part-00000", "part-00001", "part-00002"]
+    assert plan.corpus_of_name["books"] != other.corpus_of_name["books"]
+
+
 def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None:
     plan = plan_of(CONFIG)
     plan.write_links(existing_only=False)

@@ -10,14 +10,26 @@ def corpus_name(wildcards):
     return plan.corpora[wildcards.corpus]["name"]
 
 
-def dump_part(wildcards):
-    """The downloaded part of a Wikimedia corpus; a part that the listing does not name is refused."""
-    entry = plan.corpora[wildcards.corpus]
-    if wildcards.part not in parts_of(wildcards.corpus):
+def slice_of(wildcards):
+    """A file of a dump, and which slice of it of how many; a part that the listing does not name is refused."""
+    slices = slices_of(listing_of(wildcards.corpus))
+    if wildcards.part not in slices:
         raise ValueError(
             f"{wildcards.corpus} has no part '{wildcards.part}'; its parts.json lists those it has"
         )
-    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{wildcards.part}.xml.bz2"
+    return slices[wildcards.part]
+
+
+def dump_part(wildcards):
+    """The downloaded file that a part of a Wikimedia corpus is read from."""
+    entry = plan.corpora[wildcards.corpus]
+    file, _, _ = slice_of(wildcards)
+    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{file}.xml.bz2"
+
+
+def slice_option(wildcards):
+    _, number, of = slice_of(wildcards)
+    return f"--slice {number} {of}" if of > 1 else ""
 
 
 def dump_name(wildcards):
@@ -26,12 +38,40 @@ def dump_name(wildcards):
 
 
 def text_files(wildcards):
+    """The files of a part, each with a mark where its name begins."""
     return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
 
 
-def separator_option(wildcards):
-    separator = plan.corpora[wildcards.corpus]["settings"].get("separator")
-    return f"--separator {shlex.quote(separator)}" if separator else ""
+def text_file_paths(wildcards):
+    return [
+        file.replace("/./", "/", 1).removeprefix("./") for file in text_files(wildcards)
+    ]
+
+
+def option_of_setting(option, key):
+    """A rule's parameter: `option value`, or nothing where the corpus does not have the setting."""
+
+    def value(wildcards):
+        setting = plan.corpora[wildcards.corpus]["settings"].get(key)
+        return f"{option} {shlex.quote(str(setting))}" if setting else ""
+
+    return value
+
+
+def column_options(wildcards):
+    """Which columns of a table hold what."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    keys = ("text", "id", "title", "url")
+    return shlex.join(
+        word
+        for key in keys
+        if key in settings
+        for word in (f"--{key}-column", settings[key])
+    )
+
+
+def number_of_part(wildcards):
+    return list(plan.corpora[wildcards.corpus]["parts"]).index(wildcards.part)
 
 
 def of_all_parts(pattern):

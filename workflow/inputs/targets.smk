@@ -23,7 +23,7 @@ def downloaded_files(wildcards):
         f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{part}.xml.bz2"
         for corpus, entry in plan.corpora.items()
         if from_dump(entry)
-        for part in parts_of(corpus)
+        for part in listing_of(corpus)["parts"]
     ]
     return parts + list(plan.downloads)
 

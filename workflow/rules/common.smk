@@ -9,6 +9,7 @@ from snakemake.utils import min_version
 
 from bertline import plan as planning
 from bertline.console import BertlineError
+from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 
@@ -57,7 +58,11 @@ def from_dump(corpus):
 
 
 def from_files(corpus):
-    return "parts" in corpus
+    return corpus["settings"]["source"] == "files"
+
+
+def from_hub(corpus):
+    return corpus["settings"]["source"] == "huggingface"
 
 
 def trains_tokenizer(dataset):
@@ -74,15 +79,19 @@ def refuse_missing_inputs():
         sys.exit(f"error: {plan.problems[0]}")
 
 
-def parts_of(corpus):
-    """The names of a corpus's parts; for a dump they are known once it was listed."""
+def listing_of(corpus):
+    """The files of a dump, which are known once it was listed."""
     entry = plan.corpora[corpus]
-    if from_files(entry):
-        return list(entry["parts"])
     listing = checkpoints.list_dump_parts.get(
         wiki=entry["wiki"], dump=entry["settings"]["dump"]
     ).output[0]
-    return list(json.loads(Path(listing).read_text())["parts"])
+    return json.loads(Path(listing).read_text())
+
+
+def parts_of(corpus):
+    """The names of what is read by one job each: of a dump, slices of its files."""
+    entry = plan.corpora[corpus]
+    return list(slices_of(listing_of(corpus)) if from_dump(entry) else entry["parts"])
 
 
 include: "../inputs/targets.smk"

@@ -18,8 +18,11 @@ rule extract_part:
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
+    params:
+        slice=slice_option,
     shell:
-        "python workflow/scripts/extract_part.py --part {input} --processes {threads} --output {output} > {log} 2>&1"
+        "python workflow/scripts/extract_part.py --part {input} {params.slice} --processes {threads} --output {output}"
+        " > {log} 2>&1"
 
 
 rule clean_part:
@@ -50,7 +53,7 @@ rule clean_part:
 
 rule read_files:
     input:
-        ancient(text_files),
+        ancient(text_file_paths),
     output:
         documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
         counts="results/corpora/{corpus}/documents/{part}.counts.json",
@@ -66,15 +69,53 @@ rule read_files:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
+        files=text_files,
         source=corpus_name,
         encoding=corpus_setting("encoding"),
-        separator=separator_option,
+        separator=option_of_setting("--separator", "separator"),
+        columns=column_options,
+        unpack_ratio=corpus_setting("unpack_ratio"),
         minimum_characters=corpus_setting("minimum_characters"),
     message:
         "Reading the text files of {wildcards.part} of {wildcards.corpus}"
     shell:
-        "python workflow/scripts/read_files.py --files {input:q} --source {params.source} --encoding {params.encoding}"
-        " {params.separator} --minimum-characters {params.minimum_characters}"
+        "python workflow/scripts/read_files.py --files {params.files:q} --source {params.source}"
+        " --encoding {params.encoding} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
+        " --minimum-characters {params.minimum_characters}"
+        " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
+
+
+rule read_dataset:
+    output:
+        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+    log:
+        "logs/read_dataset/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/read_dataset/{corpus}/{part}.tsv"
+    wildcard_constraints:
+        corpus=only(plan.corpora, from_hub),
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=720,
+    params:
+        source=corpus_name,
+        dataset=corpus_setting("dataset"),
+        configuration=option_of_setting("--configuration", "configuration"),
+        split=corpus_setting("split"),
+        revision=corpus_setting("revision"),
+        part=number_of_part,
+        parts=corpus_setting("parts"),
+        columns=column_options,
+        minimum_characters=corpus_setting("minimum_characters"),
+    message:
+        "Reading {wildcards.part} of the dataset {params.dataset}"
+    shell:
+        "python workflow/scripts/read_dataset.py --dataset {params.dataset} {params.configuration}"
+        " --split {params.split:q} --revision {params.revision} --part {params.part} --parts {params.parts}"
+        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 

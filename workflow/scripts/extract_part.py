@@ -16,9 +16,18 @@ def main() -> None:
     )
     parser.add_argument("--part", required=True, help="a .xml.bz2 of pages-articles")
     parser.add_argument("--processes", type=int, default=1, help="how many wikiextractor may use")
+    parser.add_argument(
+        "--slice",
+        type=int,
+        nargs=2,
+        default=[0, 1],
+        metavar=("NUMBER", "OF"),
+        help="read only one slice, from 0, of so many",
+    )
     parser.add_argument("--output", required=True, help="the folder to make")
     arguments = parser.parse_args()
-    extract_part(arguments.part, arguments.output, arguments.processes)
+    number, of = arguments.slice
+    extract_part(arguments.part, arguments.output, arguments.processes, number=number, of=of)
 
 
 if __name__ == "__main__":

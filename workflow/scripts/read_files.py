@@ -1,10 +1,11 @@
-"""Turn text files into documents, and count what is dropped."""
+"""Turn texts, archives of texts and tables into documents, and count what is dropped."""
 
 from __future__ import annotations
 
 import argparse
 
 from bertline.console import run_command
+from bertline.corpus.tables import add_column_arguments, columns_of
 from bertline.corpus.text_files import read_files
 
 
@@ -15,10 +16,12 @@ def main() -> None:
         "--files texts/*.txt.gz --source thesis "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
     )
-    parser.add_argument("--files", required=True, nargs="+", help=".txt or .txt.gz; their order is kept")
+    parser.add_argument("--files", required=True, nargs="+", help="in this order; /./ marks where ids begin")
     parser.add_argument("--source", required=True, help="stands in every document")
-    parser.add_argument("--encoding", default="utf-8")
-    parser.add_argument("--separator", help="a line between two documents; without it a file is one document")
+    parser.add_argument("--encoding", default="utf-8", help="of texts and CSV")
+    parser.add_argument("--separator", help="a line between two documents; without it a text is one document")
+    parser.add_argument("--unpack-ratio", type=float, default=100.0, help="more is refused")
+    add_column_arguments(parser)
     parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")
@@ -31,6 +34,8 @@ def main() -> None:
         encoding=arguments.encoding,
         separator=arguments.separator,
         minimum_characters=arguments.minimum_characters,
+        columns=columns_of(arguments),
+        unpack_ratio=arguments.unpack_ratio,
     )
 
 

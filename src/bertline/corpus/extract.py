@@ -7,12 +7,9 @@ count its pages on the way, and pass it on through a pipe. When we are killed th
 
 from __future__ import annotations
 
-import bz2
-import html
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,9 +18,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from bertline.console import BertlineError, progress
+from bertline.corpus.dump import read_dump, scan_pages
 from bertline.files import fsync_directory, write_json
 
 logger = logging.getLogger(__name__)
@@ -31,44 +29,40 @@ logger = logging.getLogger(__name__)
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 600.0  # without a byte in or out, as when one of its workers was killed for lack of memory
 
-_PAGE_ID = re.compile(rb"<id>(\d+)</id>")
-_NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
+# wikiextractor holds a page in memory many times over. MediaWiki's own limit is 2 MiB of text, which is 12 MiB at most
+# with every character escaped; what is longer is no article that anyone wrote.
+LONGEST_PAGE_BYTES = 1 << 24
 
 
-class Article(NamedTuple):
-    """What the dump itself says about a page that is an article: in namespace 0 and not a redirect."""
-
-    id: str
-    headings: list[str]  # of its sections, as wikitext
-
-
-def extract_part(part: Path | str, output: Path | str, processes: int = 1) -> None:
-    """Extract the articles of one part of a dump into a folder.
+def extract_part(part: Path | str, output: Path | str, processes: int = 1, *, number: int = 0, of: int = 1) -> None:
+    """Extract the articles of one part of a dump, or of a slice of it, into a folder.
 
     The folder appears complete or not at all. It holds `articles.jsonl`, wikiextractor's own output (one JSON object an
     article: id, revid, url, title, text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in
-    the same order) and `pages.json` (see `scan_pages`).
+    the same order) and `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than
+    LONGEST_PAGE_BYTES, which wikiextractor does not get to see).
 
     Parameters
     ----------
     part: a `.xml.bz2` of Wikimedia.
     output: the folder to make; one that is there is replaced.
     processes: how many wikiextractor may use beside the two that read and write.
+    number, of: which slice of how many; see `dump.read_dump`.
 
-    Raises BertlineError if the part is missing, truncated or damaged, or if no article came out.
+    Raises BertlineError if the part is missing, truncated or damaged, or if no article came out of a whole part.
     """
     part, output = Path(part), Path(output)
     unfinished = output.with_name(f".{output.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        counts = _run_wikiextractor(part, unfinished, processes)
-        if not counts["articles"]:
+        counts = _run_wikiextractor(part, unfinished, processes, number, of)
+        if not counts["articles"] and of == 1:
             raise BertlineError(
                 f"{part} holds no articles ({counts['pages']} pages, of these {counts['redirects']} redirects and "
                 f"{counts['other_namespaces']} outside the main namespace); name a dump of pages-articles"
             )
-        if not (unfinished / "articles.jsonl").stat().st_size:
+        if counts["articles"] > counts["oversized"] and not (unfinished / "articles.jsonl").stat().st_size:
             raise BertlineError(
                 f"wikiextractor found no articles in {part}, which holds {counts['articles']}; "
                 "it needs the <siteinfo> with the names of the namespaces at the beginning of the file"
@@ -81,69 +75,11 @@ def extract_part(part: Path | str, output: Path | str, processes: int = 1) -> No
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def read_dump(part: Path | str) -> Iterator[bytes]:
-    """The lines of a `.xml.bz2`. Raises BertlineError if it is missing, damaged, or ends before its last tag."""
-    line = b""
-    try:
-        with bz2.open(part, "rb") as file:
-            for line in file:
-                yield line
-    except FileNotFoundError:
-        raise BertlineError(f"{part} does not exist") from None
-    except EOFError:
-        raise BertlineError(f"{part} is truncated; delete it and download it again") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise BertlineError(f"{part} is damaged ({error}); delete it and download it again") from None
-    # A file may also be cut between two of the streams that a multistream dump consists of.
-    if b"</mediawiki>" not in line:
-        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
-
-
-def scan_pages(lines: Iterable[bytes], counts: dict[str, int]) -> Iterator[Article]:
-    """Yield the articles of a dump while its lines stream by.
-
-    `counts` is filled in on the way: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces`
-    (with their redirects) and `articles`. Tags stand one on a line in dumps, and text never holds a literal `<`.
-    """
-    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0)
-    page_id, namespace, is_redirect, in_text = b"", b"", False, False
-    headings: list[str] = []
-    for line in lines:
-        if in_text:
-            if line.startswith(b"=="):
-                headings.append(html.unescape(line.decode("utf-8", "replace")).rstrip())
-            in_text = b"</text>" not in line
-        elif b"<text" in line:
-            content = line.partition(b">")[2]
-            in_text = b"</text>" not in line and not line.rstrip().endswith(b"/>")
-            if content.startswith(b"=="):
-                headings.append(html.unescape(content.decode("utf-8", "replace")).rstrip())
-        elif b"<page>" in line:
-            page_id, namespace, is_redirect, headings = b"", b"", False, []
-        elif b"<redirect" in line:
-            is_redirect = True
-        elif not page_id and (match := _PAGE_ID.search(line)):
-            page_id = match[1]
-        elif not namespace and (match := _NAMESPACE.search(line)):
-            namespace = match[1]
-        elif b"</page>" in line:
-            counts["pages"] += 1
-            if namespace != b"0":
-                counts["other_namespaces"] += 1
-            elif is_redirect:
-                counts["redirects"] += 1
-            else:
-                counts["articles"] += 1
-                yield Article(page_id.decode(), headings)
-
-
-def _run_wikiextractor(part: Path, folder: Path, processes: int) -> dict[str, int]:
+def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of: int) -> dict[str, int]:
     """Pass the dump through the program, writing articles.jsonl and headings.jsonl; return the counts of its pages."""
     command = [*PROGRAM, "--json", "--no-templates", "--html-safe", "", "--processes", str(processes)]
     command += ["-o", "-", "/dev/stdin"]
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = {"oversized": 0}
     log, articles = folder / "wikiextractor.log", folder / "articles.jsonl"
     with log.open("wb") as messages, articles.open("wb") as output:
         program = subprocess.Popen(  # noqa: S603
@@ -153,11 +89,25 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int) -> dict[str, in
     fed = 0
 
     def pass_on(lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Write the header and whole pages to the pipe, and yield every line."""
         nonlocal fed
+        page: list[bytes] = []
+        size = 0
         for line in lines:
-            pipe.write(line)
             fed += len(line)
+            size += len(line)
+            if size <= LONGEST_PAGE_BYTES:
+                page.append(line)
+            elif page:
+                page.clear()
+                counts["oversized"] += 1
+                logger.info("%s: a page of more than %d bytes is left out", part.name, LONGEST_PAGE_BYTES)
+            if b"</page>" in line or b"</siteinfo>" in line:
+                pipe.write(b"".join(page))
+                page.clear()
+                size = 0
             yield line
+        pipe.write(b"".join(page))
 
     try:
         with (
@@ -165,7 +115,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int) -> dict[str, in
             (folder / "headings.jsonl").open("w", encoding="utf-8") as headings,
         ):
             try:
-                found = scan_pages(pass_on(read_dump(part)), counts)
+                found = scan_pages(pass_on(read_dump(part, number, of)), counts)
                 for article in progress(found, description=part.name, unit="articles"):
                     headings.write(json.dumps(article, ensure_ascii=False) + "\n")
                 pipe.close()

@@ -1,25 +1,37 @@
-"""Books and a person's own texts: plain text files to documents."""
+"""Books and a person's own texts: plain text, archives of it, and tables, to documents."""
 
 from __future__ import annotations
 
-import codecs
-import gzip
-import re
-import zlib
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
+from bertline.corpus.plain_text import Origin, check_encoding, decoded_lines, divide, documents_of, lines_of
+from bertline.corpus.tables import TEXT_ALONE, Columns, is_table, rows, text_and_origin
+from bertline.corpus.unpacking import (
+    ARCHIVES,
+    Allowance,
+    members,
+    name_without_compression,
+    open_unpacked,
+    told_when_damaged,
+)
 
-CHUNK_BYTES = 1 << 20
-# Hard-wrapped text has short lines; where one is longer than this, a line is a paragraph.
-LONGEST_WRAPPED_LINE = 200
+logger = logging.getLogger(__name__)
 
-_GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG|\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
-_GUTENBERG_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
+NAME_STARTS = "/./"
+
+
+def name_of(file: str) -> str:
+    """What a file is called in its documents' ids: what follows `/./` in its path (rsync's mark), or its last part.
+
+    So ids do not depend on where a folder of texts lies.
+    """
+    return tidy(file.partition(NAME_STARTS)[2] or Path(file).name) or "?"
 
 
 def read_files(
@@ -31,122 +43,82 @@ def read_files(
     encoding: str = "utf-8",
     separator: str | None = None,
     minimum_characters: int = 1,
+    columns: Columns = TEXT_ALONE,
+    unpack_ratio: float = 100.0,
 ) -> None:
-    """Turn text files, `.txt` or `.txt.gz`, into the documents of one part, in the order given.
+    """Turn files into the documents of one part, in the order given.
+
+    What a file is, its name says: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has a document
+    a row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) a text a member, and everything else is a text.
+    Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to a disk.
 
     Parameters
     ----------
-    files: paths; they become the documents' ids, so how they are written (relative, absolute) matters.
+    files: paths; `name_of` makes ids of them, with `!member` for a member of an archive and `#number` for a document
+        of a file that has several.
     documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `files`,
-        and how many lines of Project Gutenberg's header and footer were cut off (`gutenberg_lines_removed`).
-        Reasons to drop: `empty`, `short`.
+        how many lines of Project Gutenberg's header and footer were cut off (`gutenberg_lines_removed`), how many
+        documents came of dividing long ones (`divided`, see `plain_text.documents_of`), and which members of archives
+        were not read (`members_skipped`). Reasons to drop: `empty`, `short`.
     source: stands in every document.
-    encoding: any that Python knows.
-    separator: a line that stands between two documents of a file; without one a file is one document.
-    minimum_characters: shorter texts are dropped.
+    encoding: of texts and CSV, any that Python knows.
+    separator: a line that stands between two documents of a text; without one a text is one document.
+    minimum_characters: shorter documents are dropped.
+    columns: of tables.
+    unpack_ratio: a compressed file that unpacks to more than this many times its size is refused.
 
-    Raises BertlineError for a file that is missing, not in the encoding (with the offset of the first wrong byte), or
-    not gzip.
+    Raises BertlineError for a file that is missing, damaged, cut short, not in the encoding (with the offset of the
+    first wrong byte), unpacks to too much, or has a member or a row that cannot be read.
     """
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
-    more: dict[str, Any] = {"files": len(files), "gutenberg_lines_removed": 0}
+    check_encoding(encoding)
+    found: Counter[str] = Counter(gutenberg_lines_removed=0, divided=0)
+    skipped: Counter[str] = Counter()
+    more: dict[str, object] = {"files": len(files)}
+
+    def texts_of(file: str) -> Iterator[tuple[str, Origin, BinaryIO]]:
+        """Each text of a file that is no table: how to call it in errors, where it is from, its bytes."""
+        path, name, allowance = Path(file), name_of(file), Allowance(Path(file), unpack_ratio)
+        if not path.name.endswith(ARCHIVES):
+            with open_unpacked(path, allowance) as stream:
+                yield file, Origin(name, _title(name)), stream
+            return
+        any_text = False
+        for member, stream in members(path, allowance, skipped):
+            any_text = True
+            yield f"{file}, member '{member}',", Origin(f"{name}!{member}", _title(member)), stream
+        if not any_text:
+            raise BertlineError(f"{file} has no member that is a .txt, .txt.gz or .txt.zst; name another file")
+
+    def records_of(file: str) -> Iterator[Document | Dropped]:
+        if is_table(Path(file)):
+            found_rows = rows(Path(file), columns, encoding, Allowance(Path(file), unpack_ratio))
+            for number, row in enumerate(found_rows):
+                where, identity = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
+                text, origin = text_and_origin(row, columns, where=where, identity=identity)
+                yield from made_of(lines_of(text), origin)
+            return
+        for where, origin, stream in texts_of(file):
+            with told_when_damaged(where):
+                lines = decoded_lines(stream, where, encoding)
+                if separator is None:
+                    yield from made_of(lines, origin)
+                    continue
+                for number, text_lines in enumerate(divide(lines, separator)):
+                    yield from made_of(text_lines, origin._replace(id=f"{origin.id}#{number}"))
+
+    def made_of(lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
+        return documents_of(lines, origin, source=source, minimum_characters=minimum_characters, counts=found)
 
     def records() -> Iterator[Document | Dropped]:
         for file in progress(files, description=source, unit="files", total=len(files)):
-            for number, lines in enumerate(_divide(_lines(Path(file), encoding), separator)):
-                content = _without_gutenberg(lines)
-                more["gutenberg_lines_removed"] += len(lines) - len(content)
-                text = "\n".join(paragraphs(content))
-                if len(text) < max(1, minimum_characters):
-                    yield Dropped("short" if text else "empty")
-                    continue
-                identity = file if separator is None else f"{file}#{number}"
-                title = tidy(Path(file).name.removesuffix(".gz").removesuffix(".txt"))
-                yield Document(id=identity, title=title, text=text, source=source, url="")
+            with told_when_damaged(file):
+                yield from records_of(file)
+        if skipped:
+            logger.info("members of archives that are not read: %s", dict(skipped))
+        more.update(found, members_skipped=dict(skipped))
 
     write_documents(records(), documents, counts, more)
 
 
-def paragraphs(lines: list[str]) -> Iterator[str]:
-    """The tidy paragraphs of a text, each with a letter or digit.
-
-    Blank lines part them; what stands between is joined, as books are wrapped by hand. Where a line is so long that
-    nobody wrapped it, every line is a paragraph.
-    """
-    tidied = [tidy(line) for line in lines]
-    is_wrapped = all(len(line) <= LONGEST_WRAPPED_LINE for line in tidied)
-    paragraph: list[str] = []
-    for line in [*tidied, ""]:
-        if line:
-            paragraph.append(line)
-        if paragraph and (not line or not is_wrapped):
-            joined = tidy(" ".join(paragraph))
-            if any(character.isalnum() for character in joined):  # not one of the rows of stars between scenes
-                yield joined
-            paragraph = []
-
-
-def _divide(lines: Iterable[str], separator: str | None) -> Iterator[list[str]]:
-    """Cut lines into documents at every line that is the separator (white space at the ends aside)."""
-    document: list[str] = []
-    for line in lines:
-        if separator is not None and line.strip() == separator.strip():
-            yield document
-            document = []
-        else:
-            document.append(line)
-    yield document
-
-
-def _without_gutenberg(lines: list[str]) -> list[str]:
-    """Cut off Project Gutenberg's licence: from the first end marker on, and up to the last start marker before it.
-
-    Some files have the licence's own "small print" marker after the end of the book.
-    """
-    end = next((number for number, line in enumerate(lines) if _GUTENBERG_END.match(line.strip())), len(lines))
-    starts = [number for number, line in enumerate(lines[:end]) if _GUTENBERG_START.match(line.strip())]
-    return lines[starts[-1] + 1 if starts else 0 : end]
-
-
-def _lines(path: Path, encoding: str) -> Iterator[str]:
-    """The lines of a file, without their ends, whichever of the three kinds these are."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            unfinished = ""
-            for text in _decoded(file, path, encoding):
-                pieces = (unfinished + text).replace("\r\n", "\n")
-                # A carriage return at the end may be half of a line end.
-                held_back = "\r" if pieces.endswith("\r") else ""
-                whole = pieces.removesuffix("\r").replace("\r", "\n").split("\n")
-                unfinished = whole.pop() + held_back
-                yield from whole
-            if unfinished:
-                yield unfinished.removesuffix("\r")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BertlineError(f"{path} is not a sound gzip file ({error}); replace it") from None
-
-
-def _decoded(file: BufferedIOBase, path: Path, encoding: str) -> Iterator[str]:
-    # A byte order mark is no text; utf-8-sig reads files without one as well.
-    name = codecs.lookup(encoding).name
-    decoder = codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else encoding)()
-    offset = 0
-    while True:
-        chunk = file.read(CHUNK_BYTES)
-        undecoded = len(decoder.getstate()[0])
-        try:
-            yield decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            where = offset - undecoded + error.start
-            raise BertlineError(
-                f"{path} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
-                "convert the file or set the corpus's encoding"
-            ) from None
-        offset += len(chunk)
-        if not chunk:
-            return
+def _title(name: str) -> str:
+    return name_without_compression(Path(name).name).removesuffix(".txt")

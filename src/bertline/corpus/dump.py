@@ -1,0 +1,192 @@
+"""Reading a part of a dump of Wikimedia: its streams, its lines, its pages.
+
+A `.xml.bz2` of the multistream kind is many bz2 streams, one after the other: the header, a hundred whole pages in
+each, the end tag. So it can be cut at any stream, and several jobs can read one part; see
+https://meta.wikimedia.org/wiki/Data_dumps/Dump_format.
+"""
+
+from __future__ import annotations
+
+import bz2
+import html
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from bertline.console import BertlineError
+
+CHUNK_BYTES = 1 << 18
+# A longer line comes in pieces; each but the last holds back so much that no tag is cut.
+LONGEST_LINE_BYTES = 1 << 20
+HELD_BACK_BYTES = 16
+LONGEST_HEADER_BYTES = 1 << 20
+
+_STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
+_STREAM_START_BYTES = 10
+_PAGE_ID = re.compile(rb"<id>(\d+)</id>")
+_NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
+
+
+class Article(NamedTuple):
+    """What the dump itself says about a page that is an article: in namespace 0 and not a redirect."""
+
+    id: str
+    headings: list[str]  # of its sections, as wikitext
+
+
+def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
+    """The lines of a `.xml.bz2`, or of one slice of it, which is a whole dump by itself: header, pages, end tag.
+
+    Parameters
+    ----------
+    part: the file; to have slices it has to be of the multistream kind.
+    number, of: which slice, from 0, of how many. A stream belongs to the slice in whose share of the file it begins,
+        so a slice may be without pages.
+
+    Lines of more than LONGEST_LINE_BYTES come in pieces. Raises BertlineError if the file is missing, damaged, ends
+    before its last tag, or has a stream that does not begin with a page.
+    """
+    line = b""
+    try:
+        size = Path(part).stat().st_size
+        if number > 0:
+            yield from _header(part, size)
+        for count, line in enumerate(_lines(_content(part, number * size // of, (number + 1) * size // of))):
+            if number > 0 and count == 0 and not line.strip().startswith((b"<page>", b"</mediawiki>")):
+                raise OSError("a stream begins within a page; it cannot be read in slices")
+            yield line
+    except FileNotFoundError:
+        raise BertlineError(f"{part} does not exist") from None
+    except EOFError:
+        raise BertlineError(f"{part} is truncated; delete it and download it again") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BertlineError(f"{part} is damaged ({error}); delete it and download it again") from None
+    if number + 1 < of:
+        if b"</mediawiki>" not in line:
+            yield b"</mediawiki>\n"
+    # A file may also be cut between two streams.
+    elif b"</mediawiki>" not in line:
+        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
+
+
+def scan_pages(lines: Iterable[bytes], counts: dict[str, int]) -> Iterator[Article]:
+    """Yield the articles of a dump while its lines stream by.
+
+    `counts` is filled in on the way: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces`
+    (with their redirects) and `articles`. Tags stand one on a line in dumps, and text never holds a literal `<`.
+
+    Raises BertlineError for a page that breaks off.
+    """
+    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0)
+    page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
+    headings: list[str] = []
+    for line in lines:
+        if b"<page>" in line or b"</mediawiki>" in line:
+            if in_page:
+                break
+            page_id, namespace, is_redirect, headings = b"", b"", False, []
+            in_page = b"<page>" in line
+        elif in_text:
+            if line.startswith(b"=="):
+                headings.append(html.unescape(line.decode("utf-8", "replace")).rstrip())
+            in_text = b"</text>" not in line
+        elif b"<text" in line:
+            content = line.partition(b">")[2]
+            in_text = b"</text>" not in line and not line.rstrip().endswith(b"/>")
+            if content.startswith(b"=="):
+                headings.append(html.unescape(content.decode("utf-8", "replace")).rstrip())
+        elif b"<redirect" in line:
+            is_redirect = True
+        elif not page_id and (match := _PAGE_ID.search(line)):
+            page_id = match[1]
+        elif not namespace and (match := _NAMESPACE.search(line)):
+            namespace = match[1]
+        elif b"</page>" in line:
+            in_page = False
+            counts["pages"] += 1
+            if namespace != b"0":
+                counts["other_namespaces"] += 1
+            elif is_redirect:
+                counts["redirects"] += 1
+            else:
+                counts["articles"] += 1
+                yield Article(page_id.decode(), headings)
+    if in_page:
+        raise BertlineError(
+            f"the dump breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
+            "pages; download it again or name another dump"
+        )
+
+
+def _header(part: Path | str, size: int) -> Iterator[bytes]:
+    """The lines before the first page: the names of the namespaces are in them."""
+    length = 0
+    for line in _lines(_content(part, 0, size)):
+        if b"<page>" in line:
+            return
+        yield line
+        length += len(line)
+        if b"</siteinfo>" in line:
+            return
+        if length > LONGEST_HEADER_BYTES:
+            raise OSError("it has no <siteinfo> at its beginning")
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+        if len(rest) > LONGEST_LINE_BYTES:
+            yield rest[:-HELD_BACK_BYTES]
+            rest = rest[-HELD_BACK_BYTES:]
+    if rest:
+        yield rest
+
+
+def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
+    """Decompress the streams that begin at the bytes from `start` to before `end`.
+
+    Raises EOFError where the file is cut, OSError without a number where it is damaged or something else follows a
+    stream; the standard library would take that for the end.
+    """
+    with open(part, "rb") as file:
+        position = start and _next_stream(file, start)
+        if position >= end:
+            return
+        file.seek(position)
+        packed = file.read(CHUNK_BYTES)
+        while True:
+            decompressor = bz2.BZ2Decompressor()
+            while not decompressor.eof:
+                if decompressor.needs_input and not packed and not (packed := file.read(CHUNK_BYTES)):
+                    raise EOFError
+                content = decompressor.decompress(packed, CHUNK_BYTES)
+                packed = b""
+                if content:
+                    yield content
+            packed = decompressor.unused_data
+            if len(packed) < _STREAM_START_BYTES:
+                packed += file.read(CHUNK_BYTES)
+            if not packed:
+                return
+            position = file.tell() - len(packed)
+            if not _STREAM_START.match(packed):
+                raise OSError(f"no stream begins at byte {position}")
+            if position >= end:
+                return
+
+
+def _next_stream(file: BinaryIO, start: int) -> int:
+    """Where the first stream at or after the byte `start` begins, or the file's size."""
+    file.seek(start)
+    window = b""
+    while chunk := file.read(CHUNK_BYTES):
+        window = window[1 - _STREAM_START_BYTES :] + chunk
+        if match := _STREAM_START.search(window):
+            return file.tell() - len(window) + match.start()
+    return file.tell()

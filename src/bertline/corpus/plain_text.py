@@ -1,0 +1,194 @@
+"""From the bytes of a text to documents: encoding, lines, paragraphs, the licence of Project Gutenberg."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from bertline.console import BertlineError
+from bertline.corpus.documents import Document, Dropped, tidy
+
+CHUNK_BYTES = 1 << 20
+# Hard-wrapped text has short lines; where one is longer than this, a line is a paragraph.
+LONGEST_WRAPPED_LINE = 200
+# Longer lines and longer texts are divided, so that no job's memory grows with what somebody put into one file. No
+# novel comes near: the King James Bible has four million characters.
+LONGEST_LINE = 1 << 20
+LONGEST_DOCUMENT = 1 << 24
+
+_GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
+_GUTENBERG_SMALL_PRINT = re.compile(r"\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
+_GUTENBERG_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
+
+
+class Origin(NamedTuple):
+    """Where a text comes from: what its documents say besides the text."""
+
+    id: str
+    title: str
+    url: str = ""
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises BertlineError for an encoding that Python does not know."""
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
+
+
+def documents_of(
+    lines: Iterable[str], origin: Origin, *, source: str, minimum_characters: int, counts: Counter[str]
+) -> Iterator[Document | Dropped]:
+    """The document that a text is, or why it is dropped: `empty` or `short`.
+
+    A text of more than LONGEST_DOCUMENT characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
+
+    Parameters
+    ----------
+    lines: without their ends; they stream.
+    source: stands in every document.
+    minimum_characters: shorter texts are dropped.
+    counts: `gutenberg_lines_removed` and `divided`, the documents added by dividing, grow.
+    """
+    for number, piece in enumerate(_pieces_without_gutenberg(lines, counts)):
+        counts["divided"] += number > 0
+        text = "\n".join(paragraphs(piece))
+        if len(text) < max(1, minimum_characters):
+            yield Dropped("short" if text else "empty")
+            continue
+        identity = f"{origin.id}@{number}" if number else origin.id
+        yield Document(id=identity, title=tidy(origin.title), text=text, source=source, url=origin.url)
+
+
+def paragraphs(lines: list[str]) -> Iterator[str]:
+    """The tidy paragraphs of a text, each with a letter or digit.
+
+    Blank lines part them; what stands between is joined, as books are wrapped by hand. Where a line is so long that
+    nobody wrapped it, every line is a paragraph.
+    """
+    tidied = [tidy(line) for line in lines]
+    is_wrapped = all(len(line) <= LONGEST_WRAPPED_LINE for line in tidied)
+    paragraph: list[str] = []
+    for line in [*tidied, ""]:
+        if line:
+            paragraph.append(line)
+        if paragraph and (not line or not is_wrapped):
+            joined = tidy(" ".join(paragraph)) if len(paragraph) > 1 else paragraph[0]
+            if any(character.isalnum() for character in joined):  # not one of the rows of stars between scenes
+                yield joined
+            paragraph = []
+
+
+def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
+    """Cut lines into texts at every line that is the separator (white space at the ends aside).
+
+    Each text is to be read before the next is asked for, as they stream.
+    """
+    wanted, remaining, ended = separator.strip(), iter(lines), False
+
+    def text() -> Iterator[str]:
+        nonlocal ended
+        for line in remaining:
+            if line.strip() == wanted:
+                return
+            yield line
+        ended = True
+
+    while not ended:
+        yield text()
+
+
+def _pieces_without_gutenberg(lines: Iterable[str], counts: Counter[str]) -> Iterator[list[str]]:
+    """A text's lines without Project Gutenberg's licence, in pieces of at most about LONGEST_DOCUMENT characters.
+
+    The licence is what stands before a start marker and what follows an end marker, up to the next start in a file of
+    several books. Some files have the licence's own "small print" marker, which is a start, after the end of the book.
+    """
+    kept: list[str] = []
+    size, book, is_licence, any_yet = 0, 0, False, False
+    for line in lines:
+        start, end = line.lstrip()[:60], False
+        if start[:1] in "*Ee":
+            end = not is_licence and _GUTENBERG_END.match(start) is not None
+            if _GUTENBERG_START.match(start) or (not is_licence and _GUTENBERG_SMALL_PRINT.match(start)):
+                counts["gutenberg_lines_removed"] += 1 if is_licence else len(kept) - book + 1
+                if not is_licence:
+                    del kept[book:]
+                book, is_licence = len(kept), False
+                continue
+        is_licence = is_licence or end
+        if is_licence:
+            counts["gutenberg_lines_removed"] += 1
+            continue
+        kept.append(line)
+        size += len(line) + 1
+        if size > LONGEST_DOCUMENT:
+            yield kept
+            kept, size, book, any_yet = [], 0, 0, True
+    if kept or not any_yet:
+        yield kept
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of a text that is a string already, as `decoded_lines` gives them."""
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        yield from _cut(line)
+
+
+def decoded_lines(stream: BinaryIO, name: str, encoding: str, longest_row: int | None = None) -> Iterator[str]:
+    """The lines of a text, without their ends, whichever of the three kinds these are.
+
+    A line of more than LONGEST_LINE characters is cut at a space; with `longest_row` one of more than that is refused.
+
+    Raises BertlineError for bytes that are not in the encoding, with their offset.
+    """
+    unfinished = ""
+    for text in _decoded(stream, name, encoding):
+        pieces = (unfinished + text).replace("\r\n", "\n")
+        # A carriage return at the end may be half of a line end.
+        held_back = "\r" if pieces.endswith("\r") else ""
+        whole = pieces.removesuffix("\r").replace("\r", "\n").split("\n")
+        unfinished = whole.pop()
+        for line in whole:
+            yield from _cut(line) if longest_row is None else [line]
+        if longest_row is None:
+            *finished, unfinished = _cut(unfinished)
+            yield from finished
+        elif len(unfinished) > longest_row:
+            raise BertlineError(f"{name} has a row of more than {longest_row} characters; divide its document")
+        unfinished += held_back
+    if unfinished:
+        yield unfinished.removesuffix("\r")
+
+
+def _cut(line: str) -> Iterator[str]:
+    while len(line) > LONGEST_LINE:
+        end = line.rfind(" ", 1, LONGEST_LINE) + 1 or LONGEST_LINE
+        yield line[:end]
+        line = line[end:]
+    yield line
+
+
+def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
+    # A byte order mark is no text; utf-8-sig reads files without one as well.
+    is_utf_8 = codecs.lookup(encoding).name == "utf-8"
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if is_utf_8 else encoding)()
+    offset = 0
+    while True:
+        chunk = stream.read(CHUNK_BYTES)
+        undecoded = len(decoder.getstate()[0])
+        try:
+            yield decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            where = offset - undecoded + error.start
+            raise BertlineError(
+                f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
+                "convert the file or set the corpus's encoding"
+            ) from None
+        offset += len(chunk)
+        if not chunk:
+            return

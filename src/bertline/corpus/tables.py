@@ -1,0 +1,201 @@
+"""Tables with one document a row: JSON Lines, CSV, Parquet, Arrow; and what a row is to a document."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from bertline.console import BertlineError
+from bertline.corpus.documents import tidy
+from bertline.corpus.plain_text import Origin, decoded_lines
+from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
+
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
+LONGEST_ROW = 1 << 25  # characters; a row is read as a whole
+ROWS_AT_ONCE = 64
+
+Row = dict[str, Any]
+
+
+class Columns(NamedTuple):
+    """Which columns of a table hold what; what is None is in no column."""
+
+    text: str = "text"
+    id: str | None = None
+    title: str | None = None
+    url: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(name for name in self if name is not None))
+
+
+TEXT_ALONE = Columns()
+
+
+def add_column_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the scripts that read tables; `columns_of` reads them."""
+    parser.add_argument("--text-column", default="text", help="the column of a table that holds the text")
+    for key in ("id", "title", "url"):
+        parser.add_argument(f"--{key}-column", help=f"the column of a table that holds the {key}, if any")
+
+
+def columns_of(arguments: argparse.Namespace) -> Columns:
+    return Columns(arguments.text_column, arguments.id_column, arguments.title_column, arguments.url_column)
+
+
+def is_table(path: Path) -> bool:
+    return name_without_compression(path.name).endswith(TABLES)
+
+
+def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> Iterator[Row]:
+    """The wanted columns of every row of a table, in order.
+
+    Rows stream; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and has a
+    line with the names of its columns. All but Parquet and Arrow may be compressed, see `open_unpacked`.
+
+    Raises BertlineError naming the row that is no such thing, or the column that is missing; what pyarrow raises for
+    damaged files comes as one as well.
+    """
+    name = name_without_compression(path.name)
+    if name.endswith((".parquet", ".arrow")):
+        if name != path.name:
+            raise BertlineError(f"{path}: Parquet and Arrow are compressed inside; unpack the file")
+        yield from _arrow_rows(path, columns, allowance)
+        return
+    with open_unpacked(path, allowance) as stream:
+        yield from (
+            _csv_rows(stream, path, columns, encoding) if name.endswith(".csv") else _json_rows(stream, path, columns)
+        )
+
+
+def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) -> tuple[str, Origin]:
+    """A row's text, empty if it is null, and what its document says besides.
+
+    Parameters
+    ----------
+    where: for errors, as `file, row 3`.
+    identity: the document's id if no column holds one.
+
+    Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor a whole number.
+    """
+    values: dict[str, str] = {}
+    for key, column in columns._asdict().items():
+        value = "" if column is None or row[column] is None else row[column]
+        if key == "id" and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise BertlineError(f"{where}: its '{column}' is of type {kind}, not text; take another column as {key}")
+        values[key] = value if key == "text" else tidy(value)
+    if columns.id is not None and not values["id"]:
+        raise BertlineError(f"{where}: its '{columns.id}' is empty; take another column as id, or none")
+    return values["text"], Origin(values["id"] or identity, values["title"], values["url"])
+
+
+def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
+    """Raises BertlineError naming a wanted column that is not among those found."""
+    found = list(found)
+    for name in columns.names:
+        if name not in found:
+            raise BertlineError(
+                f"{where} has no column '{name}'; it has {', '.join(map(tidy, found[:20])) or 'none'}; "
+                "say which one to take by the corpus's text, id, title and url"
+            )
+
+
+def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
+    number = 0
+    while line := stream.readline(LONGEST_ROW + 1):
+        number += 1
+        where = f"{path}, line {number}"
+        if len(line) > LONGEST_ROW:
+            raise BertlineError(f"{where} has more than {LONGEST_ROW} bytes; divide its document")
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            wrong = f"its byte {error.start} is 0x{line[error.start]:02x} ({error.reason})"
+            raise BertlineError(f"{where} is not utf-8: {wrong}; convert the file") from None
+        except (ValueError, RecursionError) as error:
+            raise BertlineError(f"{where} is not JSON ({error}); one object a line is read") from None
+        if not isinstance(row, dict):
+            raise BertlineError(f"{where} is not a JSON object; one object a line is read")
+        check_columns(row, columns, where)
+        yield row
+
+
+def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> Iterator[Row]:
+    csv.field_size_limit(LONGEST_ROW)
+    lines = decoded_lines(stream, str(path), encoding, LONGEST_ROW)
+    table = csv.reader((f"{line}\n" for line in lines), strict=True)
+    names: list[str] | None = None
+    try:
+        for values in table:
+            where = f"{path}, line {table.line_num}"
+            if not values:
+                continue
+            if names is None:
+                names = values
+                check_columns(names, columns, str(path))
+                continue
+            if len(values) != len(names):
+                raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as the first; mend the file")
+            yield dict(zip(names, values, strict=True))
+    except csv.Error as error:
+        raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); mend the file") from None
+
+
+def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
+    batches = _parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    try:
+        for batch in batches(path, columns):
+            for row in batch.to_pylist():
+                allowance.take(sum(len(value) for value in row.values() if isinstance(value, str)))
+                yield row
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise BertlineError(f"{path} is damaged or cut short ({reason}); replace it") from None
+
+
+def _parquet_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
+    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        check_columns(file.schema_arrow.names, columns, str(path))
+        count = 0
+        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns.names, use_threads=False):
+            count += batch.num_rows
+            yield batch
+        if count != file.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{count} rows instead of {file.metadata.num_rows}")
+
+
+def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(path), "rb") as file:
+        is_file = file.read(6) == b"ARROW1"  # the two forms: a file with a footer, or a stream with an end mark
+        file.seek(max(0, file.size() - 8))
+        if not is_file and file.read() != b"\xff\xff\xff\xff\0\0\0\0":
+            raise pa.ArrowInvalid("its end mark is missing")
+        file.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(file)
+            batches: Iterable[pa.RecordBatch] = map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            batches = reader = pa.ipc.open_stream(file)
+        check_columns(reader.schema.names, columns, str(path))
+        for batch in batches:
+            batch.validate(full=True)
+            wanted = batch.select(columns.names)
+            for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
+                yield wanted.slice(start, ROWS_AT_ONCE)
+        if not is_file and file.tell() != file.size():
+            raise pa.ArrowInvalid(f"an end mark stands at byte {file.tell()} of {file.size()}")

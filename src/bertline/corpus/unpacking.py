@@ -1,0 +1,222 @@
+"""The bytes of packed files, read as a stream: gzip, zstd, tar, zip. Nothing is ever written to a disk.
+
+A packed file is input that somebody else made. What it unpacks to is counted while it streams, against an allowance of
+so many times its size; what its members are called becomes a document's id, so a name that leads out of the archive is
+refused. Archives that are cut short or damaged are errors, also where the standard library would quietly stop reading.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+from pyzstd import ZstdError, ZstdFile
+
+from bertline.console import BertlineError
+from bertline.corpus.documents import tidy
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
+COMPRESSED = (".gz", ".tgz", ".zst")
+ALWAYS_ALLOWED_BYTES = 1 << 24  # small files of much repetition harm nobody
+LONGEST_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
+LONGEST_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
+ZIP64 = 0xFFFF  # stands for a number that does not fit
+BUFFER_BYTES = 1 << 16
+
+
+class Allowance:
+    """How many bytes a file may still unpack to, all of its layers and members together."""
+
+    def __init__(self, path: Path, ratio: float) -> None:
+        self.path, self.ratio = path, ratio
+        self.left = max(ALWAYS_ALLOWED_BYTES, int(ratio * path.stat().st_size))
+
+    def take(self, size: int) -> None:
+        """Count bytes that were unpacked. Raises BertlineError when they are too many."""
+        self.left -= size
+        if self.left < 0:
+            raise BertlineError(
+                f"{self.path} unpacks to more than {self.ratio:g} times its size; if it is not meant to harm, "
+                "raise the corpus's unpack_ratio"
+            )
+
+
+class _Counted(io.RawIOBase):
+    """A stream whose bytes are taken from an allowance."""
+
+    def __init__(self, stream: BinaryIO, allowance: Allowance) -> None:
+        self.stream, self.allowance = stream, allowance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        content = self.stream.read(len(buffer))
+        self.allowance.take(len(content))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+@contextmanager
+def told_when_damaged(name: str) -> Iterator[None]:
+    """Turn what the libraries raise for damaged, truncated or missing files into a BertlineError about `name`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise BertlineError(f"{name} does not exist") from None
+    except IsADirectoryError:
+        raise BertlineError(f"{name} is a folder; name the files in it, as {name}/*.txt") from None
+    except PermissionError:
+        raise BertlineError(f"{name} may not be read; ask its owner, or see `ls -l`") from None
+    except NotImplementedError as error:  # a zip of a later version
+        raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
+    except OSError as error:
+        if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # a place before the file's start
+            raise
+        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+    except (EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+
+
+def name_without_compression(name: str) -> str:
+    """`book.txt.gz` as `book.txt`."""
+    return name.removesuffix(".gz").removesuffix(".zst")
+
+
+@contextmanager
+def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
+    """Yield a file's bytes, unpacked if its name ends with one of COMPRESSED."""
+    with path.open("rb") as file:
+        yield _unpacked(file, path.name, allowance)
+
+
+def _unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
+    if name.endswith((".gz", ".tgz")):
+        stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+    elif name.endswith(".zst"):
+        stream = cast(BinaryIO, ZstdFile(stream, "r"))
+    else:
+        return stream
+    return _counted(stream, allowance)
+
+
+def _counted(stream: BinaryIO, allowance: Allowance) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(_Counted(stream, allowance), BUFFER_BYTES))
+
+
+def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
+    """The names and bytes of an archive's texts (`.txt`, `.txt.gz`, `.txt.zst`), in the archive's order.
+
+    Each is to be read before the next is asked for. `skipped` counts the other members: `link`, `special file`
+    (devices, pipes, sparse files) and `not a text`; folders are not counted.
+
+    Raises BertlineError for a member that lies outside the archive, and what `told_when_damaged` catches.
+    """
+    of_kind = _zip_members if path.suffix == ".zip" else _tar_members
+    for name, stream in of_kind(path, allowance, skipped):
+        yield name, _unpacked(stream, name, allowance)
+
+
+def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
+    with zipfile.ZipFile(path) as archive:
+        if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
+            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but says that it has {stated}")
+        for info in archive.infolist():
+            name = _safe_name(path, info.filename)
+            mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
+            if info.filename.endswith("/"):  # info.is_dir() does not bear an empty name
+                continue
+            if stat.S_ISLNK(mode):
+                skipped["link"] += 1
+            elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                skipped["special file"] += 1
+            elif not _is_text(name):
+                skipped["not a text"] += 1
+            elif info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise BertlineError(f"{path}: its member '{name}' is encrypted or not packed by deflate; pack it again")
+            else:
+                with archive.open(info) as stream:
+                    yield name, _counted(cast(BinaryIO, stream), allowance)
+
+
+def _stated_members(path: Path) -> int:
+    """How many members a zip says that it has; zipfile does not compare. PKWARE's APPNOTE 4.3.16."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_ZIP_END_BYTES))
+        end = file.read()
+    found = end.rfind(b"PK\x05\x06")
+    return int.from_bytes(end[found + 10 : found + 12], "little")
+
+
+_LONG_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+
+
+class _Member(tarfile.TarInfo):
+    """A tar's member; tarfile takes a damaged header for the end of the archive, and believes any header's size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from None
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _LONG_HEADERS and self.size > LONGEST_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
+    with (
+        open_unpacked(path, allowance) as stream,
+        tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, encoding="utf-8") as archive,
+    ):
+        for member in archive:
+            archive.members = []  # type: ignore[attr-defined]  # or it would keep all of them
+            name = _safe_name(path, member.name)
+            if member.isdir():
+                continue
+            if member.issym() or member.islnk():
+                skipped["link"] += 1
+            elif not member.isreg() or member.issparse():
+                skipped["special file"] += 1
+            elif not _is_text(name):
+                skipped["not a text"] += 1
+            else:
+                yield name, cast(BinaryIO, archive.extractfile(member))
+        # tarfile stops at the first block of zeros; and only at its end gzip knows whether its content was right.
+        while rest := cast(BinaryIO, archive.fileobj).read(BUFFER_BYTES):
+            if rest.strip(b"\0"):
+                raise tarfile.ReadError("something follows its end")
+
+
+def _is_text(name: str) -> bool:
+    return name_without_compression(name).endswith(".txt")
+
+
+def _safe_name(path: Path, name: str) -> str:
+    """A member's name, which becomes an id; it has to be UTF-8 and to stay inside the archive."""
+    name = tidy(name) or "?"
+    pure = PurePosixPath(name.replace("\\", "/"))
+    if pure.is_absolute() or ".." in pure.parts or name[1:2] == ":":
+        raise BertlineError(f"{path}: its member '{name}' leads out of the archive; pack it again with plain names")
+    return name

@@ -1,0 +1,150 @@
+"""Damaged input: each ends in a correct result or in one line, never in a hang, a traceback or a document uncounted."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pyzstd
+from test_corpus_dump import END, HEADER, multistream, page
+from test_corpus_tables import write_table
+from test_corpus_unpacking import tar_bytes, zip_bytes
+
+from bertline.console import BertlineError
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.text_files import read_files
+from bertline.files import read_json
+
+MUTATIONS_OF_EACH_KIND = 45
+NUMBER = 12
+WORDS = ("river", "hill", "f\u00fcr", "\u6c34", "rain", "mill")
+
+
+def texts() -> list[str]:
+    generator = random.Random(5)  # noqa: S311
+    return [" ".join(f"{generator.choice(WORDS)}{generator.randrange(9999)}" for _ in range(40)) for _ in range(NUMBER)]
+
+
+def members() -> dict[str, bytes]:
+    return {f"folder/text-{number:02d}.txt": text.encode() for number, text in enumerate(texts())}
+
+
+def of_table(kind: str) -> Callable[[Path], bytes]:
+    return lambda folder: write_table(
+        folder, kind, [{"text": text, "n": number} for number, text in enumerate(texts())]
+    ).read_bytes()
+
+
+CHECKED_ZSTD = {pyzstd.CParameter.checksumFlag: 1}  # as the program zstd does
+KINDS: dict[str, Callable[[Path], bytes]] = {
+    "dump.xml.bz2": lambda _: multistream(
+        HEADER + b"".join(page(number, text) for number, text in enumerate(texts(), 1)) + END, 3
+    ),
+    "text.txt": lambda _: "\n---\n".join(texts()).encode(),
+    "text.txt.gz": lambda _: gzip.compress("\n---\n".join(texts()).encode(), mtime=0),
+    "text.txt.zst": lambda _: pyzstd.compress("\n---\n".join(texts()).encode(), CHECKED_ZSTD),
+    "archive.tar": lambda _: tar_bytes(members()),
+    "archive.tar.gz": lambda _: gzip.compress(tar_bytes(members()), mtime=0),
+    "archive.zip": lambda _: zip_bytes(members()),
+    **{f"table.{kind}": of_table(kind) for kind in ("jsonl", "csv", "parquet", "stream.arrow", "file.arrow")},
+}
+# What has a checksum over its content gives the content or an error.
+CHECKED = {"dump.xml.bz2", "text.txt.gz", "text.txt.zst", "archive.tar.gz"}
+# What has a table of contents or headers gives every document, though perhaps another text, or an error.
+COUNTED = {"archive.tar", "archive.zip", "table.parquet", "table.stream.arrow", "table.file.arrow"}
+
+
+def mutate(content: bytes, generator: random.Random) -> bytes:
+    """One or two of: a flipped bit, a cut, zeros, a piece lost, doubled or inserted."""
+    damaged = bytearray(content)
+    for _ in range(generator.choice((1, 1, 1, 2))):
+        at = generator.randrange(len(damaged))
+        length = min(generator.choice((1, 2, 8, 64, 512, 600)), len(damaged) - at)
+        match generator.choice(("flip", "flip", "flip", "cut", "zeros", "lose", "double", "insert")):
+            case "flip":
+                damaged[at] ^= 1 << generator.randrange(8)
+            case "cut":
+                del damaged[max(1, at) :]
+            case "zeros":
+                damaged[at : at + length] = bytes(length)
+            case "lose":
+                del damaged[at : at + length]
+                damaged = damaged or bytearray(1)
+            case "double":
+                damaged[at:at] = damaged[at : at + length]
+            case "insert":
+                damaged[at:at] = generator.randbytes(length)
+    return bytes(damaged)
+
+
+@pytest.fixture
+def no_hang() -> Iterator[Callable[[], None]]:
+    """A function that gives the test twenty more seconds."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    signal.signal(signal.SIGALRM, stop)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 20) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def outcome(path: Path) -> Any:
+    """What the readers make of a file, as (ids or texts, counts)."""
+    if path.name.startswith("dump"):
+        counts: dict[str, int] = {}
+        found = [article.id for article in scan_pages(read_dump(path), counts)]
+        assert counts["pages"] == counts["articles"] + counts["redirects"] + counts["other_namespaces"]
+        return found, counts
+    outputs = path.with_name("o.jsonl.zst"), path.with_name("o.counts.json")
+    separator = "---" if path.name.startswith("text") else None
+    read_files([str(path)], *outputs, source="s", separator=separator)
+    validate_documents(*outputs)
+    return [document["text"] for document in read_documents(outputs[0])], read_json(outputs[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_told_or_does_no_harm(
+    tmp_path: Path, kind: str, no_hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)  # two a mutation would be most of the time
+    path = tmp_path / kind
+    content = KINDS[kind](tmp_path)
+    path.write_bytes(content)
+    whole = outcome(path)
+    assert len(whole[0]) == NUMBER
+    generator = random.Random(f"damage to {kind}")  # noqa: S311
+    results: Counter[str] = Counter()
+    for number in range(MUTATIONS_OF_EACH_KIND):
+        no_hang()
+        path.write_bytes(mutate(content, generator))
+        for output in tmp_path.glob("o.*"):
+            output.unlink()
+        message, found, counts = "", [], {}
+        try:
+            found, counts = outcome(path)
+        except BertlineError as error:
+            message = str(error)
+        results["told" if message else "harmless"] += 1
+        if message:
+            assert "\n" not in message, number
+            assert not list(tmp_path.glob("o.*")), number
+            continue
+        if kind in CHECKED:
+            assert found == whole[0], number
+        if kind in COUNTED:
+            assert counts["read"] + sum(counts["members_skipped"].values()) == NUMBER, number
+    assert results["told"] >= MUTATIONS_OF_EACH_KIND // 6 or kind == "text.txt", results
+
+
+def test_there_are_enough_mutations() -> None:
+    assert MUTATIONS_OF_EACH_KIND * len(KINDS) >= 500
+    assert bz2.decompress(KINDS["dump.xml.bz2"](Path())).count(b"<page>") == NUMBER

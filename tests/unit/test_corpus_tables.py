@@ -1,0 +1,176 @@
+"""Tables with one document a row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import pyzstd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus import tables
+from bertline.corpus.documents import read_documents, tidy, validate_documents
+from bertline.corpus.tables import Columns
+from bertline.corpus.text_files import read_files
+from bertline.files import read_json
+
+KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
+ROWS = [
+    {"text": 'One, and "more".\nA second line.', "key": "a", "name": "First", "n": 1.5},
+    {"text": "Two.", "key": "b", "name": None, "n": 2.5},
+    {"text": None, "key": "c", "name": "Third", "n": 3.5},
+    {"text": "NA", "key": "d", "name": "", "n": None},
+]
+COLUMNS = Columns(text="text", id="key", title="name")
+
+
+def write_table(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:
+    path = folder / f"table.{kind}"
+    names = list(rows[0])
+    if kind.startswith("jsonl"):
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    elif kind.startswith("csv"):
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, names)
+        writer.writeheader()
+        writer.writerows(rows)
+        content = text.getvalue().encode()
+    else:
+        table = pa.table({name: [row[name] for row in rows] for name in names})
+        if kind == "parquet":
+            pq.write_table(table, path, row_group_size=2)
+        elif kind == "stream.arrow":
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)
+        else:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table, max_chunksize=2)
+        return path
+    if kind.endswith(".gz"):
+        content = gzip.compress(content)
+    elif kind.endswith(".zst"):
+        content = pyzstd.compress(content)
+    path.write_bytes(content)
+    return path
+
+
+def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
+    read_files([str(file) for file in files], *paths, source="rows", **settings)
+    validate_documents(*paths)
+    return list(read_documents(paths[0])), read_json(paths[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_is_a_document(tmp_path: Path, kind: str) -> None:
+    documents, counts = read(tmp_path, write_table(tmp_path, kind), columns=COLUMNS)
+    assert [(document["id"], document["title"], document["text"]) for document in documents] == [
+        ("a", "First", 'One, and "more". A second line.'),
+        ("b", "", "Two."),
+        ("d", "", "NA"),
+    ]
+    assert (counts["read"], counts["kept"], counts["dropped"]) == (4, 3, {"empty": 1})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_column_for_ids_rows_are_numbered(tmp_path: Path, kind: str) -> None:
+    documents, _ = read(tmp_path, write_table(tmp_path, kind))
+    assert [document["id"] for document in documents] == [f"table.{kind}#{number}" for number in (0, 1, 3)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\n\r\u2028\x85 a"), max_size=20),
+        min_size=1,
+        max_size=6,
+    )
+)
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "stream.arrow"])
+def test_all_kinds_give_the_same_documents(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, texts: list[str]
+) -> None:
+    """Whatever the text: NULs, line ends of any kind, characters beyond the first plane."""
+    folder = tmp_path_factory.mktemp("kinds")
+    path = write_table(folder, kind, [{"text": text, "n": 1} for text in texts])
+    documents, counts = read(folder, path)
+    assert counts["read"] == len(texts) == len(documents) + sum(counts["dropped"].values())
+    expected = ["".join(tidy(text).split()) for text in texts if any(map(str.isalnum, text))]
+    found = ["".join(document["text"].split()) for document in documents]
+    assert len(found) == len(expected)
+    assert all(set(one) <= set(other) for one, other in zip(found, expected, strict=True))
+
+
+def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "half \\ud83d pair", "key": "\\udc00"}\n')
+    documents, _ = read(tmp_path, tmp_path / "a.jsonl", columns=Columns(id="key"))
+    assert (documents[0]["id"], documents[0]["text"]) == ("\ufffd", "half \ufffd pair")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": \n', r"a\.jsonl, line 3 is not JSON \(Expecting value"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a\.jsonl, line 2 is not a JSON object"),
+        ("a.jsonl", b'{"text": "a\xe4"}\n', r"line 1 is not utf-8: its byte 11 is 0xe4"),
+        ("a.jsonl", b'{"texts": "a", "id": 1}\n', r"line 1 has no column 'text'; it has texts, id; say which one"),
+        ("a.jsonl", b'{"text": ["a"]}\n', r"row 1: its 'text' is of type list, not text"),
+        ("a.jsonl", b"[" * 100_000, r"line 1 is not JSON"),
+        ("a.csv", b"id,body\n1,a\n", r"a\.csv has no column 'text'; it has id, body"),
+        ("a.csv", b"id,text\n1,a\n2\n", r"a\.csv, line 3 has 1 columns, not 2 as the first"),
+        ("a.csv", b'id,text\n1,"a\n', r"a\.csv, line 2 is not CSV \(unexpected end of data\)"),
+        ("a.csv", b"id,text\n1,\xe4\n", r"a\.csv is not utf-8: byte 10 is 0xe4"),
+        ("a.parquet", b"PAR1PAR1", r"a\.parquet is damaged or cut short"),
+        ("a.parquet.gz", b"", r"Parquet and Arrow are compressed inside"),
+        ("a.arrow", b"nonsense", r"a\.arrow is damaged or cut short \(its end mark is missing\)"),
+    ],
+)
+def test_a_table_that_is_none_is_one_line_naming_the_row(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BertlineError, match=message) as caught:
+        read(tmp_path, tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_stream_without_its_end_mark_is_cut_short(tmp_path: Path) -> None:
+    """pyarrow takes the end of the file for the end of the stream, so whole batches would be missing unnoticed."""
+    path = write_table(tmp_path, "stream.arrow")
+    content = path.read_bytes()
+    last_batch = content.rindex(b"\xff\xff\xff\xff", 0, len(content) - 8)
+    path.write_bytes(content[:last_batch])
+    with pa.OSFile(str(path)) as file:
+        assert len(list(pa.ipc.open_stream(file))) == 1
+    with pytest.raises(BertlineError, match="end mark is missing"):
+        read(tmp_path, path)
+
+
+def test_ids_are_text_or_whole_numbers(tmp_path: Path) -> None:
+    path = write_table(tmp_path, "parquet", [{"text": "a", "key": 7, "n": 0.5}, {"text": "b", "key": 8, "n": 0.5}])
+    assert [document["id"] for document in read(tmp_path, path, columns=Columns(id="key"))[0]] == ["7", "8"]
+    with pytest.raises(BertlineError, match="row 1: its 'n' is of type float, not text; take another column as id"):
+        read(tmp_path, path, columns=Columns(id="n"))
+    path = write_table(tmp_path, "jsonl", [{"text": "a", "key": "7"}, {"text": "b", "key": None}])
+    with pytest.raises(BertlineError, match="row 2: its 'key' is empty"):
+        read(tmp_path, path, columns=Columns(id="key"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_row_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(tables, "LONGEST_ROW", 1000)
+    (tmp_path / name).write_bytes(b'text\n"' + b"x" * 5_000_000 if name == "a.csv" else b'"' + b"x" * 5_000_000)
+    with pytest.raises(BertlineError, match="divide its document"):
+        read(tmp_path, tmp_path / name)

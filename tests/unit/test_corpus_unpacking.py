@@ -1,0 +1,260 @@
+"""Archives of texts: what is in them is read, counted or refused, and never unpacked to a disk."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pyzstd
+
+from bertline.console import BertlineError
+from bertline.corpus import unpacking
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.text_files import read_files
+from bertline.files import read_json
+
+TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/three.txt.gz": gzip.compress(b"Three.")}
+
+
+def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
+    read_files([str(file) for file in files], *paths, source="books", **settings)
+    validate_documents(*paths)
+    return list(read_documents(paths[0])), read_json(paths[1])
+
+
+def tar_bytes(members: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = lambda _: None) -> bytes:
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            change(member)
+            archive.addfile(member, io.BytesIO(content) if member.isreg() else None)
+    return memory.getvalue()
+
+
+def zip_bytes(members: dict[str, bytes]) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return memory.getvalue()
+
+
+def archive_of(path: Path, members: dict[str, bytes]) -> Path:
+    """An archive of the kind that its name says."""
+    content = zip_bytes(members) if path.suffix == ".zip" else tar_bytes(members)
+    if path.suffix in (".gz", ".tgz"):
+        content = gzip.compress(content)
+    elif path.suffix == ".zst":
+        content = pyzstd.compress(content)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"])
+def test_a_member_is_a_document_and_the_others_are_counted(tmp_path: Path, kind: str) -> None:
+    archive = archive_of(tmp_path / f"books{kind}", {**TEXTS, "cover.jpg": b"\xff\xd8", "README": b"Read me."})
+    documents, counts = read(tmp_path, archive)
+    assert [(document["id"], document["title"], document["text"]) for document in documents] == [
+        (f"books{kind}!b/two.txt", "two", "Two."),
+        (f"books{kind}!one.txt", "one", "One is first in no order."),
+        (f"books{kind}!b/three.txt.gz", "three", "Three."),
+    ]
+    assert counts["read"] == 3
+    assert counts["members_skipped"] == {"not a text": 2}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [archive.name, "out.counts.json", "out.jsonl.zst"]
+
+
+def test_licences_separators_and_encodings_hold_for_members(tmp_path: Path) -> None:
+    text = "Licence.\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\nK\u00e4se.\n---\nBrot.\n"
+    archive = archive_of(tmp_path / "books.zip", {"x.txt": text.encode("latin-1")})
+    documents, counts = read(tmp_path, archive, encoding="latin-1", separator="---")
+    assert [(document["id"], document["text"]) for document in documents] == [
+        ("books.zip!x.txt#0", "K\u00e4se."),
+        ("books.zip!x.txt#1", "Brot."),
+    ]
+    assert counts["gutenberg_lines_removed"] == 2
+    with pytest.raises(BertlineError, match=r"books\.zip, member 'x\.txt', is not utf-8: byte 57 is 0xe4"):
+        read(tmp_path, archive)
+
+
+def test_zstd_texts_are_read_as_the_program_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("From the program.")
+    try:
+        subprocess.run(["zstd", "-q", "--rm", "a.txt"], cwd=tmp_path, check=True)
+    except FileNotFoundError:
+        pytest.skip("the program zstd is not installed")
+    documents, _ = read(tmp_path, tmp_path / "a.txt.zst")
+    assert (documents[0]["title"], documents[0]["text"]) == ("a", "From the program.")
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tar.gz", ".zip"])
+@pytest.mark.parametrize("name", ["../out.txt", "/etc/out.txt", "a/../../out.txt", "..\\out.txt", "C:\\out.txt"])
+def test_a_member_that_leads_out_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    archive = archive_of(tmp_path / f"a{kind}", {"good.txt": b"Good.", name: b"Bad."})
+    with pytest.raises(BertlineError, match=r"its member '.*out\.txt' leads out of the archive"):
+        read(tmp_path, archive)
+    assert [path.name for path in tmp_path.iterdir()] == [archive.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (tarfile.SYMTYPE, "link"),
+        (tarfile.LNKTYPE, "link"),
+        (tarfile.CHRTYPE, "special file"),
+        (tarfile.FIFOTYPE, "special file"),
+    ],
+)
+def test_links_and_devices_are_counted_and_not_followed(tmp_path: Path, kind: bytes, reason: str) -> None:
+    def change(member: tarfile.TarInfo) -> None:
+        if member.name == "strange.txt":
+            member.type, member.linkname, member.size = kind, "/etc/passwd", 0
+
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(tar_bytes({"good.txt": b"Good.", "strange.txt": b""}, change))
+    documents, counts = read(tmp_path, archive)
+    assert [document["text"] for document in documents] == ["Good."]
+    assert counts["members_skipped"] == {reason: 1}
+
+
+def test_a_link_in_a_zip_is_not_followed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        link = zipfile.ZipInfo("link.txt")
+        link.create_system, link.external_attr = 3, 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr("good.txt", "Good.")
+    documents, counts = read(tmp_path, tmp_path / "a.zip")
+    assert [document["text"] for document in documents] == ["Good."]
+    assert counts["members_skipped"] == {"link": 1}
+
+
+def test_an_archive_without_a_text_and_an_encrypted_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match=r"has no member that is a \.txt"):
+        read(tmp_path, archive_of(tmp_path / "a.tar", {"a.pdf": b"%PDF"}))
+    content = bytearray(zip_bytes({"a.txt": b"secret"}))
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "b.zip").write_bytes(content)
+    with pytest.raises(BertlineError, match=r"'a\.txt' is encrypted or not packed by deflate"):
+        read(tmp_path, tmp_path / "b.zip")
+
+
+@pytest.mark.parametrize("cut", ["between members", "in a member", "in a header"])
+def test_a_tar_that_is_cut_short_is_told(tmp_path: Path, cut: str) -> None:
+    content = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})
+    size = {"between members": 1024, "in a member": 1024 + 700, "in a header": 1024 + 100}[cut]
+    (tmp_path / "a.tar").write_bytes(content[:size])
+    with pytest.raises(BertlineError, match=r"a\.tar.* is damaged or cut short"):
+        read(tmp_path, tmp_path / "a.tar")
+
+
+def test_a_damaged_header_is_not_the_end_of_the_archive(tmp_path: Path) -> None:
+    content = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
+    content[1024 + 3] ^= 1
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(BertlineError, match=r"damaged or cut short \(bad checksum\)"):
+        read(tmp_path, tmp_path / "a.tar")
+
+
+def test_zeros_in_place_of_a_header_are_not_the_end_of_the_archive(tmp_path: Path) -> None:
+    content = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
+    content[1024:1536] = bytes(512)
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(BertlineError, match=r"damaged or cut short \(something follows its end\)"):
+        read(tmp_path, tmp_path / "a.tar")
+
+
+def test_a_zip_that_lists_fewer_members_than_it_has_is_told(tmp_path: Path) -> None:
+    """A comment's length that swallows the members listed after it: zipfile reads on as if nothing were missing."""
+    content = bytearray(zip_bytes({f"{number}.txt": b"Text." for number in range(4)}))
+    second = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1)
+    third = content.index(b"PK\x01\x02", second + 1)
+    content[second + 32] = len(content[third : content.index(b"PK\x01\x02", third + 1)])
+    (tmp_path / "a.zip").write_bytes(content)
+    assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 3
+    with pytest.raises(BertlineError, match="it lists 3 members, but says that it has 4"):
+        read(tmp_path, tmp_path / "a.zip")
+
+
+def bombs(folder: Path) -> list[Path]:
+    """Files of 60 to 300 kB that unpack to 64 MiB or more, as text, in members, and in a header."""
+    zeros = b"0" * (1 << 20)
+    text = folder / "text.txt.gz"
+    with gzip.open(text, "wb") as file:
+        for _ in range(64):
+            file.write(zeros)
+    short = folder / "short.txt.zst"
+    short.write_bytes(pyzstd.compress(zeros * 64))
+    packed = folder / "members.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(8):
+            archive.writestr(f"{number}.txt", zeros * 8)
+    nested = archive_of(folder / "nested.tar", {"inner.txt.gz": text.read_bytes()})
+    unread = archive_of(folder / "unread.tar.gz", {"a.txt": b"a", "zeros.bin": bytes(64 << 20)})
+    header = folder / "header.tar.gz"
+    member = tarfile.TarInfo("a" * 200)
+    member.size = 1
+    content = bytearray(member.tobuf(tarfile.PAX_FORMAT))
+    member = tarfile.TarInfo("././@PaxHeader")
+    member.type, member.size = tarfile.XHDTYPE, 64 << 20
+    header.write_bytes(gzip.compress(member.tobuf(tarfile.USTAR_FORMAT) + b"9" * (64 << 20) + bytes(content)))
+    return [text, short, packed, nested, unread, header]
+
+
+LIMITED = """
+import resource, sys
+from bertline.console import BertlineError
+from bertline.corpus import unpacking
+from bertline.corpus.text_files import read_files
+resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))
+folder, *bombs = sys.argv[1:]
+for bomb in bombs:
+    try:
+        read_files([bomb], f"{folder}/o.zst", f"{folder}/c", source="s")
+    except BertlineError as error:
+        print(error)
+"""
+
+
+def test_bombs_end_in_one_line_within_little_memory_and_disk(tmp_path: Path) -> None:
+    paths = bombs(tmp_path)
+    finished = subprocess.run(
+        [sys.executable, "-c", LIMITED, tmp_path, *paths], stdout=subprocess.PIPE, text=True, check=True
+    )
+    lines = finished.stdout.splitlines()
+    for path, line in zip(paths, lines, strict=True):
+        assert line.startswith(str(path))
+        assert "unpacks to more than 100 times its size" in line or "a header of 67108864 bytes" in line
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_the_ratio_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "ALWAYS_ALLOWED_BYTES", 1000)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"0123456789 " * 10_000))
+    with pytest.raises(BertlineError, match=r"a\.txt\.gz unpacks to more than 100 times .*raise .* unpack_ratio"):
+        read(tmp_path, tmp_path / "a.txt.gz", unpack_ratio=100)
+    documents, _ = read(tmp_path, tmp_path / "a.txt.gz", unpack_ratio=1000)
+    assert len(documents[0]["text"].split()) == 10_000
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    file = tmp_path / "a.txt"
+    file.write_text("Secret.")
+    file.chmod(0)
+    with pytest.raises(BertlineError, match="may not be read"):
+        read(tmp_path, file)

@@ -1,0 +1,48 @@
+"""Turn a part of a dataset of the Hugging Face Hub into documents, and count what is dropped."""
+
+from __future__ import annotations
+
+import argparse
+
+from bertline.console import run_command
+from bertline.corpus.huggingface import read_dataset
+from bertline.corpus.tables import add_column_arguments, columns_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="example: python workflow/scripts/read_dataset.py --dataset wikimedia/wikipedia "
+        "--configuration 20231101.ltg --split train --revision b04c8d1ceb2f5cd4588862100d08de323dccfbaa "
+        "--id-column id --title-column title --url-column url --source wikipedia "
+        "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
+    )
+    parser.add_argument("--dataset", required=True, help="its id, or the absolute path of a folder laid out like one")
+    parser.add_argument("--configuration", help="may be left out where there is one only")
+    parser.add_argument("--split", required=True)
+    parser.add_argument("--revision", help="the commit, unless it is a folder")
+    parser.add_argument("--part", type=int, default=0, help="which part to read, from 0")
+    parser.add_argument("--parts", type=int, default=1, help="into how many the data files are dealt")
+    add_column_arguments(parser)
+    parser.add_argument("--source", required=True, help="stands in every document")
+    parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
+    parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
+    parser.add_argument("--counts", required=True, help="the .counts.json to write")
+    arguments = parser.parse_args()
+    read_dataset(
+        arguments.dataset,
+        arguments.documents,
+        arguments.counts,
+        configuration=arguments.configuration,
+        split=arguments.split,
+        revision=arguments.revision,
+        part=arguments.part,
+        parts=arguments.parts,
+        source=arguments.source,
+        columns=columns_of(arguments),
+        minimum_characters=arguments.minimum_characters,
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)
