@@ -16,22 +16,10 @@ from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.identity import canonical_json, fingerprint, stage_versions
 from bertline.plan_corpora import digests, expand, resolve_corpus
+from bertline.plan_evaluation import evaluation_sets, task_data
 from bertline.training.settings import check_packing, check_together, check_used
 
 Json = dict[str, Any]
-
-# The folder of each GLUE task in the official archives, and its two files.
-GLUE_FILES = {
-    "cola": ("CoLA", "train.tsv", "dev.tsv"),
-    "sst2": ("SST-2", "train.tsv", "dev.tsv"),
-    "mrpc": ("MRPC", "train.tsv", "dev.tsv"),
-    "stsb": ("STS-B", "train.tsv", "dev.tsv"),
-    "qqp": ("QQP", "train.tsv", "dev.tsv"),
-    "mnli": ("MNLI", "train.tsv", "dev_matched.tsv"),
-    "qnli": ("QNLI", "train.tsv", "dev.tsv"),
-    "rte": ("RTE", "train.tsv", "dev.tsv"),
-    "wnli": ("WNLI", "train.tsv", "dev.tsv"),
-}
 
 
 @dataclass
@@ -44,6 +32,7 @@ class Plan:
     problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
     corpora: dict[str, Json] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
+    evaluation: Json | None = None  # the sets that documents are compared with, if a dataset asks for it
     datasets: dict[str, Json] = field(default_factory=dict)
     phases: dict[str, Json] = field(default_factory=dict)
     finetunings: dict[str, Json] = field(default_factory=dict)
@@ -79,6 +68,8 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
         key, resolved = resolve_corpus(filled, schema, name, plan.problems)
         plan.corpora[key] = resolved
         plan.corpus_of_name[name] = key
+    if any(dataset.get("evaluation_overlap", "ignore") != "ignore" for dataset in filled["datasets"].values()):
+        plan.evaluation = evaluation_sets(filled, plan.problems, plan.downloads)
     named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
@@ -104,12 +95,18 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     if "file" in dataset["tokenizer"]:
         vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
         semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
+    stages = ["shards", "tokenizer", "samples"]
+    if "duplicates" in semantic:
+        stages.append("signatures")
+    # That documents are reported alters no sample; that they are dropped does, and so do the sets.
+    if semantic.pop("evaluation_overlap", None) == "drop":
+        semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
     key = fingerprint(
         {
             "dataset": semantic,
             "corpora": corpora,
             "sequence_lengths": sorted(plan.config["sequence_lengths"]),
-            "versions": stage_versions("shards", "tokenizer", "samples"),
+            "versions": stage_versions(*stages),
         }
     )
     shards = [f"{index:05d}" for index in range(dataset["shards"])]
@@ -215,7 +212,7 @@ def _tasks(finetune: Json) -> Iterator[tuple[str, Json]]:
 
 def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Json) -> None:
     is_squad = task.startswith("squad")
-    data, content = _evaluation_data(plan, run["name"], task)
+    data, content = task_data(plan.config, run["name"], task, plan.problems, plan.downloads)
     schema_part = definition(plan.schema, "squad" if is_squad else "classification")
     name = task if is_squad else f"glue/{task}"
     last_phase = list(run["phases"].values())[-1]
@@ -249,42 +246,6 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
             }
             of_start = name if start == "pretrained" else f"{name}/random-weights-{learning_rate:g}"
             run["finetunings"][f"{of_start}/seed{seed}"] = key
-
-
-def _evaluation_data(plan: Plan, run: str, task: str) -> tuple[dict[str, str], Json]:
-    """The task's two files, and what identifies their content."""
-    evaluation = plan.config.get("evaluation", {})
-    where = f"evaluation.{task}" if task.startswith("squad") else f"evaluation.glue.{task}"
-    glue = evaluation.get("glue")
-    if task.startswith("squad"):
-        given = evaluation.get(task)
-    elif isinstance(glue, str):
-        folder, *names = GLUE_FILES[task]
-        given = {split: f"{glue}/{folder}/{name}" for split, name in zip(("train", "dev"), names, strict=True)}
-    else:
-        given = (glue or {}).get(task)
-    if given is None:
-        raise BertlineError(f"configuration: {where}: missing, but runs.{run}.finetune asks for {task}")
-    if "url" in given:  # an archive of GLUE
-        folder, *names = GLUE_FILES[task]
-        data: dict[str, str] = {}
-        for split, name in zip(("train", "dev"), names, strict=True):
-            path = f"resources/evaluation/{folder}/{name}"
-            plan.downloads[path] = {**given, "member": f"{folder}/{name}"}
-            data[split] = path
-        return data, given
-    data = {}
-    content: Json = {}
-    for split in ("train", "dev"):
-        source = given[split]
-        if isinstance(source, dict):
-            path = f"resources/evaluation/{source['url'].rsplit('/', 1)[1]}"
-            plan.downloads[path] = source
-            data[split], content[split] = path, source
-        else:
-            files = expand(plan.problems, f"{where}.{split}", [source])
-            data[split], content[split] = source, list(digests(files).values())
-    return data, content
 
 
 def record(plan: Plan, name: str) -> Json:

@@ -32,6 +32,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     corpus = config["corpora"][name]
     kind = corpus["source"]
     semantic = strip_defaults(corpus, definition(schema, kind), schema)
+    semantic.pop("licence", None)  # it alters no document
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         if any(mirror.startswith("http") for mirror in config["mirrors"]) and "contact" not in config:
