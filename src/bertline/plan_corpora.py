@@ -45,6 +45,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         files = expand(problems, f"corpora.{name}.paths", corpus["paths"])
         semantic["paths"] = digests(files)
         resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
+    if corpus["punkt"] != "trained" and corpus["sentences"] != "punkt":
+        raise BertlineError(
+            f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
+            "leave one of the two out"
+        )
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())

@@ -116,6 +116,7 @@ rule split_sentences:
         runtime=240,
     params:
         corpus=corpus_name,
+        splitter=splitter_option,
     shell:
         "python workflow/scripts/split_sentences.py --documents {input.documents} --corpus {params.corpus}"
-        " --punkt {input.punkt} --sentences {output.sentences} --index {output.index} > {log} 2>&1"
+        " {params.splitter} --sentences {output.sentences} --index {output.index} > {log} 2>&1"
