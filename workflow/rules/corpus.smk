@@ -42,9 +42,10 @@ rule clean_part:
     params:
         source=dump_name,
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     shell:
         "python workflow/scripts/clean_part.py --extracted {input} --source {params.source}"
-        " --minimum-characters {params.minimum_characters}"
+        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
