@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 from bertline.console import BertlineError
 from bertline.files import write_text
-from bertline.reporting import figures
+from bertline.reporting import data, figures
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
-from bertline.tracking.records import EncodedDataset, Phase, Record, Training, read_record
+from bertline.tracking.records import Phase, Record, Training, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -53,7 +53,9 @@ class _Section:
         self._directory = directory
         self.rows = score_rows(run)
         self.phases = [phase_facts(phase) for phase in run.phases if phase.journal]
-        self.corpora = corpus_rows(run.dataset)
+        self.corpora = data.corpus_rows(run.dataset.card)
+        self.cleaning = data.cleaning_rows(run.dataset.card)
+        self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.recipes = _recipes(run)
         self.environment = _environment(run)
@@ -81,9 +83,16 @@ class _Section:
                 run.dataset.card.get("sequence_lengths", {}).items(), key=lambda item: int(item[0])
             )
         ]
+        if lengths := data.document_lengths(run.dataset.card):
+            figure = self._figure("documents", "Lengths of the documents by corpus", figures.document_lengths(lengths))
+            self.length_figures.append(figure)
         self._table("scores", _score_table(run))
         self._table("summary", _summary_table(self.rows))
-        self._table("corpora", [["corpus", "read", "kept", "dropped", "reason"], *_corpus_table(self.corpora)])
+        self._table("corpora", data.corpora_table(run.dataset.card))
+        if self.cleaning:
+            self._table("cleaning", data.cleaning_table(run.dataset.card))
+        if self.overlap:
+            self._table("overlap", data.overlap_table(run.dataset.card))
         for phase in trained:
             self._table(phase.name, _curve_table(phase))
 
@@ -115,16 +124,6 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
         "held_out_accuracy": accuracy[-1] if accuracy else None,
         "tokens_per_second": statistics.median(speed) if speed else None,
     }
-
-
-def corpus_rows(dataset: EncodedDataset) -> list[dict[str, Any]]:
-    """For each corpus the documents read, kept, and dropped by reason, the commonest reason first."""
-    rows = []
-    for corpus in dataset.card.get("corpora", []):
-        dropped = sorted(corpus.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
-        read = corpus["documents"] + sum(count for _, count in dropped)
-        rows.append({"name": corpus["name"], "read": read, "kept": corpus["documents"], "dropped": dropped})
-    return rows
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:
@@ -201,13 +200,6 @@ def _summary_table(rows: Sequence[ScoreRow]) -> Iterable[Sequence[Any]]:
         baselines = [row.baselines.get(name) for name in ("majority", "copy_position")]
         numbers = [pretrained, better, *baselines, row.margin, row.spread]
         yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers)]
-
-
-def _corpus_table(corpora: Sequence[dict[str, Any]]) -> Iterable[Sequence[Any]]:
-    for corpus in corpora:
-        yield [corpus["name"], corpus["read"], corpus["kept"], corpus["read"] - corpus["kept"], "all"]
-        for reason, count in corpus["dropped"]:
-            yield [corpus["name"], "", "", count, reason]
 
 
 def _curve_table(phase: Phase) -> Iterable[Sequence[Any]]:
