@@ -6,6 +6,7 @@ al., Language Models are Few-Shot Learners, 2020, appendix C); see `ngrams` for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,13 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
         names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
     overlaps, number = [], -1
     for number, document in enumerate(progress(read_documents(documents), description="overlap", unit="documents")):
-        shared = dict.fromkeys(names, 0)
+        shared: Counter[str] = Counter()
         for block in word_ngrams(document["text"], NGRAM_WORDS):
             found = _look_up(hash_ngrams(block), hashes, sets)
-            for bit, name in enumerate(names):
-                shared[name] += int((found >> bit & 1).sum())
-        if shared := {name: count for name, count in shared.items() if count}:
-            overlaps.append({"document": number, "id": document["id"], "shared": shared})
+            if len(found):
+                shared.update({name: int((found >> bit & 1).sum()) for bit, name in enumerate(names)})
+        if shared := +shared:
+            overlaps.append({"document": number, "id": document["id"], "shared": dict(shared)})
     write_json(output, {"sets": names, "documents": number + 1, "overlaps": overlaps})
 
 
