@@ -18,6 +18,8 @@ from bertline.files import sha256_of_file, write_json
 # digests of small outputs and fails when someone forgets.
 STAGE_VERSIONS = {
     "documents": 2,
+    "signatures": 1,
+    "overlap": 1,
     "sentences": 1,
     "shards": 1,
     "tokenizer": 1,

@@ -18,6 +18,7 @@ from bertline.evaluation_data import evaluation_data
 from bertline.files import read_json
 from bertline.identity import canonical_json, fingerprint, stage_versions
 from bertline.plan_corpora import digests, expand, resolve_corpus
+from bertline.plan_evaluation import evaluation_sets
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
@@ -33,6 +34,7 @@ class Plan:
     problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
     corpora: dict[str, Json] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
+    evaluation: Json | None = None  # the sets that documents are compared with, if a dataset asks for it
     datasets: dict[str, Json] = field(default_factory=dict)
     phases: dict[str, Json] = field(default_factory=dict)
     finetunings: dict[str, Json] = field(default_factory=dict)
@@ -68,6 +70,8 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
         key, resolved = resolve_corpus(filled, schema, name, plan.problems)
         plan.corpora[key] = resolved
         plan.corpus_of_name[name] = key
+    if any(dataset.get("evaluation_overlap", "ignore") != "ignore" for dataset in filled["datasets"].values()):
+        plan.evaluation = evaluation_sets(filled, plan.problems, plan.downloads)
     named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
@@ -94,12 +98,18 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     if "file" in dataset["tokenizer"]:
         vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
         semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
+    stages = ["shards", "tokenizer", "samples"]
+    if "duplicates" in semantic:
+        stages.append("signatures")
+    # That documents are reported alters no sample; that they are dropped does, and so do the sets.
+    if semantic.pop("evaluation_overlap", None) == "drop":
+        semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
     key = fingerprint(
         {
             "dataset": semantic,
             "corpora": corpora,
             "sequence_lengths": sorted(plan.config["sequence_lengths"]),
-            "versions": stage_versions("shards", "tokenizer", "samples"),
+            "versions": stage_versions(*stages),
         }
     )
     shards = [f"{index:05d}" for index in range(dataset["shards"])]

@@ -35,6 +35,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     corpus = config["corpora"][name]
     kind = corpus["source"]
     semantic = strip_defaults(corpus, definition(schema, kind), schema)
+    semantic.pop("licence", None)  # it alters no document
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         if any(mirror.startswith("http") for mirror in config["mirrors"]) and "contact" not in config:
@@ -50,6 +51,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         of_paths = digests(list(files.values()))
         semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
         resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
+    if corpus["punkt"] != "trained" and corpus["sentences"] != "punkt":
+        raise BertlineError(
+            f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
+            "leave one of the two out"
+        )
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())

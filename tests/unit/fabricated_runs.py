@@ -60,9 +60,25 @@ def dataset_card() -> dict[str, Any]:
                 "name": "wikipedia",
                 "documents": 1900,
                 "dropped": {"redirect": 210, "too short": 90, "other namespace": 45},
+                "removed": {"near_duplicate": 7, "evaluation_overlap": 3},
+                "cleaning": {"headings": {"lines": 1671, "characters": 28925, "documents": 95}},
+                "sentences": 41_000,
+                "sequence_lengths": {
+                    "512": {"samples": 2900, "tokens": 1_300_000},
+                    "128": {"samples": 9, "tokens": 88},
+                },
+                "licence": "CC BY-SA 4.0 and GFDL",
+                "length_histogram": {"edges": [0, 64, 128, 256, 4611686018427387904], "counts": [0, 400, 1000, 500]},
             },
             {"name": "books", "documents": 40, "dropped": {}},
         ],
+        "evaluation_overlap": {
+            "squad_v1": {
+                "documents": 3,
+                "corpora": {"wikipedia": 3, "books": 0},
+                "examples": [{"corpus": "wikipedia", "id": "<12>", "shared": 5}],
+            }
+        },
         "sequence_lengths": {
             length: {
                 "train": [{"file": f"seq{length}/00000.h5", "samples": samples, "tokens": tokens, "sha256": "0" * 64}],

@@ -10,22 +10,24 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from bertline.console import BertlineError
 from bertline.corpus import extract
-from bertline.corpus.clean import clean_part, clean_text
-from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.clean import clean_part
+from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
+from bertline.corpus.documents import read_documents, tidy, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
 from bertline.files import read_json
 
 DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
+DEFAULT = ("headings", "placeholders", "empty_brackets", "symbols")
 
 HEADER = """<mediawiki xml:lang="en">
   <siteinfo>
@@ -78,7 +80,7 @@ def dump(tmp_path: Path) -> Path:
 
 def clean(extracted: Path, folder: Path) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "part.jsonl.zst", folder / "part.counts.json"
-    clean_part(extracted, *paths, source="enwiki-20261101", minimum_characters=200)
+    clean_part(extracted, *paths, source="enwiki-20261101", minimum_characters=200, steps=DEFAULT)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
@@ -93,8 +95,13 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
         "read": 5,
         "kept": 2,
         "dropped": {"extractor": 1, "empty": 1, "short": 1},
-        "headings_removed": 2,
-        "placeholders_removed": 1,
+        "cleaning": {
+            "headings": {"lines": 2, "characters": len("Course.") + len("""In "the" hills & dales."""), "documents": 1},
+            "placeholders": {"lines": 0, "characters": 10, "documents": 1},
+            "empty_brackets": {"lines": 0, "characters": 0, "documents": 0},
+            "symbols": {"lines": 0, "characters": 0, "documents": 0},
+            "normalisation": {"lines": 0, "characters": 3, "documents": 2},
+        },
         "characters": sum(len(document["text"]) for document in documents),
         "bytes": sum(len(document["text"].encode()) for document in documents),
     }
@@ -219,7 +226,7 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
     ],
 )
 def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
-    assert clean_text(line, ["== History =="], Counter()) == expected
+    assert clean_text(line, ["== History =="], DEFAULT, no_counts(DEFAULT)) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,9 +241,43 @@ def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
     ],
 )
 def test_headings_are_known_by_what_they_show(heading: str, line: str) -> None:
-    removed: Counter[str] = Counter()
-    assert clean_text(f"{line}\nText.", [heading], removed) == "Text."
-    assert removed["headings_removed"] == 1
+    counts = no_counts(DEFAULT)
+    assert clean_text(f"{line}\nText.", [heading], DEFAULT, counts) == "Text."
+    assert counts["headings"] == {"lines": 1, "characters": len(line), "documents": 1}
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "expected"),
+    [
+        ("lists", "* Koraput: 7 languages", ""),
+        ("lists", "• one", ""),
+        ("lists", "C* algebras are algebras.", "C* algebras are algebras."),
+        ("tables", "| 1990 || 3", ""),
+        ("tables", '! style="width: 3em" | Year', ""),
+        ("tables", "|}", ""),
+        ("tables", "The class = struggle of |x|.", "The class = struggle of |x|."),
+        ("markup", "CO2 {{eqm}} H2CO3 and [[salt", "CO2 H2CO3 and salt"),
+        ("markup", "for x < 3 and <small>y</small> > 4", "for x < 3 and y > 4"),
+        ("symbols", "— * —", ""),
+        ("headings", "History.", ""),
+        ("placeholders", "at codice_3.", "at."),
+        ("empty_brackets", "It (, born) fell ().", "It (born) fell."),
+    ],
+)
+def test_each_step_by_itself(step: str, line: str, expected: str) -> None:
+    counts = no_counts([step])
+    assert clean_text(line, ["== History =="], [step], counts) == expected
+    # What the step did not remove is white space.
+    removed = sum(of_step["characters"] for of_step in counts.values())
+    assert removed == len(line) - len(expected)
+    assert counts[step]["lines"] == (not expected)
+    assert clean_text(line, ["== History =="], [], no_counts([])) == tidy(line)
+
+
+def test_the_steps_of_the_configuration_are_those_there_are() -> None:
+    schema = yaml.safe_load((Path(__file__).parents[2] / "config/config.schema.yaml").read_text())
+    cleaning = schema["$defs"]["wikimedia"]["properties"]["cleaning"]
+    assert (cleaning["items"]["enum"], tuple(cleaning["default"])) == (list(STEPS), DEFAULT)
 
 
 def counted_by_element_tree(path: Path) -> dict[str, int]:
@@ -284,7 +325,7 @@ def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path) -> N
     lines = [line for document in documents for line in document["text"].split("\n")]
     assert not {"History.", "Etymology.", "Further reading.", "Classification.", "See also."} & set(lines)
     # What is left of short lines without a verb can be counted on two hands; there were over 1,600 headings.
-    assert counts["headings_removed"] > 1600
+    assert counts["cleaning"]["headings"]["lines"] > 1600
     assert sum(len(line.split()) <= 2 and line.endswith(".") for line in lines) < 10
 
 
@@ -295,7 +336,7 @@ def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(test_data:
         folder = tmp_path / run
         commands = (
             f"extract_part.py --part {dump} --processes {processes} --output {folder}/extracted",
-            f"clean_part.py --extracted {folder}/extracted --source ltgwiki"
+            f"clean_part.py --extracted {folder}/extracted --source ltgwiki --steps {' '.join(STEPS)}"
             f" --documents {folder}/part.jsonl.zst --counts {folder}/part.counts.json",
         )
         for command in commands:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import uniseg.sentencebreak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.data import FileSystemPathPointer
@@ -20,6 +23,7 @@ from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
 from bertline.corpus.text_files import read_files
+from bertline.corpus.unicode_sentences import split_by_marks
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 
@@ -125,6 +129,91 @@ def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragrap
 )
 def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph: str, expected: list[str]) -> None:
     assert load_splitter(empty_model)(paragraph) == expected
+
+
+def plain_punkt(model: Path) -> PunktSentenceTokenizer:
+    """NLTK's own, without our short cuts."""
+    tokenizer = PunktSentenceTokenizer()
+    tokenizer._params = load_parameters(model)
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def peculiar_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Abbreviations, collocations, starters and contexts of the words of the next test."""
+    folder = tmp_path_factory.mktemp("peculiar")
+    (folder / "abbrev_types.txt").write_text("mr\nb-an\nan\n")
+    (folder / "collocations.tab").write_text("on\tan\nmr\tno\non\t)\n##number##\ton\n")
+    (folder / "sent_starters.txt").write_text("no\nan")
+    (folder / "ortho_context.tab").write_text("no\t46\non\t2\nan\t40")
+    return folder
+
+
+WORDS = ["on", "No", "Mr", "an", "An", "B", "b-an", "3", "it"]
+MARKS_BETWEEN = [". ", "? ", "! ", ".) ", '." ', ".", "... ", "?! ", ". . ", " . ", ".’", ", "]
+
+
+def test_the_short_cuts_decide_as_nltk_does(peculiar_model: Path) -> None:
+    reference, split = plain_punkt(peculiar_model), load_splitter(peculiar_model)
+    for first, mark, second, end in itertools.product(WORDS, MARKS_BETWEEN, WORDS, ["", ",", ")", ". it", "; on. An"]):
+        paragraph = f"It {first}{mark}{second}{end}"
+        assert split(paragraph) == [one for one in map(str.strip, reference.tokenize(paragraph)) if one]
+
+
+def test_the_short_cuts_decide_as_nltk_does_on_wikipedia(test_data: Path) -> None:
+    model = test_data / "punkt_tab/english"
+    reference, split = plain_punkt(model), load_splitter(model)
+    with bz2.open(test_data / "wiki/enwiki-p10p30302-shortened.xml.bz2", "rt", encoding="utf-8") as file:
+        lines = [tidy(line) for line in itertools.islice(file, 4000)]
+    for line in lines:
+        if not module._UNMISTAKABLE_END.search(line):
+            assert split(line) == [sentence for sentence in map(str.strip, reference.tokenize(line)) if sentence]
+
+
+# No ellipsis: before it uniseg 0.10 breaks where rule SB8 has no break. No opening brackets: ours begin a sentence.
+MARKS = "aB1.?!。 ,)」\"'é\u0301-;:\u0645۔\u200d．א።"
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.text(st.sampled_from(MARKS), max_size=16).map(tidy))
+def test_marks_end_sentences_where_unicode_says_so(paragraph: str) -> None:
+    """Against another implementation of the annex; where it ends a sentence inside a word, both keep the space."""
+    expected = [sentence for sentence in map(str.strip, uniseg.sentencebreak.sentences(paragraph)) if sentence]
+    assert split_by_marks(paragraph) == expected
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        ("這是一句。這是第二句！「真的嗎？」他說。", ["這是一句。", "這是第二句！", "「真的嗎？」", "他說。"]),
+        ("吾輩は猫である。名前はまだ無い", ["吾輩は猫である。", "名前はまだ無い"]),
+        ("สวัสดีครับ ผมชื่อสมชาย 3 คน", ["สวัสดีครับ", "ผมชื่อสมชาย 3 คน"]),
+        ("ဟုတ်တယ်။ မဟုတ်ဘူး။", ["ဟုတ်တယ်။", "မဟုတ်ဘူး။"]),
+        ("It cost 3.50, i.e. little. He paid. (She did not.) Really?! Yes.",
+         ["It cost 3.50, i.e. little.", "He paid.", "(She did not.)", "Really?!", "Yes."]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_sentences_of_any_script(paragraph: str, expected: list[str]) -> None:
+    assert split_by_marks(paragraph) == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text().map(tidy))
+def test_no_document_is_without_sentences(empty_model_of_module: Path, paragraph: str) -> None:
+    for split in (split_by_marks, load_splitter(empty_model_of_module)):
+        sentences = split(paragraph)
+        assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
+        assert bool(sentences) == bool(paragraph)
+        assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in sentences)
+
+
+@pytest.fixture(scope="module")
+def empty_model_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    for name in MODEL_FILES:
+        (folder / name).write_text("")
+    return folder
 
 
 def test_the_model_does_not_depend_on_hash_seeds(tmp_path: Path, book: tuple[str, str]) -> None:

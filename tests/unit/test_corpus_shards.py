@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.removal import part_of
 from bertline.corpus.shards import (
     HELD_OUT,
     INDEX_TYPE,
@@ -80,18 +82,33 @@ def write_corpora(folder: Path, lengths: list[list[list[int]]]) -> Corpora:
 
 
 @settings(deadline=None, max_examples=25)
-@given(lengths=sizes, shards=st.integers(1, 9), held_out=st.sampled_from([1e-9, 0.1, 0.5]))
+@given(
+    lengths=sizes,
+    shards=st.integers(1, 9),
+    held_out=st.sampled_from([1e-9, 0.1, 0.5]),
+    every=st.sampled_from([2, 3, 1000]),
+)
 def test_every_document_is_in_exactly_one_balanced_shard(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[list[int]]], shards: int, held_out: float
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[list[int]]], shards: int, held_out: float, every: int
 ) -> None:
+    """Or removed: here every second, third or none of a part, from its second document on."""
     folder = tmp_path_factory.mktemp("shards")
     corpora = write_corpora(folder, lengths)
+    removed = folder / "removed.jsonl.zst"
+    gone = set()
+    with write_compressed(removed) as file:
+        for corpus, (name, parts) in enumerate(corpora):
+            for part, path in enumerate(parts):
+                for number in range(1, len(lengths[corpus][part]), every):
+                    gone.add(f"C{corpus}P{part}D{number}.".encode())
+                    record = {"corpus": name, "part": part_of(path), "document": number, "reason": "duplicate"}
+                    file.write(json.dumps(record).encode() + b"\n")
     if not all(any(parts) for parts in lengths):
         with pytest.raises(BertlineError, match="is empty"):
-            make_plan(corpora, shards, held_out)
+            make_plan(corpora, shards, held_out, removed)
         return
     try:
-        write_plan(corpora, shards, held_out, folder / "plan.json")
+        write_plan(corpora, shards, held_out, folder / "plan.json", removed)
     except BertlineError as error:
         assert "all documents are held out" in str(error)  # noqa: PT017
         return
@@ -109,8 +126,8 @@ def test_every_document_is_in_exactly_one_balanced_shard(
         for part, documents in enumerate(lengths[corpus])
         for number in range(len(documents))
     }
-    kept_out = {first for key, first in chosen.items() if key / 2**64 < held_out}
-    everything = documents_of(whole)
+    kept_out = {first for key, first in chosen.items() if key / 2**64 < held_out} - gone
+    everything = [text for text in documents_of(whole) if text.split()[0] not in gone]
     assert documents_of(content.pop(HELD_OUT)) == [text for text in everything if text.split()[0] in kept_out]
     assert documents_of(b"".join(content.values())) == [text for text in everything if text.split()[0] not in kept_out]
     training = [len(text) for text in content.values()]
@@ -118,8 +135,10 @@ def test_every_document_is_in_exactly_one_balanced_shard(
     assert all(abs(size - sum(training) / shards) <= max(longest, 0.05 * sum(training) / shards) for size in training)
     assert plan["documents"] == len(everything)
     assert plan["held_out_documents"] == len(kept_out)
-    assert plan["bytes"] == len(whole)
-    assert plan["sentences"] == whole.count(b"\n") - len(everything)
+    assert plan["bytes"] == sum(len(text) + 2 for text in everything)
+    assert plan["sentences"] == sum(text.count(b"\n") + 1 for text in everything)
+    assert sum(sum(corpus["removed"].values()) for corpus in plan["corpora"]) == len(gone)
+    assert sum(sum(corpus["length_histogram"]["counts"]) for corpus in plan["corpora"]) == len(everything)
 
 
 def test_the_index_says_where_each_document_stands(tmp_path: Path) -> None:

@@ -127,6 +127,62 @@ def test_changed_content_of_a_book_makes_a_new_corpus() -> None:
     assert not before.datasets.keys() & after.datasets.keys()
 
 
+def test_what_is_left_out_makes_a_new_dataset_of_the_same_corpora() -> None:
+    def datasets(**settings: str) -> set[str]:
+        both = {**CONFIG["datasets"]["both"], **settings}  # type: ignore[dict-item]
+        plan = plan_of(changed(datasets__both=both))
+        assert plan.corpora.keys() == plan_of(CONFIG).corpora.keys()
+        return set(plan.datasets)
+
+    plain = datasets()
+    kinds = [
+        plain,
+        datasets(duplicates="exact"),
+        datasets(duplicates="near"),
+        datasets(evaluation_overlap="drop"),
+        datasets(duplicates="near", evaluation_overlap="drop"),
+    ]
+    assert len(set.union(*kinds)) == 5
+    assert datasets(duplicates="keep", evaluation_overlap="ignore") == plain
+    # Reporting is for the card alone. What is dropped depends on the evaluation sets.
+    assert datasets(evaluation_overlap="report") == plain
+    Path("dev.json").write_text('{"data": []}')
+    assert datasets(evaluation_overlap="drop") != kinds[3]
+    assert datasets(evaluation_overlap="report") == plain
+
+
+def test_every_evaluation_set_is_compared_with_but_no_training_set() -> None:
+    Path("glue/RTE").mkdir(parents=True)
+    Path("glue/MNLI").mkdir()
+    for name in ("RTE/train.tsv", "RTE/dev.tsv", "RTE/test.tsv", "MNLI/dev_matched.tsv", "MNLI/dev_mismatched.tsv"):
+        Path("glue", name).write_text(name)
+    config = changed(datasets__both__evaluation_overlap="report")
+    config["evaluation"]["glue"] = "glue"
+    evaluation = plan_of(config).evaluation
+    assert evaluation is not None
+    assert evaluation["sets"] == {
+        "squad_v1": ["dev.json"],
+        "glue/mnli": ["glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv"],
+        "glue/rte": ["glue/RTE/dev.tsv", "glue/RTE/test.tsv"],
+    }
+    config["evaluation"] = {"glue": {"cola": {"url": "https://example.org/CoLA.zip"}}}
+    config["runs"]["first"]["finetune"] = {}
+    plan = plan_of(config)
+    assert plan.evaluation is not None
+    assert plan.evaluation["sets"] == {"glue/cola": ["resources/evaluation/CoLA/dev.tsv"]}
+    assert plan.downloads == {
+        "resources/evaluation/CoLA/dev.tsv": {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}
+    }
+    assert plan_of(CONFIG).evaluation is None
+
+
+def test_a_licence_alters_no_corpus_and_cleaning_does() -> None:
+    before = plan_of(CONFIG).corpora.keys()
+    assert plan_of(changed(corpora__books__licence="public domain")).corpora.keys() == before
+    assert plan_of(changed(corpora__wikipedia__cleaning=["headings"])).corpora.keys() != before
+    assert plan_of(changed(corpora__wikipedia__sentences="unicode")).corpora.keys() != before
+
+
 def test_the_description_and_the_experiment_alter_no_result() -> None:
     after = plan_of(changed(runs__first__description="why", experiment="other"))
     assert after.phases.keys() == plan_of(CONFIG).phases.keys()
@@ -163,6 +219,14 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
         ({"evaluation": {}}, "evaluation.squad_v1: missing"),
         ({"mirrors": ["https://dumps.wikimedia.org"]}, "the key 'contact' is missing"),
         ({"datasets__both": {"path": "elsewhere"}}, "elsewhere/dataset.json does not exist"),
+        (
+            {"datasets__both__evaluation_overlap": "drop", "evaluation": {}, "runs__first__finetune": {}},
+            "evaluation: missing, but a dataset sets evaluation_overlap",
+        ),
+        (
+            {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},
+            "corpora.books.punkt: given 'model', but sentences is unicode",
+        ),
     ],
 )
 def test_a_name_that_leads_nowhere_is_one_line(settings: dict, message: str) -> None:

@@ -60,7 +60,11 @@ def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
     assert squad in text
     assert "phase1 200 " in text
     assert "2.900" in text  # the trigram model's loss
-    assert "wikipedia 2,245 1,900 345 redirect 210, too short 90, other namespace 45" in text
+    reasons = "redirect 210, too short 90, other namespace 45, near duplicate 7, evaluation overlap 3"
+    numbers = "41,000 88 at 128 1,300,000 at 512 CC BY-SA 4.0 and GFDL"
+    assert f"wikipedia 2,255 1,900 355 {reasons} {numbers} books 40 40 0 – – –" in text
+    assert "wikipedia headings 1,671 28,925 95" in text
+    assert "SQuAD 1.1 3 wikipedia 3, books 0 wikipedia &lt;12&gt;" in text
     assert "LAMB, learning rate 0.006, warm-up over 28.43% of the steps" in text
     assert "2.13.0" in text
 
@@ -76,6 +80,7 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     write_report([record], Path("report"))
     figures = sorted(path.name for path in Path("report/figures/demo").iterdir())
     assert figures == [
+        "documents.svg",
         "lengths-128.svg",
         "lengths-512.svg",
         "loss-by-hours.svg",
@@ -90,6 +95,11 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     with open("report/tables/demo/scores.csv", newline="") as file:
         scores = list(csv.DictReader(file))
     assert len(scores) == 9 * 7  # nine fine-tunings of each of the seven scores
+    with open("report/tables/demo/corpora.csv", newline="") as file:
+        corpora = [line for line in csv.DictReader(file) if line["corpus"] == "wikipedia"]
+    everything, *reasons = corpora
+    assert int(everything["left_out"]) == sum(int(line["left_out"]) for line in reasons)
+    assert int(everything["read"]) == int(everything["kept"]) + int(everything["left_out"])
     journal = [json.loads(line) for line in Path("results/phases/phase1/metrics.jsonl").read_text().splitlines()]
     with open("report/tables/demo/phase1.csv", newline="") as file:
         curve = list(csv.DictReader(file))

@@ -16,13 +16,16 @@ from fabricated_dataset import recipe, write_dataset
 from training_processes import Trainer
 
 from bertline.corpus.compressed import read_compressed
+from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_plan, write_shard
+from bertline.corpus.signatures import write_signatures
 from bertline.corpus.text_files import read_files
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
+from bertline.files import read_json
 from bertline.finetuning.train import finetune
 from bertline.identity import STAGE_VERSIONS
 
@@ -31,8 +34,10 @@ from bertline.identity import STAGE_VERSIONS
 DIGESTS = {
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
+    ("signatures", 1): "f57d50479d4f942f",
+    ("overlap", 1): "9c73defc098257fb",
     ("sentences", 1): "f2cd59fd7fcb2f8b",
-    ("shards", 1): "818b0dd4eff12bbf",
+    ("shards", 1): "bf9fa8f1551e3df5",
     ("tokenizer", 1): "4481ebf372ba2639",
     ("samples", 1): "de27b451f8978e3f",
     ("import", 1): "dad51444a46a4e07",
@@ -94,6 +99,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name, text in BOOKS.items():
         Path(name).write_text(text, encoding="utf-8")
     read_files(sorted(BOOKS), "part.jsonl.zst", "part.counts.json", source="books")
+    write_signatures("part.jsonl.zst", "part.counts.json", "signatures.npy")
+    Path("dev.json").write_text(json.dumps([BOOKS["one.txt"], "No word of it."]))
+    collect_ngrams({"books": ["dev.json"]}, "ngrams.npz")
+    find_overlap("part.jsonl.zst", "ngrams.npz", "overlap.json")
     train_punkt(["part.jsonl.zst"], ["part.counts.json"], "punkt")
     split_part("part.jsonl.zst", "books", load_splitter("punkt"), "part.txt.zst", "part.index.npy")
     write_plan([("books", ["part.txt.zst"])], 1, 0.3, "plan.json")
@@ -103,15 +112,19 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     masked = gather_imported(tmp_path)
     return {
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
+        "signatures": digest(Path("signatures.npy").read_bytes()),
+        "overlap": digest(Path("ngrams.npz").read_bytes() + Path("overlap.json").read_bytes()),
         "sentences": digest(uncompressed(Path("part.txt.zst"))),
-        "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.json").read_bytes()),
+        "shards": digest(uncompressed(Path("00000.txt.zst")) + json.dumps(read_json("plan.json")["shards"]).encode()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
     }
 
 
-@pytest.mark.parametrize("stage", ["documents", "sentences", "shards", "tokenizer", "samples", "import"])
+@pytest.mark.parametrize(
+    "stage", ["documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"]
+)
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:
     assert made[stage] == DIGESTS[stage, STAGE_VERSIONS[stage]]
 

@@ -83,6 +83,14 @@ def of_all_parts(pattern):
 
 
 def punkt_model(wildcards):
-    """The folder of the Punkt model that splits a corpus's sentences."""
-    given = plan.corpora[wildcards.corpus]["settings"]["punkt"]
-    return f"results/corpora/{wildcards.corpus}/punkt" if given == "trained" else given
+    """The folder of the Punkt model that splits a corpus's sentences, unless their marks alone do."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    if settings["sentences"] == "unicode":
+        return []
+    trained = f"results/corpora/{wildcards.corpus}/punkt"
+    return trained if settings["punkt"] == "trained" else settings["punkt"]
+
+
+def splitter_option(wildcards):
+    model = punkt_model(wildcards)
+    return f"--punkt {shlex.quote(model)}" if model else "--unicode"

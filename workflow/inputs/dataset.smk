@@ -61,3 +61,14 @@ def lowercase_option(wildcards):
 
 def dataset_settings_json(wildcards):
     return planning.canonical_json(plan.datasets[wildcards.dataset]["settings"])
+
+
+def licences_json(wildcards):
+    """The licence of each corpus of a dataset, where one is stated."""
+    corpora = [plan.corpora[key] for key in plan.datasets[wildcards.dataset]["corpora"]]
+    stated = {
+        corpus["name"]: corpus["settings"]["licence"]
+        for corpus in corpora
+        if corpus["settings"].get("licence")
+    }
+    return planning.canonical_json(stated)

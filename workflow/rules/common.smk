@@ -41,6 +41,7 @@ wildcard_constraints:
     shard=r"\d{5}|held_out",
     phase="[0-9a-f]{16}",
     finetuning="[0-9a-f]{16}",
+    evaluation="[0-9a-f]{16}",
     run="[A-Za-z0-9][A-Za-z0-9_.-]*",
     fingerprint="[0-9a-f]{16}",
 
@@ -97,6 +98,7 @@ def parts_of(corpus):
 include: "../inputs/targets.smk"
 include: "../inputs/corpus.smk"
 include: "../inputs/dataset.smk"
+include: "../inputs/removal.smk"
 include: "../inputs/pretrain.smk"
 include: "../inputs/finetune.smk"
 include: "../inputs/report.smk"

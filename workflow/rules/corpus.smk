@@ -45,9 +45,10 @@ rule clean_part:
     params:
         source=dump_name,
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     shell:
         "python workflow/scripts/clean_part.py --extracted {input} --source {params.source}"
-        " --minimum-characters {params.minimum_characters}"
+        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
@@ -157,6 +158,7 @@ rule split_sentences:
         runtime=240,
     params:
         corpus=corpus_name,
+        splitter=splitter_option,
     shell:
         "python workflow/scripts/split_sentences.py --documents {input.documents} --corpus {params.corpus}"
-        " --punkt {input.punkt} --sentences {output.sentences} --index {output.index} > {log} 2>&1"
+        " {params.splitter} --sentences {output.sentences} --index {output.index} > {log} 2>&1"

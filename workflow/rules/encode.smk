@@ -89,6 +89,7 @@ rule write_dataset_card:
         counts=ancient(
             of_all_corpora("results/corpora/{corpus}/documents/{part}.counts.json")
         ),
+        overlap=ancient(overlap_reports),
     output:
         "results/datasets/{dataset}/dataset.json",
     log:
@@ -104,14 +105,16 @@ rule write_dataset_card:
         counts=by_corpus(
             "--counts", "results/corpora/{corpus}/documents/{part}.counts.json"
         ),
+        overlap=overlap_options,
         settings=dataset_settings_json,
+        licences=licences_json,
         lengths=SEQUENCE_LENGTHS,
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
         "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
         " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"
-        " {params.counts} > {log} 2>&1"
+        " {params.counts} {params.overlap} --licences {params.licences:q} > {log} 2>&1"
 
 
 include: "interchange.smk"

@@ -9,6 +9,7 @@ rule plan_shards:
         index=ancient(
             of_all_corpora("results/corpora/{corpus}/sentences/{part}.index.npy")
         ),
+        removed=removal_list,
     output:
         "results/datasets/{dataset}/plan.json",
     log:
@@ -26,9 +27,10 @@ rule plan_shards:
         ),
         shards=dataset_setting("shards"),
         held_out=dataset_setting("held_out"),
+        removed=removal_option,
     shell:
         "python workflow/scripts/plan_shards.py {params.corpora} --shards {params.shards}"
-        " --held-out {params.held_out} --output {output} > {log} 2>&1"
+        " --held-out {params.held_out} {params.removed} --output {output} > {log} 2>&1"
 
 
 rule write_shard:

@@ -14,6 +14,7 @@ def folders_of(plan: Plan) -> list[str]:
     """Every folder that belongs to the plan alone."""
     return [
         *(f"results/corpora/{key}" for key in plan.corpora),
+        *([f"results/evaluation/{plan.evaluation['fingerprint']}"] if plan.evaluation else []),
         *(f"results/datasets/{key}" for key, dataset in plan.datasets.items() if "path" not in dataset),
         *(f"results/phases/{key}" for key in plan.phases),
         *(f"results/finetunings/{key}" for key in plan.finetunings),

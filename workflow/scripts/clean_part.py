@@ -6,18 +6,22 @@ import argparse
 
 from bertline.console import run_command
 from bertline.corpus.clean import clean_part
+from bertline.corpus.cleaning_steps import STEPS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="example: python workflow/scripts/clean_part.py "
-        "--extracted extracted/part-00000 --source enwiki-20261101 "
+        "--extracted extracted/part-00000 --source enwiki-20261101 --steps headings symbols "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
     )
     parser.add_argument("--extracted", required=True, help="the folder that extract_part.py made")
     parser.add_argument("--source", required=True, help="stands in every document")
     parser.add_argument("--minimum-characters", type=int, default=200, help="shorter articles are dropped")
+    parser.add_argument(
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+    )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")
     arguments = parser.parse_args()
@@ -27,6 +31,7 @@ def main() -> None:
         arguments.counts,
         source=arguments.source,
         minimum_characters=arguments.minimum_characters,
+        steps=arguments.steps,
     )
 
 

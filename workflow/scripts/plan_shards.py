@@ -25,10 +25,11 @@ def main() -> None:
     )
     parser.add_argument("--shards", required=True, type=int, help="how many to make")
     parser.add_argument("--held-out", required=True, type=float, help="share of documents")
+    parser.add_argument("--removed", help="the list of documents to leave out, which list_removed.py wrote")
     parser.add_argument("--output", required=True, help="the plan to write")
     arguments = parser.parse_args()
     corpora = [(name, parts) for name, *parts in arguments.corpus]
-    write_plan(corpora, arguments.shards, arguments.held_out, arguments.output)
+    write_plan(corpora, arguments.shards, arguments.held_out, arguments.output, arguments.removed)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import argparse
 from bertline.console import run_command
 from bertline.corpus.sentences import load_splitter
 from bertline.corpus.shards import split_part
+from bertline.corpus.unicode_sentences import split_by_marks
 
 
 def main() -> None:
@@ -18,11 +19,13 @@ def main() -> None:
     )
     parser.add_argument("--documents", required=True, help="a .jsonl.zst")
     parser.add_argument("--corpus", required=True, help="the corpus's name, from which ids are hashed")
-    parser.add_argument("--punkt", required=True, help="the folder of a Punkt model")
+    splitter = parser.add_mutually_exclusive_group(required=True)
+    splitter.add_argument("--punkt", help="the folder of a Punkt model")
+    splitter.add_argument("--unicode", action="store_true", help="split by the marks of any script instead")
     parser.add_argument("--sentences", required=True, help="the .txt.zst to write")
     parser.add_argument("--index", required=True, help="the .index.npy to write")
     arguments = parser.parse_args()
-    split = load_splitter(arguments.punkt)
+    split = split_by_marks if arguments.unicode else load_splitter(arguments.punkt)
     split_part(arguments.documents, arguments.corpus, split, arguments.sentences, arguments.index)
 
 

@@ -28,6 +28,14 @@ def main() -> None:
         metavar=("CORPUS", "COUNTS_JSON"),
         help="a corpus and the counts.json of all its parts; once for each corpus",
     )
+    parser.add_argument(
+        "--overlap",
+        nargs="+",
+        action="append",
+        metavar=("CORPUS", "JSON"),
+        help="a corpus and what find_overlap.py wrote for all its parts; once for each corpus",
+    )
+    parser.add_argument("--licences", type=json.loads, default={}, metavar="JSON", help="the licence of each corpus")
     arguments = parser.parse_args()
     write_card(
         arguments.directory,
@@ -35,8 +43,14 @@ def main() -> None:
         fingerprint=arguments.fingerprint,
         settings=arguments.settings,
         sequence_lengths=arguments.sequence_lengths,
-        counts={name: [Path(path) for path in paths] for name, *paths in arguments.counts},
+        counts=_by_corpus(arguments.counts),
+        overlap=_by_corpus(arguments.overlap) if arguments.overlap else None,
+        licences=arguments.licences,
     )
+
+
+def _by_corpus(options: list[list[str]]) -> dict[str, list[Path]]:
+    return {name: [Path(path) for path in paths] for name, *paths in options}
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ copied together by a job of its own. Nothing here holds more than one part's ind
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, read_documents
+from bertline.corpus.removal import part_of, read_removals
 from bertline.files import read_json, write_atomically, write_json
 
 Json = dict[str, Any]
@@ -28,6 +29,12 @@ Index = npt.NDArray[np.void]
 INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
 HELD_OUT = "held_out"
 COPY_BYTES = 1 << 20
+# Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).
+LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
+# What becomes of a document that goes into no shard of its own, and of the others.
+_HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
+
+Removals = Mapping[tuple[str, str], Mapping[int, str]]
 
 
 def hash_of_id(corpus: str, document_id: str) -> int:
@@ -80,8 +87,10 @@ def read_index(path: Path | str) -> Index:
     return index
 
 
-def make_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float) -> Json:
-    """Assign every document to one shard, or to the held-out set.
+def make_plan(
+    corpora: list[tuple[str, list[str]]], shards: int, held_out: float, removed: Path | str | None = None
+) -> Json:
+    """Assign every document that is not removed to one shard, or to the held-out set.
 
     Training documents fill the shards in order; a document goes to the shard in which the middle of its bytes falls, so
     no shard is further from the average than the longest document.
@@ -92,17 +101,20 @@ def make_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float
         `x.index.npy` beside it.
     shards: how many to make; they are called 00000, 00001, ... Where documents are few, some may be empty.
     held_out: a document is held out if its hash / 2**64 is below this.
+    removed: the removal list, see `removal.write_removals`; without one all documents are taken.
 
     Returns
     -------
     `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
     order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for each
-    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes`; and the sums of these.
+    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those taken, `removed` (by reason) and
+    `length_histogram` (documents by bytes); and the sums of the first four numbers.
 
     Raises BertlineError for a corpus without documents, and if nothing is left to train on.
     """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
-    summaries = [_summary(name, parts, threshold) for name, parts in corpora]
+    removals = read_removals(removed) if removed is not None else {}
+    summaries = [_summary(name, parts, threshold, removals) for name, parts in corpora]
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
@@ -111,9 +123,10 @@ def make_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float
     for corpus_index, (name, parts) in enumerate(corpora):
         for part in parts:
             index = read_index(index_of(part))
-            shard_of_document, position = _assign(index, threshold, shards, position, training_bytes)
+            fate = _fates(index, part, name, threshold, removals)
+            shard_of_document, position = _assign(index, fate, shards, position, training_bytes)
             for shard, ranges in _ranges(index, shard_of_document).items():
-                key = HELD_OUT if shard < 0 else f"{shard:05d}"
+                key = HELD_OUT if shard == _HELD_OUT else f"{shard:05d}"
                 pieces[key].append({"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges})
     sums = {
         key: sum(summary[key] for summary in summaries)
@@ -127,43 +140,58 @@ def index_of(part: str) -> str:
     return part.removesuffix(".txt.zst") + ".index.npy"
 
 
-def _summary(name: str, parts: list[str], threshold: np.uint64) -> Json:
-    summary: Json = {
-        "name": name,
-        "documents": 0,
-        "held_out_documents": 0,
-        "sentences": 0,
-        "bytes": 0,
-        "training_bytes": 0,
-    }
+def _fates(index: Index, part: str, corpus: str, threshold: np.uint64, removals: Removals) -> npt.NDArray[np.int8]:
+    """For each document of a part _TRAINED, _HELD_OUT or _REMOVED."""
+    fates = np.where(index["id_hash"] < threshold, _HELD_OUT, _TRAINED).astype(np.int8)
+    removed = list(removals.get((corpus, part_of(part)), ()))
+    if removed and max(removed) >= len(index):
+        raise BertlineError(
+            f"the removal list names document {max(removed)} of {part}, which has {len(index)}; "
+            "delete the list and make it again"
+        )
+    fates[removed] = _REMOVED
+    return fates
+
+
+def _summary(name: str, parts: list[str], threshold: np.uint64, removals: Removals) -> Json:
+    numbers: Counter[str] = Counter(documents=0, held_out_documents=0, sentences=0, bytes=0, training_bytes=0)
+    reasons: Counter[str] = Counter()
+    lengths = np.zeros(len(LENGTH_EDGES) - 1, dtype=np.int64)
+    seen = 0
     for part in parts:
         index = read_index(index_of(part))
-        is_held_out = index["id_hash"] < threshold
-        summary["documents"] += len(index)
-        summary["held_out_documents"] += int(is_held_out.sum())
-        summary["sentences"] += int(index["sentences"].sum(dtype=np.int64))
-        summary["bytes"] += int(index["length"].sum())
-        summary["training_bytes"] += int(index["length"][~is_held_out].sum())
-    if summary["documents"] == 0:
+        fates = _fates(index, part, name, threshold, removals)
+        taken = index[fates != _REMOVED]
+        seen += len(index)
+        reasons.update(removals.get((name, part_of(part)), {}).values())
+        lengths += np.histogram(taken["length"], LENGTH_EDGES)[0]
+        numbers.update(
+            documents=len(taken),
+            held_out_documents=int((fates == _HELD_OUT).sum()),
+            sentences=int(taken["sentences"].sum(dtype=np.int64)),
+            bytes=int(taken["length"].sum()),
+            training_bytes=int(index["length"][fates == _TRAINED].sum()),
+        )
+    if seen == 0:
         raise BertlineError(f"the corpus {name} is empty: its {len(parts)} parts hold no document; see its counts.json")
-    return summary
+    histogram = {"edges": LENGTH_EDGES, "counts": lengths.tolist()}
+    return {"name": name, **numbers, "removed": dict(reasons), "length_histogram": histogram}
 
 
 def _assign(
-    index: Index, threshold: np.uint64, shards: int, position: int, training_bytes: int
+    index: Index, fates: npt.NDArray[np.int8], shards: int, position: int, training_bytes: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The shard of every document of a part, -1 for held-out ones, and the training bytes up to the part's end."""
-    is_held_out = index["id_hash"] < threshold
-    lengths = np.where(is_held_out, 0, index["length"]).astype(np.int64)
+    """The shard of every document of a part, or its fate, and the training bytes up to the part's end."""
+    lengths = np.where(fates == _TRAINED, index["length"], 0).astype(np.int64)
     ends = position + np.cumsum(lengths)
     # In half bytes, and divided before it is multiplied: products of bytes and shards could exceed 64 bits.
     middles = (2 * ends - lengths).astype(np.float64) / (2.0 * training_bytes)
     shard_of_document = np.minimum((middles * shards).astype(np.int64), shards - 1)
-    return np.where(is_held_out, -1, shard_of_document), int(ends[-1]) if len(index) else position
+    return np.where(fates == _TRAINED, shard_of_document, fates), int(ends[-1]) if len(index) else position
 
 
 def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int, list[list[int]]]:
-    """For each shard the runs of neighbouring documents that belong to it, in order."""
+    """For each shard (or _HELD_OUT) the runs of neighbouring documents that belong to it, in order."""
     ranges: dict[int, list[list[int]]] = defaultdict(list)
     if len(index) == 0:
         return ranges
@@ -172,12 +200,19 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
         start = int(index["offset"][first])
         end = int(index["offset"][last - 1] + index["length"][last - 1])
         ranges[int(shard_of_document[first])].append([first, last, start, end - start])
+    ranges.pop(_REMOVED, None)
     return ranges
 
 
-def write_plan(corpora: list[tuple[str, list[str]]], shards: int, held_out: float, output: Path | str) -> None:
+def write_plan(
+    corpora: list[tuple[str, list[str]]],
+    shards: int,
+    held_out: float,
+    output: Path | str,
+    removed: Path | str | None = None,
+) -> None:
     """Make a plan, see `make_plan`, and write it as JSON, complete or absent."""
-    write_json(output, make_plan(corpora, shards, held_out))
+    write_json(output, make_plan(corpora, shards, held_out, removed))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError, progress
+from bertline.corpus.overlap import sum_up_overlap
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
@@ -32,6 +33,8 @@ def write_card(
     settings: Json,
     sequence_lengths: Sequence[int],
     counts: Mapping[str, Sequence[Path]],
+    overlap: Mapping[str, Sequence[Path]] | None = None,
+    licences: Mapping[str, str] | None = None,
 ) -> Json:
     """Describe the encoded files in a dataset's folder in its dataset.json.
 
@@ -41,6 +44,8 @@ def write_card(
     plan_json: the plan its shards were made by.
     settings: of the dataset, as configured.
     counts: corpus -> the counts.json of all its parts.
+    overlap: corpus -> what `corpus.overlap.find_overlap` wrote for its parts; None if nobody looked.
+    licences: corpus -> what its text may be used for.
 
     Raises BertlineError when documents got lost between the corpora and the encoded files, or a file is not of this
     dataset.
@@ -60,7 +65,8 @@ def write_card(
         "fingerprint": fingerprint,
         "settings": settings,
         "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
-        "corpora": _describe_corpora(plan, counts, [attributes["documents_of_corpora"] for attributes in of_text]),
+        "corpora": _describe_corpora(plan, counts, files, licences or {}),
+        "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
         "sequence_lengths": sections,
         "documents": sum(documents.values()) - documents[HELD_OUT],
         "held_out_documents": documents[HELD_OUT],
@@ -115,40 +121,66 @@ def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json
 
 
 def _describe_corpora(
-    plan: Json, counts: Mapping[str, Sequence[Path]], documents_of_corpora: Sequence[np.ndarray]
+    plan: Json,
+    counts: Mapping[str, Sequence[Path]],
+    files: Mapping[int, Sequence[SampleFile]],
+    licences: Mapping[str, str],
 ) -> list[Json]:
-    """The counts of each corpus summed over its parts, with the documents that stand in the encoded files."""
+    """The counts of each corpus summed over its parts, what was removed of it, and what of it is in the files."""
     encoded: Counter[int] = Counter()
-    for of_shard in documents_of_corpora:
-        encoded.update(dict(enumerate(of_shard.tolist())))
+    for file in next(iter(files.values())):
+        encoded.update(dict(enumerate(file.attributes["documents_of_corpora"].tolist())))
     indices = {entry["corpus"]: entry["corpus_index"] for entries in plan["shards"].values() for entry in entries}
     if missing := sorted(set(indices) - set(counts)):
         raise BertlineError(f"no counts are given for {', '.join(missing)}; the plan has documents of it")
+    planned = {corpus["name"]: corpus for corpus in plan.get("corpora", [])}
+    samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
     for name, paths in counts.items():
         total = _sum_of_counts(paths)
-        documents = encoded[indices[name]] if name in indices else 0
-        if total["kept"] != documents:
+        summary = planned.get(name, {})
+        removed = summary.get("removed", {})
+        index = indices.get(name)
+        documents = 0 if index is None else encoded[index]
+        if total["kept"] != documents + sum(removed.values()):
             raise BertlineError(
-                f"corpus {name}: {total['kept']} documents were kept, {documents} are in the encoded files; "
-                "delete the dataset's plan.json and run `snakemake encode`"
+                f"corpus {name}: {total['kept']} documents were kept, {sum(removed.values())} removed, {documents} are "
+                "in the encoded files; delete the dataset's plan.json and run `snakemake encode`"
             )
-        described.append({**total, "name": name, "documents": documents})
+        entry = {**total, "name": name, "removed": removed, "documents": documents, "licence": licences.get(name)}
+        entry |= {key: summary[key] for key in ("sentences", "length_histogram") if key in summary}
+        entry["sequence_lengths"] = {}
+        for length, of_length in samples.items():
+            number, tokens = of_length[index].tolist() if index is not None else (0, 0)
+            entry["sequence_lengths"][str(length)] = {"samples": number, "tokens": tokens}
+        described.append(entry)
     return described
+
+
+def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray:
+    """int64 [corpora, 2]: samples of each corpus, by the document of their first segment, and the tokens in these."""
+    totals = np.zeros((corpora, 2), dtype=np.int64)
+    for file in files:
+        lengths = np.diff(file.sample_offsets).astype(np.int64)
+        totals[:, 0] += np.bincount(file.corpus_index, minlength=corpora)
+        totals[:, 1] += np.bincount(file.corpus_index, weights=lengths, minlength=corpora).astype(np.int64)
+    return totals
 
 
 def _sum_of_counts(paths: Sequence[Path]) -> Json:
     """Add up the numbers of several counts.json, and those in their dictionaries."""
     total: Json = {"kept": 0, "dropped": {}}
     for path in paths:
-        for key, value in read_json(path).items():
-            if isinstance(value, dict):
-                of_key = total.setdefault(key, {})
-                for reason, number in value.items():
-                    of_key[reason] = of_key.get(reason, 0) + number
-            elif isinstance(value, int):
-                total[key] = total.get(key, 0) + value
+        _add(total, read_json(path))
     return total
+
+
+def _add(total: Json, counts: Json) -> None:
+    for key, value in counts.items():
+        if isinstance(value, dict):
+            _add(total.setdefault(key, {}), value)
+        elif isinstance(value, int):
+            total[key] = total.get(key, 0) + value
 
 
 def validate_dataset(card_json: Path | str) -> str:
@@ -192,6 +224,8 @@ def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFi
     for corpus in card["corpora"]:
         if corpus["read"] != corpus["kept"] + sum(corpus["dropped"].values()):
             raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped")
+        if corpus["kept"] != corpus["documents"] + sum(corpus.get("removed", {}).values()):
+            raise BertlineError(f"{card_json}: corpus {corpus['name']}: kept is not documents plus removed")
     for name in COUNTS_OF_TEXT:
         if card[name] != _sum(files, name):
             raise BertlineError(f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}")

@@ -1,4 +1,4 @@
-"""What the page, the model card and the terminal say of a phase and of a corpus, in numbers."""
+"""What the page, the model card and the terminal say of a phase, in numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from bertline.tracking.courses import hours_of
-from bertline.tracking.records import EncodedDataset, Phase
+from bertline.tracking.records import Phase
 
 
 def phase_facts(phase: Phase) -> dict[str, Any]:
@@ -28,13 +28,3 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
         "held_out_accuracy": phase.held_out("mlm_accuracy"),
         "tokens_per_second": statistics.median(speed) if speed else None,
     }
-
-
-def corpus_rows(dataset: EncodedDataset) -> list[dict[str, Any]]:
-    """For each corpus the documents read, kept, and dropped by reason, the commonest reason first."""
-    rows = []
-    for corpus in dataset.card.get("corpora", []):
-        dropped = sorted(corpus.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
-        read = corpus["documents"] + sum(count for _, count in dropped)
-        rows.append({"name": corpus["name"], "read": read, "kept": corpus["documents"], "dropped": dropped})
-    return rows

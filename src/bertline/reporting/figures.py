@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -154,6 +154,27 @@ def length_histogram(sequence_length: str, edges: Sequence[float], counts: Seque
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
     return _draw(f"lengths-{sequence_length}", draw, height=2.8)
+
+
+def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[int]]]) -> str:
+    """The share of each corpus's documents by the bytes of their sentences: corpus -> edges and counts."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for number, (name, (edges, counts)) in enumerate(histograms.items()):
+            shares = [100 * count / sum(counts) for count in counts]
+            style = ["-", "--", ":", "-."][number % 4]
+            axes.stairs(
+                shares, edges, color=(BLUE, ORANGE, GREY)[number % 3], linestyle=style, linewidth=1.5, label=name
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("bytes in a document")
+        axes.set_ylabel("percent of the corpus")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        figure.legend(loc="outside upper left", ncols=3, fontsize=10)
+
+    return _draw("documents", draw, height=2.8)
 
 
 def score_dots(rows: Sequence[ScoreRow]) -> str:

@@ -13,7 +13,8 @@ import jinja2
 from huggingface_hub import EvalResult, ModelCardData
 
 from bertline.files import write_text
-from bertline.reporting.facts import corpus_rows, phase_facts
+from bertline.reporting.data import corpus_rows
+from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.tracking import words
 from bertline.tracking.courses import cost_of
@@ -33,7 +34,7 @@ def write_model_card(run: Record, path: Path) -> None:
         run=run,
         network=words.describe_network(finished[-1].recipe["model"]),
         data=words.describe_dataset(run.dataset.card) if run.dataset.card else "",
-        corpora=corpus_rows(run.dataset),
+        corpora=corpus_rows(run.dataset.card),
         phases=[(phase_facts(phase), words.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],

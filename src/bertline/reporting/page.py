@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from bertline.console import BertlineError
 from bertline.files import write_text
-from bertline.reporting import figures
+from bertline.reporting import data, figures
 from bertline.reporting.comparison import differing_settings, outcomes
-from bertline.reporting.facts import corpus_rows, phase_facts
+from bertline.reporting.facts import phase_facts
 from bertline.reporting.model_card import write_model_card
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import ScoreRow, score_rows
@@ -69,7 +69,9 @@ class _Section:
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
         self.phases = [phase_facts(phase) for phase in run.phases if phase.journal]
-        self.corpora = corpus_rows(run.dataset)
+        self.corpora = data.corpus_rows(run.dataset.card)
+        self.cleaning = data.cleaning_rows(run.dataset.card)
+        self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.recipes = _recipes(run)
         self.environment = _environment(run)
@@ -101,9 +103,16 @@ class _Section:
                 run.dataset.card.get("sequence_lengths", {}).items(), key=lambda item: int(item[0])
             )
         ]
+        if lengths := data.document_lengths(run.dataset.card):
+            figure = self._figure("documents", "Lengths of the documents by corpus", figures.document_lengths(lengths))
+            self.length_figures.append(figure)
         self._table("scores", _score_table(run))
         self._table("summary", _summary_table(self.rows))
-        self._table("corpora", [["corpus", "read", "kept", "dropped", "reason"], *_corpus_table(self.corpora)])
+        self._table("corpora", data.corpora_table(run.dataset.card))
+        if self.cleaning:
+            self._table("cleaning", data.cleaning_table(run.dataset.card))
+        if self.overlap:
+            self._table("overlap", data.overlap_table(run.dataset.card))
         for phase in trained:
             self._table(phase.name, _curve_table(phase))
 
@@ -196,13 +205,6 @@ def _summary_table(rows: Sequence[ScoreRow]) -> Iterable[Sequence[Any]]:
         baselines = [row.baselines.get(name) for name in ("majority", "copy_position")]
         numbers = [pretrained, better, *baselines, row.margin, row.spread]
         yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers)]
-
-
-def _corpus_table(corpora: Sequence[dict[str, Any]]) -> Iterable[Sequence[Any]]:
-    for corpus in corpora:
-        yield [corpus["name"], corpus["read"], corpus["kept"], corpus["read"] - corpus["kept"], "all"]
-        for reason, count in corpus["dropped"]:
-            yield [corpus["name"], "", "", count, reason]
 
 
 def _curve_table(phase: Phase) -> Iterable[Sequence[Any]]:

@@ -1,0 +1,141 @@
+"""What is cleaned out of a text: small named steps, each with a count of what it removed.
+
+A step takes a line and what is known of its document, and returns the line without what it removes; an empty line is
+dropped. A corpus says which steps it wants, in the order in which they are done.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+
+from bertline.corpus.documents import tidy
+
+# Known of a document: the lines that its headings may have become.
+Headings = Collection[str]
+Step = Callable[[str, Headings], str]
+# step -> lines dropped, characters removed, documents touched
+Counts = dict[str, dict[str, int]]
+
+# wikiextractor writes these where a formula or a piece of code stood.
+_PLACEHOLDER = re.compile(r"(?:formula|codice)_\d+")
+# What is left of "(from {{lang|el|...}}; born 384 BC)" when its templates are gone.
+_EMPTY_BRACKETS = re.compile(r"\(\s*(?:[,;:]\s*)*\)|\[\s*\]")
+_AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
+_SPACE_BEFORE_MARK = re.compile(r"\s+([,.;:!?)](?:\s|$))")
+_LIST_ITEM = re.compile(r"\s*[*#:;•·]+\s*\S")
+_TABLE_ROW = re.compile(
+    r"\s*(?:\{\||\|[-+}|]|[|!]\s)|.*\|\||.*\b(?:style|class|colspan|rowspan|align|bgcolor)\s?=\s?[\"'\d]"
+)
+_MARKUP = re.compile(r"\{\{[^{}]*\}\}|\[\[|\]\]|\{\{|\}\}|\{\||\|\}|</?[a-z][^<>]*>|'{2,}")
+
+_HEADING = re.compile(r"(==+)\s*(.*?)\s*\1")
+_UNSHOWN = re.compile(r"<!--.*?-->|<ref[^>/]*/>|<ref.*?</ref>|<[^<>]+>|\{\{[^{}]*\}\}")
+_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]]*)\]\]")
+_EXTERNAL_LINK = re.compile(r"\[\w+://\S+ ([^\]]*)\]")
+_QUOTES = str.maketrans("", "", "'\"")
+
+
+def _without_heading(line: str, headings: Headings) -> str:
+    return "" if headings and _comparable(line) in headings else line
+
+
+def _without_placeholders(line: str, headings: Headings) -> str:
+    line, found = _PLACEHOLDER.subn(" ", line)
+    # A line with brackets is left to `empty_brackets`, which closes the gaps when it has looked into them.
+    return line if not found or _has_brackets(line) else _SPACE_BEFORE_MARK.sub(r"\1", line)
+
+
+def _without_empty_brackets(line: str, headings: Headings) -> str:
+    if not _has_brackets(line):
+        return line
+    return _SPACE_BEFORE_MARK.sub(r"\1", _AFTER_BRACKET.sub("(", _EMPTY_BRACKETS.sub(" ", line)))
+
+
+def _has_brackets(line: str) -> bool:
+    return "(" in line or "[" in line
+
+
+def _without_list_item(line: str, headings: Headings) -> str:
+    return "" if _LIST_ITEM.match(line) else line
+
+
+def _without_table_row(line: str, headings: Headings) -> str:
+    return "" if _TABLE_ROW.match(line) else line
+
+
+def _without_markup(line: str, headings: Headings) -> str:
+    return _MARKUP.sub(" ", line) if any(mark in line for mark in ("{", "}", "[[", "]]", "<", "''")) else line
+
+
+def _with_a_word(line: str, headings: Headings) -> str:
+    return line if any(character.isalnum() for character in line) else ""
+
+
+# The names stand in config/config.schema.yaml too, with what a corpus does by default.
+STEPS: dict[str, Step] = {
+    "headings": _without_heading,
+    "placeholders": _without_placeholders,
+    "empty_brackets": _without_empty_brackets,
+    "lists": _without_list_item,
+    "tables": _without_table_row,
+    "markup": _without_markup,
+    "symbols": _with_a_word,
+}
+# What makes a paragraph one: Unicode's NFC, no control characters, single spaces. Always done, after the steps.
+NORMALISATION = "normalisation"
+
+
+def no_counts(steps: Sequence[str]) -> Counts:
+    """Counts of nothing yet."""
+    return {name: {"lines": 0, "characters": 0, "documents": 0} for name in (*steps, NORMALISATION)}
+
+
+def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts: Counts) -> str:
+    """The paragraphs of a text, tidy, joined by newlines.
+
+    Parameters
+    ----------
+    headings: of its sections, as wikitext: wikiextractor leaves them as lines with a full stop, which are told from
+        short sentences by comparing them with these.
+    steps: names of STEPS, in the order in which they are done.
+    counts: grows by what each step removes.
+    """
+    known = set(chain.from_iterable(_forms_of_heading(heading) for heading in headings))
+    paragraphs = []
+    touched = set()
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        for name in steps:
+            rest = STEPS[name](line, known)
+            if rest is not line and rest != line:
+                touched.add(name)
+                counts[name]["characters"] += len(line) - len(rest)
+                line = rest
+                if not line.strip():
+                    counts[name]["lines"] += 1
+                    break
+        paragraph = tidy(line)
+        if len(paragraph) != len(line):
+            touched.add(NORMALISATION)
+            counts[NORMALISATION]["characters"] += len(line) - len(paragraph)
+        if paragraph:
+            paragraphs.append(paragraph)
+    for name in touched:
+        counts[name]["documents"] += 1
+    return "\n".join(paragraphs)
+
+
+def _comparable(line: str) -> str:
+    return tidy(line.translate(_QUOTES)).rstrip(".").rstrip()
+
+
+def _forms_of_heading(heading: str) -> Iterator[str]:
+    """A heading's wikitext as wikiextractor may have written it: with what it shows, or without its links' words."""
+    match = _HEADING.match(heading)
+    if match:
+        shown = _UNSHOWN.sub("", html.unescape(match[2]))
+        yield _comparable(_EXTERNAL_LINK.sub(r"\1", _LINK.sub(r"\1", shown)))

@@ -1,0 +1,128 @@
+"""Documents that are the same as an earlier one, or nearly, over all parts of all corpora of a dataset.
+
+Candidates are found by locality-sensitive hashing: the 128 minima of a signature are cut into 16 bands, and documents
+that agree in a whole band are compared. Of two documents that share 80 percent of their sequences of five words 95
+percent are found, at 85 percent 99, at 90 percent 99.99 (1 - (1 - s^8)^16). What is found is compared by all minima, so
+that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80 percent).
+
+One band is looked at at a time: the memory is about 40 bytes a document, whatever its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bertline.console import progress
+from bertline.corpus.signatures import PERMUTATIONS, Signatures, open_signatures
+
+BANDS = 16
+ROWS_OF_BAND = PERMUTATIONS // BANDS
+SIMILARITY = 0.8
+# A band in which thousands agree and yet differ (articles made from one template) would take their number squared.
+MOST_LEADERS = 64
+COMPARED_AT_ONCE = 1 << 16
+
+EXACT, NEAR = "exact_duplicate", "near_duplicate"
+KEPT = -1
+
+
+def find_duplicates(
+    parts: Sequence[Path | str], ignored: npt.NDArray[np.bool_], *, near: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Find the documents that repeat an earlier one; of twins the first stays.
+
+    Parameters
+    ----------
+    parts: signature files; documents are numbered through all of them, in this order.
+    ignored: [documents], those that are neither anybody's twin nor looked at.
+    near: whether near-duplicates are looked for beside exact ones.
+
+    Returns
+    -------
+    twins: int64 [documents], the number of the document that stays instead, or KEPT.
+    is_exact: bool [documents], whether it equals the document that it was compared with.
+
+    A document is removed if it is like an earlier one in some band. That one may itself be removed for one yet earlier,
+    which is then the twin of both. The result depends on the order of the documents and on nothing else.
+    """
+    firsts = np.cumsum([0, *(len(open_signatures(part)) for part in parts)])
+    twins = np.full(firsts[-1], KEPT, dtype=np.int64)
+    _link(parts, firsts, twins, ignored, band=None)
+    is_exact = twins != KEPT
+    if near:
+        for band in progress(range(BANDS), description="near-duplicates", unit="bands", total=BANDS):
+            _link(parts, firsts, twins, ignored, band=band)
+    removed = np.flatnonzero(twins != KEPT)
+    while (again := removed[twins[twins[removed]] != KEPT]).size:
+        twins[again] = twins[twins[again]]
+    return twins, is_exact
+
+
+def _link(
+    parts: Sequence[Path | str],
+    firsts: npt.NDArray[np.int64],
+    twins: npt.NDArray[np.int64],
+    ignored: npt.NDArray[np.bool_],
+    band: int | None,
+) -> None:
+    """Point documents that agree in a band (None: in the text) at the first of those that they are like."""
+    keys = np.concatenate([_keys(open_signatures(part), band) for part in parts])
+    members = np.argsort(keys, kind="stable")
+    members = members[~ignored[members] & (twins[members] == KEPT)]
+    keys = keys[members]
+    is_repeated = keys[1:] == keys[:-1]
+    in_group = np.append(is_repeated, False) | np.append(False, is_repeated)
+    members, keys = members[in_group], keys[in_group]
+    for _ in range(MOST_LEADERS):
+        if not len(members):
+            return
+        # The sort is stable, so that each group begins with its earliest document: the leader.
+        begins = np.append(True, keys[1:] != keys[:-1])
+        leaders = members[begins][np.cumsum(begins) - 1]
+        members, leaders, keys = members[~begins], leaders[~begins], keys[~begins]
+        is_like = _compare(parts, firsts, members, leaders, exact=band is None)
+        twins[members[is_like]] = leaders[is_like]
+        members, keys = members[~is_like], keys[~is_like]
+
+
+def _keys(signatures: Signatures, band: int | None) -> npt.NDArray[np.uint64]:
+    """A number for each document; those that agree in the band have the same."""
+    if band is None:
+        return np.array(signatures["digest"][:, 0])
+    columns = slice(band * ROWS_OF_BAND, (band + 1) * ROWS_OF_BAND)
+    words = np.ascontiguousarray(signatures["minima"][:, columns]).view("<u8")  # two of 64 bits
+    return words[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ words[:, 1]
+
+
+def _compare(
+    parts: Sequence[Path | str],
+    firsts: npt.NDArray[np.int64],
+    one: npt.NDArray[np.int64],
+    other: npt.NDArray[np.int64],
+    *,
+    exact: bool,
+) -> npt.NDArray[np.bool_]:
+    """Whether each pair of documents is the same, or similar enough."""
+    is_like = np.empty(len(one), dtype=np.bool_)
+    for start in range(0, len(one), COMPARED_AT_ONCE):
+        chunk = slice(start, start + COMPARED_AT_ONCE)
+        first, second = (_rows(parts, firsts, documents[chunk]) for documents in (one, other))
+        if exact:
+            is_like[chunk] = (first["digest"] == second["digest"]).all(axis=1)
+        else:
+            is_like[chunk] = (first["minima"] == second["minima"]).mean(axis=1) >= SIMILARITY
+    return is_like
+
+
+def _rows(parts: Sequence[Path | str], firsts: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]) -> Signatures:
+    """The signatures of some documents, copied from their parts."""
+    part_of = np.searchsorted(firsts, documents, side="right") - 1
+    rows = np.empty(len(documents), dtype=open_signatures(parts[0]).dtype)
+    for part in np.unique(part_of).tolist():
+        here = part_of == part
+        rows[here] = open_signatures(parts[part])[documents[here] - firsts[part]]
+    return rows

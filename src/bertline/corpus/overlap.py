@@ -1,0 +1,147 @@
+"""Documents that hold text of the evaluation sets, which a model should not have read before it is scored on them.
+
+A document overlaps with an evaluation set if it shares a sequence of 13 words with it, the measure of GPT-3 (Brown et
+al., Language Models are Few-Shot Learners, 2020, appendix C); see `ngrams` for what a word is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyarrow.parquet import ParquetFile
+
+from bertline.console import BertlineError, progress
+from bertline.corpus.documents import read_documents, tidy
+from bertline.corpus.ngrams import hash_ngrams, word_ngrams
+from bertline.files import read_json, write_atomically, write_json
+
+NGRAM_WORDS = 13
+EXAMPLES = 5
+
+Json = dict[str, Any]
+
+
+def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str) -> None:
+    """Write the 13-word sequences of the evaluation sets as an `.npz`, complete or absent.
+
+    Parameters
+    ----------
+    sets: name -> its files: JSON as SQuAD's, Parquet, or text of which a line is a row, with a tab between cells.
+    output: holds `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
+
+    Raises BertlineError for a file that is missing, is not UTF-8, or is not JSON.
+    """
+    hashes, bits = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.uint32)]
+    for number, files in enumerate(sets.values()):
+        blocks = [
+            hash_ngrams(ngrams)
+            for file in progress(files, description="evaluation sets", unit="files", total=len(files))
+            for text in texts_of(file)
+            for ngrams in word_ngrams(tidy(text), NGRAM_WORDS)
+            if ngrams
+        ]
+        distinct = np.unique(np.concatenate([hashes[0], *blocks]))
+        hashes.append(distinct)
+        bits.append(np.full(len(distinct), 1 << number, dtype=np.uint32))
+    together, place = np.unique(np.concatenate(hashes), return_inverse=True)
+    of_together = np.zeros(len(together), dtype=np.uint32)
+    np.bitwise_or.at(of_together, place, np.concatenate(bits))
+    with write_atomically(output) as temporary, temporary.open("wb") as file:
+        np.savez(file, names=np.array(list(sets), dtype=str), hashes=together, sets=of_together)
+
+
+def texts_of(file: Path | str) -> Iterator[str]:
+    """Every string of a JSON file, or every cell of a table: labels and identifiers are too short to matter."""
+    suffix = Path(file).suffix
+    if suffix == ".json":
+        yield from _strings(read_json(file))
+        return
+    if suffix == ".parquet":
+        for batch in ParquetFile(file).iter_batches():
+            yield from _strings(batch.to_pylist())
+        return
+    try:
+        for line in Path(file).read_text(encoding="utf-8-sig").split("\n"):
+            yield from line.split("\t")
+    except FileNotFoundError:
+        raise BertlineError(f"{file} does not exist") from None
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) -> None:
+    """Write which documents of a part share sequences with which evaluation sets, as JSON, complete or absent.
+
+    Parameters
+    ----------
+    documents: a `.jsonl.zst`.
+    ngrams: what `collect_ngrams` wrote; it is what is held in memory: 12 bytes a sequence.
+    output: `sets`, the names of all that were looked for; `documents`, how many were read; `overlaps`, for each
+        document with any: its `document` (number in the part, from 0), `id`, and `shared` (set -> how many of the
+        document's sequences).
+    """
+    with np.load(ngrams, allow_pickle=False) as arrays:
+        names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
+    overlaps, number = [], -1
+    for number, document in enumerate(progress(read_documents(documents), description="overlap", unit="documents")):
+        shared: Counter[str] = Counter()
+        for block in word_ngrams(document["text"], NGRAM_WORDS):
+            found = _look_up(hash_ngrams(block), hashes, sets)
+            if len(found):
+                shared.update({name: int((found >> bit & 1).sum()) for bit, name in enumerate(names)})
+        if shared := +shared:
+            overlaps.append({"document": number, "id": document["id"], "shared": dict(shared)})
+    write_json(output, {"sets": names, "documents": number + 1, "overlaps": overlaps})
+
+
+def _look_up(
+    wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64], sets: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.uint32]:
+    """The sets of those that are among `hashes`, in no particular order."""
+    if not len(hashes):
+        return np.empty(0, dtype=np.uint32)
+    wanted = np.sort(wanted)  # four times faster than looking them up in the order of the text
+    places = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+    found: npt.NDArray[np.uint32] = sets[places[hashes[places] == wanted]]
+    return found
+
+
+def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
+    """For each evaluation set how many documents overlap with it, in all and by corpus, and the first of them.
+
+    Parameters
+    ----------
+    parts: corpus -> what `find_overlap` wrote for each of its parts.
+    """
+    summary: Json = {}
+    for corpus, paths in parts.items():
+        for content in map(read_json, paths):
+            for name in content["sets"]:
+                of_set = summary.setdefault(name, {"documents": 0, "corpora": {}, "examples": []})
+                of_set["corpora"].setdefault(corpus, 0)
+            for found in content["overlaps"]:
+                for name, count in found["shared"].items():
+                    of_set = summary[name]
+                    of_set["documents"] += 1
+                    of_set["corpora"][corpus] += 1
+                    if len(of_set["examples"]) < EXAMPLES:
+                        of_set["examples"].append({"corpus": corpus, "id": found["id"], "shared": count})
+    return summary
+
+
+def overlapping_documents(path: Path | str) -> dict[int, list[str]]:
+    """The documents of a part that overlap, by number, with the names of the sets."""
+    return {found["document"]: list(found["shared"]) for found in read_json(path)["overlaps"]}

@@ -1,0 +1,88 @@
+"""The removal list of a dataset: the documents of its corpora that it leaves out, each with the reason.
+
+`removed.jsonl.zst` has a line for each, in the order of corpora, parts and documents: `corpus`, `part`, `document` (its
+number in the part, from 0: line `document + 1` of the part's documents), `reason` (`evaluation_overlap`,
+`exact_duplicate` or `near_duplicate`), and `sets` (the evaluation sets) or `twin` (`corpus`, `part` and `document` of
+the one that stays). Version 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.corpus.compressed import read_compressed, write_compressed
+from bertline.corpus.duplicates import EXACT, KEPT, NEAR, find_duplicates
+from bertline.corpus.overlap import overlapping_documents
+from bertline.corpus.signatures import open_signatures
+from bertline.files import read_json
+
+OVERLAP = "evaluation_overlap"
+
+Corpora = Sequence[tuple[str, Sequence[str]]]
+
+
+def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *, near: bool) -> None:
+    """Write the removal list of a dataset, complete or absent.
+
+    Parameters
+    ----------
+    signatures: pairs of a corpus's name and the `{part}.npy` of its signatures, both in the dataset's order; without
+        any, duplicates stay.
+    overlaps: the same with the `{part}.json` of `overlap.find_overlap`; without any, documents that overlap stay.
+    output: the `.jsonl.zst` to write.
+    near: whether near-duplicates are removed beside exact ones.
+
+    A document that overlaps with an evaluation set is nobody's twin: who is like it and does not overlap stays.
+    """
+    places = [(corpus, part_of(path)) for corpus, paths in signatures or overlaps for path in paths]
+    parts, reports = ([path for _, paths in corpora for path in paths] for corpora in (signatures, overlaps))
+    sets = [overlapping_documents(path) for path in reports] or [{} for _ in parts]
+    sizes = [len(open_signatures(path)) for path in parts] or [read_json(path)["documents"] for path in reports]
+    firsts = np.cumsum([0, *sizes])
+    overlapping = np.zeros(firsts[-1], dtype=np.bool_)
+    for first, found in zip(firsts[:-1].tolist(), sets, strict=True):
+        overlapping[[first + document for document in found]] = True
+    twins, is_exact = np.full(len(overlapping), KEPT, dtype=np.int64), np.zeros(len(overlapping), dtype=np.bool_)
+    if parts:
+        twins, is_exact = find_duplicates(parts, overlapping, near=near)
+
+    def locate(document: int) -> tuple[int, dict[str, Any]]:
+        place = int(np.searchsorted(firsts, document, side="right")) - 1
+        corpus, part = places[place]
+        return place, {"corpus": corpus, "part": part, "document": document - int(firsts[place])}
+
+    with write_compressed(output) as file:
+        for document in np.flatnonzero(overlapping | (twins != KEPT)).tolist():
+            place, record = locate(document)
+            if overlapping[document]:
+                record |= {"reason": OVERLAP, "sets": sets[place][record["document"]]}
+            else:
+                _, twin = locate(int(twins[document]))
+                record |= {"reason": EXACT if is_exact[document] else NEAR, "twin": twin}
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+
+def part_of(path: Path | str) -> str:
+    """The name of the part that a file is about: `part-00000` of `sentences/part-00000.txt.zst`."""
+    name = Path(path).name
+    return next(name.removesuffix(suffix) for suffix in (".txt.zst", ".npy", ".json", "") if name.endswith(suffix))
+
+
+def read_removals(path: Path | str) -> dict[tuple[str, str], dict[int, str]]:
+    """The removed documents of each (corpus, part), number -> reason. Raises BertlineError naming a wrong line."""
+    removals: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    with read_compressed(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                record = json.loads(line)
+                removals[record["corpus"], record["part"]][record["document"]] = record["reason"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise BertlineError(f"{path}, line {number} is wrong ({error}); make the file again") from None
+    return removals

@@ -1,0 +1,89 @@
+"""Signatures: what is kept of each document so that its duplicates can be found without reading it again.
+
+A signature file is a `.npy` of SIGNATURE_TYPE, one row a document, in the order of the part: 272 bytes whatever the
+document's length. Near-duplicates are measured by MinHash (Broder, On the Resemblance and Containment of Documents,
+1997) over sequences of five words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rensa import RMinHash
+
+from bertline.console import BertlineError, progress
+from bertline.corpus.documents import read_documents
+from bertline.corpus.ngrams import word_ngrams
+from bertline.files import read_json, write_atomically
+
+PERMUTATIONS = 128
+NGRAM_WORDS = 5
+SEED = 1
+BATCH_ROWS = 10_000
+
+# digest: the first 16 bytes of the text's SHA-256. minima: the lower halves of the 32-bit minima; the upper halves of
+# a long document's are all zeros.
+SIGNATURE_TYPE = np.dtype([("digest", "<u8", (2,)), ("minima", "<u2", (PERMUTATIONS,))])
+Signatures = npt.NDArray[np.void]
+
+
+def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
+    """The two fields of a row. Texts of fewer than five words are similar only to themselves."""
+    sketch = RMinHash(PERMUTATIONS, SEED)
+    found = False
+    for ngrams in word_ngrams(text, NGRAM_WORDS):
+        sketch.update(ngrams)
+        found = found or bool(ngrams)
+    if not found:
+        sketch.update([text])
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
+    return digest, np.array(sketch.digest(), dtype=np.uint32).astype(np.uint16)
+
+
+def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
+    """Write the signatures of a part, complete or absent.
+
+    Parameters
+    ----------
+    documents, counts: the `.jsonl.zst` and its `.counts.json`, which says how many rows there will be.
+    output: the `.npy` to write.
+
+    Raises BertlineError if the two do not agree.
+    """
+    announced = read_json(counts)["kept"]
+    texts = (document["text"] for document in read_documents(documents))
+    with write_atomically(output) as temporary, temporary.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(SIGNATURE_TYPE), "fortran_order": False, "shape": (announced,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        written = 0
+        rows = np.empty(BATCH_ROWS, dtype=SIGNATURE_TYPE)
+        for text in _counted(texts, Path(documents).name, announced):
+            place = written % BATCH_ROWS
+            rows["digest"][place], rows["minima"][place] = signature_of(text)
+            written += 1
+            if place == BATCH_ROWS - 1:
+                file.write(rows.tobytes())
+        file.write(rows[: written % BATCH_ROWS].tobytes())
+        if written != announced:
+            raise BertlineError(f"{documents} holds {written} documents, {counts} says {announced}; make both again")
+
+
+def _counted(texts: Iterable[str], name: str, total: int) -> Iterable[str]:
+    return progress(texts, description=name, unit="documents", total=total)
+
+
+def open_signatures(path: Path | str) -> Signatures:
+    """Memory-map a signature file, [documents] of SIGNATURE_TYPE. Raises BertlineError if it is missing or is none."""
+    try:
+        signatures: Signatures = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist") from None
+    except (ValueError, EOFError) as error:
+        raise BertlineError(f"{path} is no file of signatures ({error}); delete it and make it again") from None
+    if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:
+        raise BertlineError(f"{path} has the layout {signatures.dtype}, not {SIGNATURE_TYPE}; make it again")
+    return signatures

@@ -1,0 +1,109 @@
+"""The data card of a dataset as the rows of the report's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+Card = Mapping[str, Any]
+
+
+def corpus_rows(card: Card) -> list[Row]:
+    """For each corpus the documents read, in the samples, and left out by reason, the commonest reason first.
+
+    `sentences`, `tokens` (sequence length -> tokens of the samples) and `licence` are None or empty where the card does
+    not say.
+    """
+    rows = []
+    for corpus in card.get("corpora", []):
+        reasons = {**corpus.get("dropped", {}), **corpus.get("removed", {})}
+        left_out = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        rows.append(
+            {
+                "name": corpus["name"],
+                "read": corpus["documents"] + sum(reasons.values()),
+                "kept": corpus["documents"],
+                "left_out": left_out,
+                "sentences": corpus.get("sentences"),
+                "tokens": {
+                    length: section["tokens"] for length, section in _by_length(corpus.get("sequence_lengths", {}))
+                },
+                "licence": corpus.get("licence"),
+            }
+        )
+    return rows
+
+
+def cleaning_rows(card: Card) -> list[Row]:
+    """What each step of cleaning removed of each corpus: `lines`, `characters`, and the `documents` that it touched."""
+    return [
+        {"corpus": corpus["name"], "step": step, **counts}
+        for corpus in card.get("corpora", [])
+        for step, counts in corpus.get("cleaning", {}).items()
+    ]
+
+
+def overlap_rows(card: Card) -> list[Row]:
+    """How many documents share 13 words in a row with each evaluation set, by corpus, and the ids of the first."""
+    return [
+        {
+            "set": name,
+            "documents": found["documents"],
+            "corpora": list(found["corpora"].items()),
+            "examples": [f"{example['corpus']} {example['id']}" for example in found["examples"]],
+        }
+        for name, found in (card.get("evaluation_overlap") or {}).items()
+    ]
+
+
+def document_lengths(card: Card) -> dict[str, tuple[list[int], list[int]]]:
+    """Corpus -> edges in bytes and counts of its documents' lengths, without the empty ends."""
+    shown = {}
+    for corpus in card.get("corpora", []):
+        histogram = corpus.get("length_histogram")
+        if histogram and any(histogram["counts"]):
+            filled = [number for number, count in enumerate(histogram["counts"]) if count]
+            first, last = filled[0], filled[-1] + 1
+            edges = histogram["edges"][first : last + 1]
+            # The last bin is open; the first begins at 0, which a logarithmic axis does not have.
+            edges = [max(edge, 32) for edge in edges[:-1]] + [min(edges[-1], 2 * max(edges[-2], 32))]
+            shown[corpus["name"]] = edges, histogram["counts"][first:last]
+    return shown
+
+
+def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
+    """For the CSV: a line for each corpus, and one for each reason to leave documents out."""
+    yield ["corpus", "read", "kept", "left_out", "reason", "sentences", "licence"]
+    for row in corpus_rows(card):
+        yield [
+            row["name"],
+            row["read"],
+            row["kept"],
+            row["read"] - row["kept"],
+            "all",
+            row["sentences"],
+            row["licence"],
+        ]
+        for reason, count in row["left_out"]:
+            yield [row["name"], "", "", count, reason, "", ""]
+
+
+def cleaning_table(card: Card) -> Iterable[Sequence[Any]]:
+    """For the CSV: a line for each corpus and step."""
+    names = ["corpus", "step", "lines", "characters", "documents"]
+    yield names
+    for row in cleaning_rows(card):
+        yield [row[name] for name in names]
+
+
+def overlap_table(card: Card) -> Iterable[Sequence[Any]]:
+    """For the CSV: a line for each evaluation set and corpus."""
+    yield ["evaluation_set", "corpus", "documents"]
+    for row in overlap_rows(card):
+        for corpus, count in row["corpora"]:
+            yield [row["set"], corpus, count]
+
+
+def _by_length(sections: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(sections.items(), key=lambda item: int(item[0]))

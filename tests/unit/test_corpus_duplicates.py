@@ -1,0 +1,292 @@
+"""Duplicates and text of the evaluation sets: what is found, what stays, what is counted."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus import ngrams as ngrams_module
+from bertline.corpus.compressed import read_compressed
+from bertline.corpus.documents import Document, write_documents
+from bertline.corpus.duplicates import find_duplicates
+from bertline.corpus.ngrams import word_ngrams
+from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
+from bertline.corpus.removal import read_removals, write_removals
+from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_plan, write_shard
+from bertline.corpus.signatures import open_signatures, signature_of, write_signatures
+from bertline.files import read_json
+
+SHARES = (0.6, 0.8, 0.97, 1.0)
+WORDS = [f"word{number}" for number in range(3000)]
+
+
+def text_of(seed: int, words: int = 300) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=words)) + "."  # noqa: S311
+
+
+def changed(text: str, share: float, seed: int = 0) -> str:
+    """The text with its last words replaced, so that about `share` of its sequences stay."""
+    words = text.split()
+    kept = round(len(words) * share)
+    return " ".join(words[:kept] + text_of(seed + 10_000, len(words) - kept).split())
+
+
+def jaccard(one: str, other: str) -> float:
+    """The exact similarity, from the definition."""
+    sets = [
+        {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
+        for words in (re.findall(r"\w+", t) for t in (one, other))
+    ]
+    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+def write_part(folder: Path, corpus: str, number: int, texts: list[str]) -> None:
+    """A part's documents, signatures and sentences, named as the graph names them."""
+    part, base = f"part-{number:05d}", folder / corpus
+    documents = [
+        Document(id=f"{corpus}{number}-{position}", title="", text=text, source="", url="")
+        for position, text in enumerate(texts)
+    ]
+    write_documents(documents, base / f"{part}.jsonl.zst", base / f"{part}.counts.json")
+    write_signatures(base / f"{part}.jsonl.zst", base / f"{part}.counts.json", base / f"signatures/{part}.npy")
+    sentences = base / f"sentences/{part}.txt.zst"
+    split_part(base / f"{part}.jsonl.zst", corpus, lambda line: [line], sentences, index_of(str(sentences)))
+
+
+def files(folder: Path, kind: str, ending: str, corpora: list[str]) -> list[tuple[str, list[str]]]:
+    return [(corpus, [str(path) for path in sorted((folder / corpus / kind).glob(f"*{ending}"))]) for corpus in corpora]
+
+
+def removals_of(folder: Path, corpora: list[str], *, near: bool = True) -> list[dict]:
+    write_removals(files(folder, "signatures", ".npy", corpora), [], folder / "removed.jsonl.zst", near=near)
+    with read_compressed(folder / "removed.jsonl.zst") as file:
+        return [json.loads(line) for line in file]
+
+
+def content_of(path: Path) -> str:
+    with read_compressed(path) as file:
+        return file.read().decode()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(st.sampled_from("aBé ç\n.,一二ทด"), max_size=60), st.integers(2, 5), st.integers(1, 12))
+def test_ngrams_do_not_depend_on_where_a_text_is_cut(text: str, length: int, piece: int) -> None:
+    words = re.findall("[一二ทด]|[aBéç]+", text)
+    expected = [" ".join(words[i : i + length]).lower() for i in range(len(words) - length + 1)]
+    assert [ngram for block in word_ngrams(text, length) for ngram in block] == expected
+    before = ngrams_module.PIECE_CHARACTERS
+    ngrams_module.PIECE_CHARACTERS = max(piece, max(map(len, re.findall(r"\S+\s*|\s+", text)), default=1))
+    try:
+        assert [ngram for block in word_ngrams(text, length) for ngram in block] == expected
+    finally:
+        ngrams_module.PIECE_CHARACTERS = before
+
+
+def test_similarity_is_estimated_as_the_definition_has_it() -> None:
+    text = text_of(1, 2000)
+    for share in (0.3, 0.6, 0.9, 0.97):
+        other = changed(text, share)
+        estimate = (signature_of(text)[1] == signature_of(other)[1]).mean()
+        assert estimate == pytest.approx(jaccard(text, other), abs=0.13)  # three standard errors of 128 minima
+
+
+def test_signatures_never_change() -> None:
+    # Signature files of finished corpora hang on it: another version of the library must not be taken for the same.
+    digest, minima = signature_of("The quick brown fox jumps over the lazy dog.")
+    assert digest.tolist() == [0xA7BF95C8257F53EF, 0x973DB6A929655282]
+    assert minima[:4].tolist() == [58386, 49362, 1107, 41348]
+
+
+def test_copies_and_near_copies_go_and_the_first_stays(tmp_path: Path) -> None:
+    a, b, c = (text_of(seed) for seed in range(3))
+    write_part(tmp_path, "wiki", 0, [a, b])
+    write_part(tmp_path, "wiki", 1, [c, a])
+    write_part(tmp_path, "books", 0, [changed(b, 0.95), changed(c, 0.5), c, "One two.", "One two.", "One three."])
+    removed = [
+        (record["corpus"], record["part"][-1], record["document"], record["reason"], *record["twin"].values())
+        for record in removals_of(tmp_path, ["wiki", "books"])
+    ]
+    assert removed == [
+        ("wiki", "1", 1, "exact_duplicate", "wiki", "part-00000", 0),
+        ("books", "0", 0, "near_duplicate", "wiki", "part-00000", 1),
+        ("books", "0", 2, "exact_duplicate", "wiki", "part-00001", 0),
+        ("books", "0", 4, "exact_duplicate", "books", "part-00000", 3),
+    ]
+    exact = removals_of(tmp_path, ["wiki", "books"], near=False)
+    assert [record["reason"] for record in exact] == ["exact_duplicate"] * 3
+    # In the other order the books come first, and theirs stay.
+    assert {record["corpus"] for record in removals_of(tmp_path, ["books", "wiki"])} == {"wiki", "books"}
+    assert sum(record["corpus"] == "wiki" for record in removals_of(tmp_path, ["books", "wiki"])) == 3
+
+
+def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path) -> None:
+    """Against the exact similarity of all pairs, over copies of every degree."""
+    texts = [text_of(seed, 400) for seed in range(30)]
+    texts += [
+        changed(text, share, seed=7 * number) for number, text in enumerate(texts) for share in (0.6, 0.8, 0.97, 1.0)
+    ]
+    random.Random(5).shuffle(texts)  # noqa: S311
+    for number in range(3):
+        write_part(tmp_path, "wiki", number, texts[number::3])
+    order = texts[0::3] + texts[1::3] + texts[2::3]
+    parts = [str(tmp_path / f"wiki/signatures/part-0000{number}.npy") for number in range(3)]
+    twins, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
+    kept = np.flatnonzero(twins < 0)
+    assert all(jaccard(order[one], order[other]) < 0.93 for one in kept for other in kept if one < other)
+    removed = np.flatnonzero(twins >= 0)
+    assert (twins[removed] < removed).all()
+    assert (twins[twins[removed]] < 0).all()
+    assert all(jaccard(order[one], order[twins[one]]) > 0.65 for one in removed)
+    assert all(order[one] in order[:one] for one in np.flatnonzero(is_exact))
+    assert len(removed) >= 60
+
+
+def test_thousands_from_one_template_are_compared_in_bounded_time_and_stay(tmp_path: Path) -> None:
+    template = text_of(1, 60)
+    write_part(tmp_path, "wiki", 0, [f"{template} {text_of(seed, 60)}" for seed in range(2, 1500)])
+    assert removals_of(tmp_path, ["wiki"]) == []
+
+
+def test_nothing_leaks_from_training_into_the_held_out_set(tmp_path: Path) -> None:
+    texts = [text_of(seed, 120) for seed in range(60)]
+    write_part(tmp_path, "wiki", 0, texts)
+    write_part(tmp_path, "books", 0, [changed(text, 0.97) for text in texts])
+    removals_of(tmp_path, ["wiki", "books"])
+    corpora = files(tmp_path, "sentences", ".txt.zst", ["wiki", "books"])
+    write_plan(corpora, 2, 0.4, tmp_path / "plan.json", tmp_path / "removed.jsonl.zst")
+    content = {}
+    for shard in ("00000", "00001", HELD_OUT):
+        write_shard(tmp_path / "plan.json", shard, tmp_path / f"{shard}.txt.zst")
+        content[shard] = content_of(tmp_path / f"{shard}.txt.zst").split("\n\n")[:-1]
+    assert sorted(text for texts_of_shard in content.values() for text in texts_of_shard) == sorted(texts)
+    assert all(jaccard(one, other) < 0.5 for one in content[HELD_OUT] for other in content["00000"] + content["00001"])
+    plan = read_json(tmp_path / "plan.json")
+    assert [corpus["removed"] for corpus in plan["corpora"]] == [{}, {"near_duplicate": 60}]
+    assert [corpus["documents"] for corpus in plan["corpora"]] == [60, 0]
+    assert plan["documents"] == 60
+    assert sum(plan["corpora"][0]["length_histogram"]["counts"]) == 60
+    assert abs(sum(map(len, content["00000"])) - sum(map(len, content["00001"]))) <= 2 * max(map(len, texts))
+    # Who is held out is the same as without the list.
+    without = make_plan(corpora, 2, 0.4)["shards"][HELD_OUT][0]["ranges"]
+    assert plan["shards"][HELD_OUT][0]["ranges"] == without
+
+
+def test_a_list_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    write_part(tmp_path, "wiki", 0, ["One two.", "One two."])
+    removals_of(tmp_path, ["wiki"])
+    write_part(tmp_path, "wiki", 0, ["One two."])
+    corpora = files(tmp_path, "sentences", ".txt.zst", ["wiki"])
+    with pytest.raises(BertlineError, match=r"names document 1 of .*part-00000\.txt\.zst, which has 1"):
+        make_plan(corpora, 1, 0.1, tmp_path / "removed.jsonl.zst")
+
+
+def test_signatures_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="does not exist"):
+        open_signatures(tmp_path / "a.npy")
+    (tmp_path / "a.npy").write_bytes(b"no array")
+    with pytest.raises(BertlineError, match="no file of signatures"):
+        open_signatures(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(BertlineError, match="has the layout float64"):
+        open_signatures(tmp_path / "a.npy")
+    write_documents([], tmp_path / "d.jsonl.zst", tmp_path / "c.json")
+    write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "a.npy")
+    assert len(open_signatures(tmp_path / "a.npy")) == 0
+    (tmp_path / "c.json").write_text('{"kept": 2}')
+    with pytest.raises(BertlineError, match=r"holds 0 documents, .* says 2"):
+        write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "b.npy")
+    assert not (tmp_path / "b.npy").exists()
+
+
+QUESTIONED = "The tower was built in 1887 by an engineer whose company had made the bridge before, people say."
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    """The n-grams of a SQuAD file and a table."""
+    paragraph = {"context": QUESTIONED, "qas": [{"id": "1", "question": "Who?", "answers": []}]}
+    (tmp_path / "dev.json").write_text(json.dumps({"data": [{"title": "Tower", "paragraphs": [paragraph]}]}))
+    row = "17\tA man is sitting on a bench beside the river and reads a paper from yesterday.\tentailment\n"
+    (tmp_path / "dev.tsv").write_text("index\tsentence\tlabel\n" + row)
+    collect_ngrams({"squad_v1": [tmp_path / "dev.json"], "glue/rte": [tmp_path / "dev.tsv"]}, tmp_path / "ngrams.npz")
+    return tmp_path / "ngrams.npz"
+
+
+def test_text_of_the_evaluation_sets_is_found_whatever_its_punctuation(tmp_path: Path, evaluation: Path) -> None:
+    texts = [
+        text_of(1),
+        "Paris.\n" + QUESTIONED.upper().replace(",", " --") + " " + text_of(2),
+        QUESTIONED.replace("engineer", "architect"),  # eight words on the longer side of it
+        "Then a man is sitting on a bench,\nbeside the river, and reads a paper.",
+        "A man is sitting on a bench beside the river and reads.",  # twelve
+    ]
+    write_part(tmp_path, "wiki", 0, texts)
+    find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", evaluation, tmp_path / "overlap.json")
+    assert read_json(tmp_path / "overlap.json") == {
+        "sets": ["squad_v1", "glue/rte"],
+        "documents": 5,
+        "overlaps": [
+            {"document": 1, "id": "wiki0-1", "shared": {"squad_v1": 6}},
+            {"document": 3, "id": "wiki0-3", "shared": {"glue/rte": 2}},
+        ],
+    }
+    assert sum_up_overlap({"wiki": [tmp_path / "overlap.json"]}) == {
+        "squad_v1": {
+            "documents": 1,
+            "corpora": {"wiki": 1},
+            "examples": [{"corpus": "wiki", "id": "wiki0-1", "shared": 6}],
+        },
+        "glue/rte": {
+            "documents": 1,
+            "corpora": {"wiki": 1},
+            "examples": [{"corpus": "wiki", "id": "wiki0-3", "shared": 2}],
+        },
+    }
+
+
+def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation: Path) -> None:
+    long = text_of(1)
+    with_question = f"{long} {QUESTIONED}"
+    write_part(tmp_path, "wiki", 0, [with_question, long, long])
+    find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", evaluation, tmp_path / "wiki/overlap/part-00000.json")
+    overlaps = files(tmp_path, "overlap", ".json", ["wiki"])
+    for signatures, expected in (
+        ([], {0: "evaluation_overlap"}),
+        (files(tmp_path, "signatures", ".npy", ["wiki"]), {0: "evaluation_overlap", 2: "exact_duplicate"}),
+    ):
+        write_removals(signatures, overlaps, tmp_path / "removed.jsonl.zst", near=True)
+        assert read_removals(tmp_path / "removed.jsonl.zst") == {("wiki", "part-00000"): expected}
+
+
+def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match="does not exist"):
+        collect_ngrams({"a": [tmp_path / "a.tsv"]}, tmp_path / "ngrams.npz")
+    (tmp_path / "a.tsv").write_bytes(b"ab\xff")
+    with pytest.raises(BertlineError, match="is not UTF-8 at byte 2"):
+        collect_ngrams({"a": [tmp_path / "a.tsv"]}, tmp_path / "ngrams.npz")
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(BertlineError, match="is not JSON"):
+        collect_ngrams({"a": [tmp_path / "a.json"]}, tmp_path / "ngrams.npz")
+    assert not (tmp_path / "ngrams.npz").exists()
+
+
+def test_articles_of_squad_are_found_in_wikipedia(test_data: Path, tmp_path: Path) -> None:
+    """SQuAD's paragraphs are Wikipedia: given as documents, all that are long enough are found."""
+    dev = test_data / "squad/dev-v1.1.json"
+    collect_ngrams({"squad_v1": [dev]}, tmp_path / "ngrams.npz")
+    contexts = [paragraph["context"] for article in read_json(dev)["data"] for paragraph in article["paragraphs"]]
+    documents = [
+        Document(id=str(number), title="", text=" ".join(context.split()), source="", url="")
+        for number, context in enumerate(contexts[:300])
+    ]
+    write_documents(documents, tmp_path / "d.jsonl.zst", tmp_path / "c.json")
+    find_overlap(tmp_path / "d.jsonl.zst", tmp_path / "ngrams.npz", tmp_path / "o.json")
+    assert len(read_json(tmp_path / "o.json")["overlaps"]) == 300
