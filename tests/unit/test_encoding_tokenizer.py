@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import (
@@ -72,8 +72,7 @@ def test_literal_special_tokens_in_text_are_words(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    other = Tokenizer(models.BPE())
-    other.pre_tokenizer = pre_tokenizers.ByteLevel()
+    other = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))  # noqa: S106
     other.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(BertlineError, match="its normalizer is None; name a tokenizer of BERT's kind"):
         load_tokenizer(tmp_path / "tokenizer.json")
@@ -88,7 +87,7 @@ def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None
     tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
     tokenizer.add_tokens(["two words"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(BertlineError, match="'two words' is added outside its WordPiece vocabulary"):
+    with pytest.raises(BertlineError, match="'two words' is added outside its vocabulary"):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 

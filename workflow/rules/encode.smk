@@ -67,16 +67,18 @@ rule encode_shard:
     conda:
         "../../envs/bertline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
         seed=dataset_setting("seed"),
         pair_objective=dataset_setting("pair_objective"),
+        passes=dataset_setting("passes"),
         short_sequence_probability=dataset_setting("short_sequence_probability"),
         lengths=SEQUENCE_LENGTHS,
     shell:
         "python workflow/scripts/encode_shard.py {input.shard} --plan {input.plan} --tokenizer {input.tokenizer}"
         " --fingerprint {wildcards.dataset} --seed {params.seed} --pair-objective {params.pair_objective}"
+        " --passes {params.passes}"
         " --short-sequence-probability {params.short_sequence_probability}"
         " --sequence-lengths {params.lengths} --outputs {output} > {log} 2>&1"
 
