@@ -18,12 +18,13 @@ rule train_tokenizer:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=120,
     params:
+        kind=dataset_setting("tokenizer", "train"),
         vocab_size=dataset_setting("tokenizer", "vocab_size"),
         lowercase=lowercase_option,
         seed=dataset_setting("seed"),
     shell:
-        "python workflow/scripts/train_tokenizer.py {input} --vocab-size {params.vocab_size} {params.lowercase}"
-        " --seed {params.seed} --output {output} > {log} 2>&1"
+        "python workflow/scripts/train_tokenizer.py {input} --kind {params.kind}"
+        " --vocab-size {params.vocab_size} {params.lowercase} --seed {params.seed} --output {output} > {log} 2>&1"
 
 
 rule take_tokenizer:

@@ -119,9 +119,9 @@ class _Cutter:
         self.shard = shard
         self.reads = 0
         # Views whose elements are plain Python integers, wherever the arrays lie.
-        self.sentences = memoryview(shard.sentence_offsets)
-        self.documents = memoryview(shard.document_offsets)
-        self.with_text = memoryview(shard.documents_with_text)
+        self.sentences = shard.sentence_offsets.data
+        self.documents = shard.document_offsets.data
+        self.with_text = shard.documents_with_text.data
         self.word_starts = shard.word_starts
         self.random = random
         self.short = short

@@ -15,8 +15,8 @@ HELD_BYTES = 16_000_000  # a smaller spool is read into memory
 class Spool:
     """A file without a name, so that nothing stays behind whatever happens.
 
-    Mapped pages count as memory of the process, and a touch of one byte can map 2 MB. So whoever reads a spool at random
-    calls `release` after every few dozen reads, which gives them back; the numbers stay readable.
+    Mapped pages count as memory of the process, and a touch of one byte can map 2 MB. So whoever reads a spool at
+    random calls `release` after every few dozen reads, which gives them back; the numbers stay readable.
     """
 
     def __init__(self, folder: Path, dtype: Any, columns: int | None = None) -> None:

@@ -60,7 +60,7 @@ def tokenize_shard(
     Parameters
     ----------
     path: `{shard}.txt.zst`.
-    folder: whose disk has room for some 20 bytes for each token of a small sentence, 4 of a long one.
+    folder: whose disk has room for 3 bytes a token (5 of a large vocabulary), 8 a sentence and 16 a document.
     words: what earlier shards have taught; None to begin with nothing. Never alters the ids.
 
     Raises BertlineError when the file is damaged, not UTF-8, or ends inside a document.
@@ -69,9 +69,8 @@ def tokenize_shard(
     begins_word = ~continuations(tokenizer)
     unknown = special_token_ids(tokenizer)["[UNK]"]
     ids_of = Spool(folder, id_type(tokenizer.get_vocab_size()))
-    starts, sentences, documents, with_text = (
-        Spool(folder, dtype) for dtype in (np.uint8, np.int64, np.int64, np.int64)
-    )
+    starts = Spool(folder, np.uint8)
+    sentences, documents, with_text = (Spool(folder, np.int64) for _ in range(3))
     documents.append(np.zeros(1))
     tokens = 0  # in the blocks before
     unfinished = 0  # of them, tokens of the line that the block goes on with
@@ -82,6 +81,8 @@ def tokenize_shard(
         ids, lengths, empty = words.encode_lines(text, goes_on=goes_on)
         lengths[0] += unfinished
         ends = tokens - unfinished + np.cumsum(lengths)
+        if goes_on:
+            empty[0] = False
         if not ends_line:
             lengths, ends, empty = lengths[:-1], ends[:-1], empty[:-1]
         line_starts = (ends - lengths)[lengths > 0]

@@ -1,7 +1,7 @@
 """The tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary or taken from elsewhere, checked.
 
-Two kinds: BERT's WordPiece, and byte-level BPE as GPT-2 and RoBERTa have it. Text never gives a special token: a literal
-`[SEP]` or `<mask>` is text.
+Two kinds: BERT's WordPiece, and byte-level BPE as GPT-2 and RoBERTa have it. Text never gives a special token: a
+literal `[SEP]` or `<mask>` is text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     tokenizer.normalizer = bert_normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
-    return _with_special_tokens(tokenizer)
+    return with_special_tokens(tokenizer)
 
 
 def bert_normalizer(lowercase: bool, *, handle_chinese_chars: bool = True) -> normalizers.BertNormalizer:
@@ -63,7 +63,7 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
     if path.suffix == ".json":
         tokenizer = load_tokenizer(path)
         # One with RoBERTa's names has its own template, and a [MASK] that takes the space before it along.
-        return _with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
+        return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = _read_text(path).replace("\r\n", "\n")
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
 
@@ -179,7 +179,7 @@ def _of_tokens(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> np.ndarray
     return result
 
 
-def _with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Mark the special tokens as such and add BERT's template, for the programs that read the export."""
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     ids = special_token_ids(tokenizer)
