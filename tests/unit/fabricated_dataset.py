@@ -151,6 +151,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "epsilon": 1e-6,
             "max_gradient_norm": 1.0,
             "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
+            "corpus_weights": {},
             "packing": False,
             "precision": "fp32",
             "hand_over": "weights+moments",

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from bertline.encoding.dataset import SampleReader
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.training.masking import IGNORED, Masking, Places, count_masked
+from bertline.training.mixture import Mixture
 from bertline.training.order import samples_at
 
 LENGTH_MULTIPLE = 8
@@ -99,10 +100,15 @@ class MicroBatch:
         return MicroBatch(**{name: tree_map_only(Tensor, move, value) for name, value in vars(self).items()})
 
 
-def global_batch(lengths: np.ndarray, *, start: int, size: int, seed: int, masking: Masking) -> GlobalBatch:
+def global_batch(
+    lengths: np.ndarray, *, start: int, size: int, seed: int, masking: Masking, mixture: Mixture | None = None
+) -> GlobalBatch:
     """The global batch of `size` samples from position `start` on. `lengths` are those of all samples."""
     positions = np.arange(start, start + size, dtype=np.int64)
-    samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
+    if mixture is None:
+        samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
+    else:
+        samples, epochs = mixture.samples_at(positions, seed=seed)
     return _sorted_by_length(samples, epochs, lengths[samples].astype(np.int64), masking)
 
 

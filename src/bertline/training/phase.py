@@ -87,7 +87,7 @@ class Phase:
             fixed=options.compiled,
         )
         prepare_precision(self.settings["precision"], group.device)
-        self.data: TrainingData = open_training_data(card_json, length, group.device)
+        self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
         self.model = make_model(recipe, self.data)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)

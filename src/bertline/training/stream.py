@@ -75,6 +75,7 @@ class Stream:
                 size=self._ramp.batch_size_at(step),
                 seed=self._seed,
                 masking=self._masking,
+                mixture=self._data.mixture,
             )
             mine = batch.take(np.flatnonzero(deal(len(batch.samples), self._shares) == self._rank))
             made = micro_batches(
