@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test lint e2e bench-train plan track ui unlock clean
+.PHONY: help setup demo test lint e2e bench-data bench-train plan track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -52,6 +52,9 @@ lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 
 e2e: $(READY) ## the same graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e
+
+bench-data: $(READY) resources/sample/sample.json ## data, stage by stage; BERTLINE_TEST_DATA=folder for real text
+	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)
 
 bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)

@@ -117,18 +117,19 @@ def test_a_vocabulary_without_marks_gives_the_library_s_ids_too(lines: list[str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["uncased", "cased"])
-def test_ids_of_real_text_are_those_of_the_library(test_data: Path, case: str) -> None:
-    tokenizer = take_tokenizer(test_data / f"vocab/bert-base-{case}-vocab.txt", lowercase=case == "uncased")
-    books = sorted((test_data / "books").glob("*.txt"))
-    texts = [book.read_bytes().decode("utf-8", errors="replace")[:150_000] for book in books]
-    texts += [
-        bz2.decompress(dump.read_bytes()).decode("utf-8")[:400_000]
-        for dump in sorted((test_data / "wiki").glob("*.bz2"))
-    ]
-    assert len(texts) == 14
+@pytest.mark.parametrize("case", ["uncased", "cased", "bpe-uncased", "bpe-cased", "roberta"])
+def test_ids_of_real_text_are_those_of_the_library_cold_and_warm(test_data: Path, case: str) -> None:
+    if case in ("uncased", "cased"):
+        tokenizer = take_tokenizer(test_data / f"vocab/bert-base-{case}-vocab.txt", lowercase=case == "uncased")
+    else:
+        tokenizer = TOKENIZERS[case]
+    texts = []
+    for path in sorted(path for path in test_data.rglob("*") if path.is_file()):
+        content = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
+        texts.append(content.decode("utf-8", errors="replace")[:200_000])
+    assert len(texts) > 50
     cache = WordCache(tokenizer)
-    for text in texts:
+    for text in (*texts, *texts[:10]):
         assert_equal_to_library(cache, tokenizer, text.split("\n"))
 
 
