@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services lint e2e bench-train bench-finetune plan track ui unlock clean
+.PHONY: help setup demo test test-services lint e2e bench-data bench-train bench-finetune plan track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -57,6 +57,9 @@ e2e: $(READY) ## the same graph on real files: BERTLINE_TEST_DATA=folder make e2
 
 test-services: $(READY) ## MLflow behind a server and on PostgreSQL (Debian: apt install postgresql)
 	pytest tests/services
+
+bench-data: $(READY) resources/sample/sample.json ## data, stage by stage; BERTLINE_TEST_DATA=folder for real text
+	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)
 
 bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)

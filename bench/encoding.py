@@ -1,54 +1,255 @@
-"""How fast text becomes ids: ours against the library that defines them, on the same text in the same process.
+"""How fast text becomes samples, stage by stage, on one core; and ids against the library that defines them.
 
-    python bench/encoding.py --vocabulary vocab.txt book.txt another.txt
+    python bench/encoding.py FOLDER
 
-Rounds alternate between the two, so that a noisy machine is unfair to both. The last line is JSON.
+FOLDER holds a dump (the largest .bz2 in it) and books/*.txt; Google's vocab/bert-base-uncased-vocab.txt is used if it
+is there, else one is trained. Each stage runs in a process of its own, which tells its memory; times are processor
+times. MB are of extracted text. Then the library alone and the whole of encode_shard (shard read, both lengths with
+next sentence prediction, HDF5 written) take turns on the same text: with nothing remembered, and warm. The last line
+is JSON.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
+import resource
+import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from pyzstd import SeekableZstdFile
+os.environ["RAYON_NUM_THREADS"] = "1"  # read when tokenizers is imported
 
-from bertline.encoding.tokenization import tokenize_shard
+import numpy as np
+from tabulate import tabulate
+from tokenizers import Tokenizer
+
+from bertline.corpus.clean import clean_part
+from bertline.corpus.extract import extract_part
+from bertline.corpus.sentences import load_splitter, train_punkt
+from bertline.corpus.shards import read_index, split_part, write_plan, write_shard
+from bertline.corpus.text_files import read_files
+from bertline.encoding.dataset import SampleReader
+from bertline.encoding.encoder import encode_shard
+from bertline.encoding.layout import open_samples
+from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import load_tokenizer, save_tokenizer, take_tokenizer
+from bertline.encoding.vocabulary import train_wordpiece
+from bertline.encoding.words import WordCache
+from bertline.files import read_json
+
+LENGTHS = (128, 512)
+LINES_PER_CALL = 4096
+SETTINGS: dict[str, Any] = {
+    "shard_name": "00000",
+    "fingerprint": "0" * 16,
+    "seed": 12345,
+    "pair_objective": "next_sentence",
+    "short_sequence_probability": 0.1,
+}
+# English Wikipedia, from which core-hours are extrapolated: extraction by compressed bytes, the rest by text.
+DUMP_BYTES, DUMP_TEXT_BYTES = 25e9, 20e9
+READ_SECONDS = 2.0
+
+
+class Inputs(NamedTuple):
+    """Where the bench reads, and the folder that it works in."""
+
+    dump: Path
+    books: list[Path]
+    vocabulary: Path
+    work: Path
+
+
+def extract(given: Inputs) -> None:
+    extract_part(given.dump, given.work / "extracted")
+
+
+def clean(given: Inputs) -> None:
+    work = given.work
+    clean_part(
+        work / "extracted", work / "wiki.jsonl.zst", work / "wiki.counts.json", source="w", minimum_characters=200
+    )
+    for encoding, name in (("utf-8", "books"), ("latin-1", "latin")):
+        files = [str(book) for book in given.books if _is_utf8(book) == (encoding == "utf-8")]
+        documents, counts = work / f"{name}.jsonl.zst", work / f"{name}.counts.json"
+        if files:
+            read_files(files, documents, counts, source="b", encoding=encoding)
+
+
+def punkt(given: Inputs) -> None:
+    parts = sorted(given.work.glob("*.jsonl.zst"))
+    counts = [str(part).replace(".jsonl.zst", ".counts.json") for part in parts]
+    train_punkt([str(part) for part in parts], counts, given.work / "punkt")
+
+
+def sentences(given: Inputs) -> None:
+    split = load_splitter(given.work / "punkt")
+    for part in sorted(given.work.glob("*.jsonl.zst")):
+        name = part.name.removesuffix(".jsonl.zst")
+        split_part(part, name, split, given.work / f"{name}.txt.zst", given.work / f"{name}.index.npy")
+
+
+def shards(given: Inputs) -> None:
+    parts = sorted(given.work.glob("*.index.npy"))
+    corpora = [(part.name.removesuffix(".index.npy"), [str(part).replace(".index.npy", ".txt.zst")]) for part in parts]
+    write_plan(corpora, 1, 1e-9, given.work / "plan.json")
+    write_shard(given.work / "plan.json", "00000", given.work / "00000.txt.zst")
+
+
+def encode(given: Inputs) -> None:
+    encode_once(given.work)
+
+
+# What a stage is called -> what it runs. The first reads the dump; every other reads what those before it wrote.
+STAGES: dict[str, Callable[[Inputs], None]] = {
+    "extract": extract,
+    "clean": clean,
+    "punkt": punkt,
+    "sentences": sentences,
+    "shards": shards,
+    "encode": encode,
+}
+# Their time does not grow with the corpus.
+OF_FIXED_LENGTH = ("punkt",)
+
+
+def encode_once(work: Path, words: WordCache | None = None) -> None:
+    """The whole of encode_shard, to both lengths."""
+    outputs = {length: work / f"{length}.h5" for length in LENGTHS}
+    encode_shard(work / "00000.txt.zst", work / "tokenizer.json", work / "plan.json", outputs, words=words, **SETTINGS)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _measured(stage: str, given: Inputs) -> tuple[float, float]:
+    """Run a stage in this process. Returns seconds of processor time, and MB of memory at the most; programs that it
+    starts included."""
+    STAGES[stage](given)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(times.ru_utime + times.ru_stime for times in used), max(times.ru_maxrss for times in used) / 1024
+
+
+def _idle() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def in_its_own_process(stage: str, given: Inputs) -> tuple[float, float]:
+    """As `_measured`, without the time that a process takes to import what it needs."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        imports = pool.apply(_idle)
+        seconds, megabytes = pool.apply(_measured, (stage, given))
+    return seconds - imports, megabytes
+
+
+def take_vocabulary(given: Inputs) -> None:
+    """Write tokenizer.json."""
+    if given.vocabulary.exists():
+        tokenizer = take_tokenizer(given.vocabulary, lowercase=True)
+    else:
+        tokenizer = train_wordpiece([given.work / "00000.txt.zst"], vocab_size=8000, lowercase=True, seed=1)
+    save_tokenizer(tokenizer, given.work / "tokenizer.json")
+
+
+def against_library(work: Path, rounds: int) -> dict[str, float]:
+    """Medians over interleaved rounds of the library's time divided by ours."""
+    text = (line for block, _ in read_text_blocks(work / "00000.txt.zst") for line in block.split("\n"))
+    lines = [line for line in text if line]
+    warm = WordCache(load_tokenizer(work / "tokenizer.json"))
+    encode_once(work, warm)
+    ratios: dict[str, list[float]] = {"encode_both_vs_tokenizers": [], "encode_both_vs_tokenizers_warm": []}
+    for _ in range(rounds):
+        tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+        tokenizer.encode_special_tokens = True
+        began = time.process_time()
+        for start in range(0, len(lines), LINES_PER_CALL):
+            batch = tokenizer.encode_batch_fast(lines[start : start + LINES_PER_CALL], add_special_tokens=False)
+            _ = [encoding.ids for encoding in batch]
+        library = time.process_time() - began
+        for name, words in zip(ratios, (None, warm), strict=True):
+            began = time.process_time()
+            encode_once(work, words)
+            ratios[name].append(library / (time.process_time() - began))
+    return {name: round(statistics.median(values), 2) for name, values in ratios.items()}
+
+
+def read_samples_per_second(work: Path) -> float:
+    """Seeded random batches of 256 samples of length 128."""
+    file = open_samples(work / "128.h5")
+    reader = SampleReader([file], 128, {"tokenizer": {"vocab_size": file.attributes["vocab_size"]}})
+    order = np.random.default_rng(1).permutation(len(reader))
+    read, began = 0, time.process_time()
+    while time.process_time() - began < READ_SECONDS:
+        for start in range(0, len(order), 256):
+            read += len(reader.gather(order[start : start + 256]).offsets) - 1
+    return read / (time.process_time() - began)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("texts", nargs="+", type=Path, help="UTF-8 text files")
-    parser.add_argument("--vocabulary", type=Path, required=True, help="vocab.txt or tokenizer.json")
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        measure(arguments.folder, work, arguments.rounds)
+    finally:
+        shutil.rmtree(work)
 
-    lines = [line for path in arguments.texts for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer_json, shard = Path(folder, "tokenizer.json"), Path(folder, "00000.txt.zst")
-        save_tokenizer(take_tokenizer(arguments.vocabulary, lowercase=True), tokenizer_json)
-        tokenizer = load_tokenizer(tokenizer_json)
-        with SeekableZstdFile(shard, "w") as file:
-            file.write("".join(f"{line}\n" for line in lines).encode() + b"\n")
-        seconds: dict[str, list[float]] = {"library": [], "ours": []}
-        for _ in range(arguments.rounds):
-            start = time.process_time()
-            tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-            seconds["library"].append(time.process_time() - start)
-            start = time.process_time()
-            tokenize_shard(shard, tokenizer)
-            seconds["ours"].append(time.process_time() - start)
-    speed = {name: megabytes / statistics.median(values) for name, values in seconds.items()}
-    ratios = [library / ours for library, ours in zip(seconds["library"], seconds["ours"], strict=True)]
+
+def measure(folder: Path, work: Path, rounds: int) -> None:
+    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
+    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
+    given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+    spent: dict[str, tuple[float, float]] = {}
+    for stage in STAGES:
+        if stage == "encode":
+            take_vocabulary(given)
+        spent[stage] = in_its_own_process(stage, given)
+    text_bytes, tokens = size_of_shard(work / "00000.txt.zst"), open_samples(work / "128.h5").attributes["text_tokens"]
+    wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
+    documents = read_json(work / "plan.json")["documents"]
+    rows, megabytes_per_second, core_hours = [], {}, 0.0
+    for stage, (seconds, memory) in spent.items():
+        of_dump = stage == "extract"
+        size, count = (wiki_bytes, wiki_documents) if of_dump else (text_bytes, documents)
+        scale = DUMP_BYTES / dump.stat().st_size if of_dump else DUMP_TEXT_BYTES / text_bytes
+        hours = seconds * (1 if stage in OF_FIXED_LENGTH else scale) / 3600
+        core_hours += hours
+        megabytes_per_second[f"{stage}_mb_per_second"] = round(size / 1e6 / seconds, 2)
+        rate = tokens * size / text_bytes / seconds
+        rows.append([stage, seconds, count / seconds, size / 1e6 / seconds, rate, memory, hours])
+    heads = ["stage", "core s", "documents/s", "MB/s", "tokens/s", "peak MB", "core-hours, English Wikipedia"]
+    print(f"{platform.processor() or platform.machine()}: {text_bytes / 1e6:.1f} MB of text, {documents} documents")
+    print(tabulate(rows, heads, floatfmt=",.1f"))
     print(
-        f"{platform.processor() or platform.machine()}, {megabytes:.1f} MB, {arguments.rounds} rounds, processor time"
+        f"core-hours: {DUMP_BYTES / 1e9:g} GB of bz2 for extract, {DUMP_TEXT_BYTES / 1e9:g} GB of text for the others"
     )
-    print(f"library {speed['library']:.1f} MB/s, ours {speed['ours']:.1f} MB/s")
-    print(json.dumps({"tokenize_vs_library": round(statistics.median(ratios), 2)}))
+    files = {length: open_samples(work / f"{length}.h5") for length in LENGTHS}
+    bytes_per_token = {n: round(file.path.stat().st_size / file.attributes["tokens"], 3) for n, file in files.items()}
+    print(f"bytes of file per sample token: {bytes_per_token}")
+    figures = {
+        **against_library(work, rounds),
+        "bytes_per_token": max(bytes_per_token.values()),
+        "peak_memory_mb": round(max(memory for _, memory in spent.values())),
+        "read_samples_per_second": round(read_samples_per_second(work)),
+        **megabytes_per_second,
+        "dedup_mb_per_second": megabytes_per_second.get("dedup_mb_per_second"),
+        "enwiki_core_hours": round(core_hours, 1),
+    }
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def recipe_of(shape: str, precision: str) -> dict:
         "epsilon": 1e-6,
         "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
         "batch_ramp": None,
+        "corpus_weights": {},
         "packing": False,
         "precision": precision,
     }

@@ -129,6 +129,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     phases: dict[str, str] = {}
     for phase, settings in run["phases"].items():
         _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
+        _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
     plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
     for task, settings in _tasks(run["finetune"]):
@@ -165,6 +166,15 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
         check_static_masks(chosen, where)
     check_together(settings, where)
     check_packing(settings, model, where)
+
+
+def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:
+    corpora = plan.datasets[dataset].get("settings", {}).get("corpora")
+    if corpora is None:  # a finished dataset: its card is asked when training begins
+        return
+    for corpus in settings["corpus_weights"]:
+        if corpus not in corpora:
+            raise BertlineError(f"{where}: given '{corpus}', allowed are the dataset's corpora: {', '.join(corpora)}")
 
 
 def _add_phase(

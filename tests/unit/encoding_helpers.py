@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from pyzstd import SeekableZstdFile
+from tokenizers import Tokenizer
 
 from bertline.encoding.card import write_card
 from bertline.encoding.encoder import encode_shard
@@ -58,10 +59,17 @@ def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Pat
     return path
 
 
-def make_dataset(folder: Path, *, pair_objective: str = "next_sentence", lengths: Sequence[int] = (32, 64)) -> Path:
+def make_dataset(
+    folder: Path,
+    *,
+    pair_objective: str = "next_sentence",
+    lengths: Sequence[int] = (32, 64),
+    tokenizer: Tokenizer | None = None,
+) -> Path:
     """A dataset of two corpora, two training shards and a held-out one; returns its dataset.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="the test"), folder / "tokenizer.json")
+    made = tokenizer or make_tokenizer(VOCABULARY, lowercase=True, source="the test")
+    save_tokenizer(made, folder / "tokenizer.json")
     sizes = {"00000": (20, 10), "00001": (15, 14), "held_out": (3, 2)}
     plan = write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
     for seed, (name, (a, b)) in enumerate(sizes.items()):

@@ -54,12 +54,16 @@ def write_dataset(
         labels = np.array([label for _, _, label in drawn], dtype=np.int64)
         write_samples(
             path,
-            [ids for ids, _, _ in drawn],
-            np.array([len(ids) for ids, _, _ in drawn]),
-            second_segment_start=np.array([start for _, start, _ in drawn]),
-            next_sentence_labels=labels,
-            document_index=np.zeros(count, dtype=np.int64),
-            corpus_index=np.zeros(count, dtype=np.int64),
+            {
+                "input_ids": [ids for ids, _, _ in drawn],
+                "sample_offsets": [np.cumsum([0, *(len(ids) for ids, _, _ in drawn)])],
+                "second_segment_start": [np.array([start for _, start, _ in drawn])],
+                "next_sentence_labels": [labels],
+                "document_index": [np.zeros(count, dtype=np.int64)],
+                "corpus_index": [np.zeros(count, dtype=np.int64)],
+            },
+            samples=count,
+            tokens=sum(len(ids) for ids, _, _ in drawn),
             attributes={
                 "fingerprint": FINGERPRINT,
                 "shard": shard,
@@ -147,6 +151,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "epsilon": 1e-6,
             "max_gradient_norm": 1.0,
             "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
+            "corpus_weights": {},
             "packing": False,
             "precision": "fp32",
             "hand_over": "weights+moments",

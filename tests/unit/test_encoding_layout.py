@@ -154,14 +154,15 @@ def test_a_flipped_bit_is_found(encoded: Path, tmp_path: Path, name: str) -> Non
 def write(path: Path, samples: list[list[int]], starts: list[int], labels: list[int], **changes: Any) -> Path:
     """A file of given samples, right or wrong, with right digests."""
     columns = {
-        "second_segment_start": np.array(starts),
-        "next_sentence_labels": np.array(labels),
-        "document_index": np.array(changes.pop("documents", range(len(samples)))),
-        "corpus_index": np.array(changes.pop("corpora", [0] * len(samples))),
+        "input_ids": [np.array(sample) for sample in samples],
+        "sample_offsets": [np.cumsum([0, *map(len, samples)])],
+        "second_segment_start": [np.array(starts)],
+        "next_sentence_labels": [np.array(labels)],
+        "document_index": [np.array(changes.pop("documents", range(len(samples))))],
+        "corpus_index": [np.array(changes.pop("corpora", [0] * len(samples)))],
     }
-    lengths = np.array([len(sample) for sample in samples], dtype=np.int64)
-    blocks = (np.array(sample) for sample in samples)
-    write_samples(path, blocks, lengths, **columns, attributes={**ATTRIBUTES, **changes})
+    counts = {"samples": len(samples), "tokens": sum(map(len, samples))}
+    write_samples(path, columns, **counts, attributes={**ATTRIBUTES, **changes})
     return path
 
 
@@ -266,16 +267,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):
-        write_samples(
-            tmp_path / "a.h5",
-            failing(),
-            np.array([6, 6]),
-            second_segment_start=np.array([4, 4]),
-            next_sentence_labels=np.array([0, 0]),
-            document_index=np.array([0, 1]),
-            corpus_index=np.array([0, 0]),
-            attributes=ATTRIBUTES,
-        )
+        write_samples(tmp_path / "a.h5", {"input_ids": failing()}, samples=2, tokens=12, attributes=ATTRIBUTES)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -288,3 +280,22 @@ def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path)
     with pytest.raises(BertlineError, match="has no shard '00001'; it has 00000"):
         encode_shard(*arguments, shard_name="00001", short_sequence_probability=0.1, **settings)
     assert not (tmp_path / "32.h5").exists()
+
+
+def test_each_pass_pairs_the_text_anew(encoded: Path, tmp_path: Path) -> None:
+    plan, outputs = encoded / "plan.json", {32: tmp_path / "32.h5"}
+    settings: dict[str, Any] = {"pair_objective": "next_sentence", "short_sequence_probability": 0.1}
+    encode_shard(
+        *(encoded / "00000.txt.zst", encoded / "tokenizer.json", plan, outputs),
+        **{"shard_name": "00000", "fingerprint": FINGERPRINT, "seed": 12345, "passes": 3, **settings},
+    )
+    thrice, once = validate_samples(tmp_path / "32.h5"), validate_samples(encoded / "32.h5")
+    assert (once.attributes["passes"], thrice.attributes["passes"]) == (1, 3)
+    falls = np.flatnonzero(np.diff(thrice.document_index.astype(int)) < 0) + 1
+    passes = np.split(np.arange(len(thrice)), falls)
+    assert len(passes) == 3
+    # The first is what one pass alone gives; the others are pairings of their own.
+    assert thrice.input_ids[: len(once.input_ids)].tolist() == once.input_ids.tolist()
+    of_pass = [thrice.second_segment_start[rows].tolist() for rows in passes]
+    assert of_pass[0] == once.second_segment_start.tolist()
+    assert of_pass[1] not in (of_pass[0], of_pass[2])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +13,14 @@ from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.samples import Samples, make_samples, sample_ids, sample_lengths, second_segment_starts
+from bertline.encoding.samples import (
+    PAIR_OBJECTIVES,
+    Samples,
+    make_samples,
+    sample_ids,
+    sample_lengths,
+    second_segment_starts,
+)
 from bertline.encoding.tokenization import TokenizedShard
 
 CLS, SEP, PIECE, FIRST_WORD = 0, 1, 2, 3  # ids of the made-up vocabulary; PIECE continues a word
@@ -20,28 +31,24 @@ Document = list[list[int]]  # sentences of ids
 
 def make_shard(documents: list[Document]) -> TokenizedShard:
     sentences = [sentence for document in documents for sentence in document]
-    return TokenizedShard(
-        ids=np.array([index for sentence in sentences for index in sentence], dtype=np.uint16),
-        sentence_offsets=np.cumsum([0, *map(len, sentences)]),
-        document_offsets=np.cumsum([0, *map(len, documents)]),
-    )
+    ids = np.array([index for sentence in sentences for index in sentence], dtype=np.uint16)
+    sentence_offsets = np.cumsum([0, *map(len, sentences)])
+    document_offsets = np.cumsum([0, *(sum(map(len, document)) for document in documents)])
+    word_starts = ids != PIECE
+    word_starts[sentence_offsets[:-1]] = True
+    with_text = np.flatnonzero(np.diff(document_offsets))
+    return TokenizedShard(ids, word_starts.tobytes(), sentence_offsets, document_offsets, with_text)
 
 
-def continues_word() -> np.ndarray:
-    flags = np.zeros(VOCAB_SIZE, dtype=bool)
-    flags[PIECE] = True
-    return flags
-
-
-def samples_of(shard: TokenizedShard, length: int, objective: str, short: float = 0.1, name: str = "00000") -> Samples:
+def samples_of(shard: TokenizedShard, length: int, objective: str, short: float = 0.1, **changes: Any) -> Samples:
+    settings = {"seed": 7, "shard_name": "00000", **changes}
     return make_samples(
         shard,
-        continues_word(),
+        Path(tempfile.gettempdir()),
         sequence_length=length,
         pair_objective=objective,
         short_sequence_probability=short,
-        seed=7,
-        shard_name=name,
+        **settings,
     )
 
 
@@ -61,13 +68,13 @@ DOCUMENTS = st.lists(st.lists(SENTENCE, max_size=6), max_size=6)
 
 
 @given(documents=DOCUMENTS, length=st.integers(16, 48), short=st.sampled_from([0.0, 0.1, 1.0]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_pairs_hold_every_token_once_and_their_labels_are_true(
     documents: list[Document], length: int, short: float
 ) -> None:
     shard = make_shard(documents)
     samples = samples_of(shard, length, "next_sentence", short)
-    tokens_before = shard.sentence_offsets[shard.document_offsets]
+    tokens_before = shard.document_offsets
     document_of = np.repeat(np.arange(len(documents)), np.diff(tokens_before))
     with_text = len(np.unique(document_of))
     seen = np.zeros(len(shard.ids), dtype=int)
@@ -86,7 +93,7 @@ def test_pairs_hold_every_token_once_and_their_labels_are_true(
         new = seen[a:a_end] == 0
         reused += int((~new).sum())
         seen[a:a_end] = 1
-    assert (sample_lengths(samples) <= length).all()
+    assert (sample_lengths(samples.table) <= length).all()
     if with_text > 1:
         assert (seen == 1).all()
         assert (reused, samples.unplaced_tokens, samples.without_partner) == (0, 0, 0)
@@ -98,30 +105,59 @@ def test_pairs_hold_every_token_once_and_their_labels_are_true(
 
 
 @given(documents=DOCUMENTS, length=st.integers(16, 48), short=st.sampled_from([0.0, 0.1, 1.0]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
+def test_ordered_pairs_hold_every_token_and_their_labels_are_true(
+    documents: list[Document], length: int, short: float
+) -> None:
+    shard = make_shard(documents)
+    samples = samples_of(shard, length, "sentence_order", short)
+    document_of = np.repeat(np.arange(len(documents)), np.diff(shard.document_offsets))
+    seen = np.zeros(len(shard.ids), dtype=int)
+    for a, a_end, b, b_end, is_swapped, document in samples.table.tolist():
+        assert a < a_end
+        assert b < b_end
+        assert (b_end == a) if is_swapped else (a_end == b)
+        begin, end = min(a, b), max(a_end, b_end)
+        assert set(document_of[begin:end]) == {document}
+        seen[begin:end] += 1
+    assert (sample_lengths(samples.table) <= length).all()
+    # Only a document of one token gives no pair; a last token alone takes text from before it once more.
+    lone = np.diff(shard.document_offsets) == 1
+    assert samples.unplaced_tokens == lone.sum() == (seen == 0).sum()
+    assert (seen <= 2).all()
+    assert samples.labelled == samples.table[:, 4].sum()
+
+
+def test_half_of_the_ordered_pairs_are_swapped() -> None:
+    samples = samples_of(make_shard(long_documents(20, 100, 20)), 128, "sentence_order")
+    assert 0.4 < samples.table[:, 4].mean() < 0.6
+
+
+@given(documents=DOCUMENTS, length=st.integers(16, 48), short=st.sampled_from([0.0, 0.1, 1.0]))
+@settings(max_examples=150, deadline=None)
 def test_single_segments_hold_every_token_once_in_order(documents: list[Document], length: int, short: float) -> None:
     shard = make_shard(documents)
     samples = samples_of(shard, length, "none", short)
-    tokens_before = shard.sentence_offsets[shard.document_offsets]
+    tokens_before = shard.document_offsets
     document_of = np.repeat(np.arange(len(documents)), np.diff(tokens_before))
     begins, ends = samples.table[:, 0], samples.table[:, 1]
     assert concatenated_ranges(begins, ends - begins).tolist() == list(range(len(shard.ids)))
     assert (begins < ends).all()
     assert (document_of[begins] == document_of[ends - 1]).all()
     assert (document_of[begins] == samples.table[:, 5]).all()
-    assert (sample_lengths(samples) <= length).all()
-    assert not second_segment_starts(samples).any()
+    assert (sample_lengths(samples.table) <= length).all()
+    assert not second_segment_starts(samples.table).any()
     assert not samples.table[:, 4].any()
 
 
-@pytest.mark.parametrize("objective", ["next_sentence", "none"])
+@pytest.mark.parametrize("objective", PAIR_OBJECTIVES)
 def test_segments_begin_with_words(objective: str) -> None:
     random = np.random.default_rng(1)
     documents = [[[FIRST_WORD, *random.choice([PIECE, FIRST_WORD], 30).tolist()] for _ in range(20)] for _ in range(10)]
     shard = make_shard(documents)
     table = samples_of(shard, 64, objective).table
     assert PIECE not in shard.ids[table[:, 0]]
-    if objective == "next_sentence":
+    if objective != "none":
         assert PIECE not in shard.ids[table[:, 2]]
 
 
@@ -129,13 +165,13 @@ def test_full_length_samples_are_full_but_for_the_end_of_each_document() -> None
     documents = long_documents(5, 40, 30)
     samples = samples_of(make_shard(documents), 64, "none", short=0.0)
     is_last = np.append(np.diff(samples.table[:, 5]) > 0, True)
-    assert (sample_lengths(samples)[~is_last] == 64).all()
+    assert (sample_lengths(samples.table)[~is_last] == 64).all()
     assert is_last.sum() == 5
 
 
 def test_pairs_are_full_but_for_the_ends_of_documents() -> None:
     samples = samples_of(make_shard(long_documents(20, 100, 30)), 64, "next_sentence", short=0.0)
-    assert (sample_lengths(samples) == 64).mean() > 0.9
+    assert (sample_lengths(samples.table) == 64).mean() > 0.9
 
 
 def test_about_half_of_the_pairs_are_random_and_splits_fall_between_sentences() -> None:
@@ -149,7 +185,7 @@ def test_about_half_of_the_pairs_are_random_and_splits_fall_between_sentences() 
 def test_the_length_of_a_sample_does_not_tell_its_label() -> None:
     """With documents shorter than the target, a random segment that filled the sample would give itself away."""
     samples = samples_of(make_shard(long_documents(400, 12, 15)), 512, "next_sentence")
-    lengths, is_random = sample_lengths(samples), samples.table[:, 4].astype(bool)
+    lengths, is_random = sample_lengths(samples.table), samples.table[:, 4].astype(bool)
     # The best that a threshold on the length can do, beyond always giving the more frequent label.
     thresholds = np.unique(lengths)[:, None]
     accuracy = ((lengths > thresholds) == is_random).mean(axis=1)
@@ -159,7 +195,7 @@ def test_the_length_of_a_sample_does_not_tell_its_label() -> None:
 
 def test_short_sequences_come_as_often_as_asked() -> None:
     shard = make_shard(long_documents(5, 400, 20))
-    lengths = sample_lengths(samples_of(shard, 128, "none", short=0.25))
+    lengths = sample_lengths(samples_of(shard, 128, "none", short=0.25).table)
     assert 0.2 < (lengths < 128).mean() < 0.3
     assert len(np.unique(lengths)) > 20
 
@@ -168,7 +204,7 @@ def test_random_choices_depend_on_seed_shard_and_length_only() -> None:
     shard = make_shard(long_documents(10, 30, 20))
     first = samples_of(shard, 64, "next_sentence").table
     assert (first == samples_of(shard, 64, "next_sentence").table).all()
-    other = samples_of(shard, 64, "next_sentence", name="00001").table
+    other = samples_of(shard, 64, "next_sentence", shard_name="00001").table
     assert first.shape != other.shape or (first != other).any()
 
 
@@ -178,15 +214,14 @@ def test_a_lone_document_counts_the_partners_it_lacks() -> None:
 
 
 def test_an_unknown_objective_is_one_line() -> None:
-    with pytest.raises(BertlineError, match="given 'order', allowed are next_sentence, none"):
+    with pytest.raises(BertlineError, match="given 'order', allowed are next_sentence, sentence_order, none"):
         samples_of(make_shard([]), 64, "order")
 
 
 def test_ids_are_laid_out_with_cls_and_sep() -> None:
     shard = make_shard([[[10, 11], [12]], [[13]]])
     table = np.array([[0, 2, 3, 4, 1, 0], [2, 3, 0, 0, 0, 0]])
-    samples = Samples(table)
-    ids = np.concatenate(list(sample_ids(shard, samples, CLS, SEP)))
+    ids = np.concatenate(list(sample_ids(shard, table, CLS, SEP)))
     assert ids.tolist() == [CLS, 10, 11, SEP, 13, SEP, CLS, 12, SEP]
-    assert sample_lengths(samples).tolist() == [6, 3]
-    assert second_segment_starts(samples).tolist() == [4, 0]
+    assert sample_lengths(table).tolist() == [6, 3]
+    assert second_segment_starts(table).tolist() == [4, 0]

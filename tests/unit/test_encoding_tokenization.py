@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bz2
+import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,24 +14,67 @@ from encoding_helpers import VOCABULARY, write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyzstd import SeekableZstdFile
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
+from bertline.encoding import tokenization
 from bertline.encoding.shards import read_text_blocks
-from bertline.encoding.tokenization import WordCache, tokenize_shard
-from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
+from bertline.encoding.tokenization import tokenize_shard
+from bertline.encoding.tokenizer import (
+    ROBERTA_NAMES,
+    SPECIAL_TOKENS,
+    bert_normalizer,
+    load_tokenizer,
+    make_tokenizer,
+    special_token_ids,
+    take_tokenizer,
+)
+from bertline.encoding.words import WordCache
 
 LETTERS = [chr(code) for code in range(33, 127)]
 RICH = [*VOCABULARY, *LETTERS, *(f"##{letter}" for letter in LETTERS), "##é", "é", "東", "σ", "ς", "##σ"]
 UNCASED = make_tokenizer(dict.fromkeys(RICH), lowercase=True, source="the test")
 CASED = make_tokenizer(dict.fromkeys(RICH), lowercase=False, source="the test")
+
+
+def byte_level(*, lowercase: bool = False, prefix_space: bool = False, normalizer: Any = None) -> Tokenizer:
+    """Byte-level BPE with RoBERTa's names or, where a space is put before each line, as it is trained here."""
+    names = list(SPECIAL_TOKENS if prefix_space else ROBERTA_NAMES.values())
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False) if prefix_space else normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=names,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    text = ["The old river, don't the rivers' towns  and   [SEP] <mask> </s> é東 ##s \t\t x"] * 3
+    tokenizer.train_from_iterator(text, trainer=trainer)
+    return load_json(tokenizer.to_str())
+
+
+def load_json(text: str) -> Tokenizer:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer.json").write_text(text)
+        return load_tokenizer(Path(folder) / "tokenizer.json")
+
+
+TOKENIZERS = {
+    "uncased": UNCASED,
+    "cased": CASED,
+    "roberta": byte_level(),
+    "bpe-uncased": byte_level(lowercase=True, prefix_space=True),
+    "bpe-cased": byte_level(prefix_space=True),
+    "bpe-nfkc": byte_level(normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])),
+}
 # Any character, and often those that the fast path could stumble over: separators, white space that is none,
 # control and combining characters, characters that are normalised to others, special tokens.
 TRICKY = st.sampled_from(
     [
         *"|^~_*+= \t\r;`½ßΣİ≠東",
         *("\x00", "\x1c", "\x85", "\u00a0", "\u2028", "\u200b", "\u0301", "\u0338", "\u037e", "\u1fef", "\ufffd"),
-        *("[SEP]", "[MASK]", "the", "rivers", " | ", "x" * 101),
+        *("[SEP]", "[MASK]", "<mask>", "</s>", "don't", "  ", "the", "rivers", " | ", "x" * 101),
     ]
 )
 ANY = st.characters(exclude_characters="\n", exclude_categories=["Cs"])
@@ -44,13 +89,24 @@ def assert_equal_to_library(cache: WordCache, tokenizer: Tokenizer, lines: list[
     assert empty.tolist() == [line == "" for line in lines]
 
 
-@pytest.mark.parametrize("tokenizer", [UNCASED, CASED], ids=["uncased", "cased"])
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 @given(blocks=st.lists(st.lists(LINE, min_size=1), min_size=1, max_size=4), remembered=st.sampled_from([0, 5, 1000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_ids_are_those_of_the_library(tokenizer: Tokenizer, blocks: list[list[str]], remembered: int) -> None:
     cache = WordCache(tokenizer, max_remembered=remembered)
     for lines in blocks:
         assert_equal_to_library(cache, tokenizer, lines)
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+@given(line=LINE)
+@settings(max_examples=20, deadline=None)
+def test_text_never_gives_a_special_token(tokenizer: Tokenizer, line: str) -> None:
+    names = " ".join((*SPECIAL_TOKENS, *ROBERTA_NAMES.values()))
+    ids = WordCache(tokenizer).encode_lines(f"{names}\n{line}{names}{line}\n")[0]
+    special = special_token_ids(tokenizer)
+    assert len(special) == 5
+    assert not set(ids.tolist()) & (set(special.values()) - {special["[UNK]"]})
 
 
 @given(lines=st.lists(LINE, min_size=1))
@@ -61,46 +117,68 @@ def test_a_vocabulary_without_marks_gives_the_library_s_ids_too(lines: list[str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["uncased", "cased"])
-def test_ids_of_real_text_are_those_of_the_library(test_data: Path, case: str) -> None:
-    tokenizer = take_tokenizer(test_data / f"vocab/bert-base-{case}-vocab.txt", lowercase=case == "uncased")
-    books = sorted((test_data / "books").glob("*.txt"))
-    texts = [book.read_bytes().decode("utf-8", errors="replace")[:150_000] for book in books]
-    texts += [
-        bz2.decompress(dump.read_bytes()).decode("utf-8")[:400_000]
-        for dump in sorted((test_data / "wiki").glob("*.bz2"))
-    ]
-    assert len(texts) == 14
+@pytest.mark.parametrize("case", ["uncased", "cased", "bpe-uncased", "bpe-cased", "roberta"])
+def test_ids_of_real_text_are_those_of_the_library_cold_and_warm(test_data: Path, case: str) -> None:
+    if case in ("uncased", "cased"):
+        tokenizer = take_tokenizer(test_data / f"vocab/bert-base-{case}-vocab.txt", lowercase=case == "uncased")
+    else:
+        tokenizer = TOKENIZERS[case]
+    texts = []
+    for path in sorted(path for path in test_data.rglob("*") if path.is_file()):
+        content = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
+        texts.append(content.decode("utf-8", errors="replace")[:200_000])
+    assert len(texts) > 50
     cache = WordCache(tokenizer)
-    for text in texts:
+    for text in (*texts, *texts[:10]):
         assert_equal_to_library(cache, tokenizer, text.split("\n"))
 
 
 def test_sentences_and_documents_are_found_again(tmp_path: Path) -> None:
     documents = [["the river .", "a town"], ["\u200b"], [], ["old kings", "\u200b", "the"]]
-    shard = tokenize_shard(write_shard(tmp_path / "0.txt.zst", documents), UNCASED)
+    shard = tokenize_shard(write_shard(tmp_path / "0.txt.zst", documents), UNCASED, tmp_path)
     assert shard.ids.dtype == np.uint16
     offsets = shard.sentence_offsets.tolist()
     sentences = [shard.ids[begin:end].tolist() for begin, end in pairwise(offsets)]
     decoded = [[UNCASED.id_to_token(index) for index in sentence] for sentence in sentences]
     # A sentence of nothing but a control character has no tokens and is left out; its document stays.
     assert decoded == [["the", "river", "."], ["a", "town"], ["old", "king", "##s"], ["the"]]
-    assert shard.document_offsets.tolist() == [0, 2, 2, 2, 4]
+    assert shard.document_offsets.tolist() == [0, 5, 5, 5, 9]
+    assert shard.documents_with_text.tolist() == [0, 3]
 
 
 def test_an_empty_shard_has_no_documents(tmp_path: Path) -> None:
-    shard = tokenize_shard(write_shard(tmp_path / "0.txt.zst", []), UNCASED)
+    shard = tokenize_shard(write_shard(tmp_path / "0.txt.zst", []), UNCASED, tmp_path)
     assert (shard.ids.size, shard.sentence_offsets.tolist(), shard.document_offsets.tolist()) == (0, [0], [0])
 
 
-def test_blocks_end_with_lines_whatever_their_size(tmp_path: Path) -> None:
-    documents = [["the old river " * 5, "é東" * 7], ["a"]]
+def test_blocks_hold_the_whole_text_whatever_their_size(tmp_path: Path) -> None:
+    documents = [["the old river " * 5 + "end", "é東" * 7, "a, b. c"], ["a"]]
+    text = "".join("".join(f"{line}\n" for line in document) + "\n" for document in documents)
     shard = write_shard(tmp_path / "0.txt.zst", documents)
-    whole = "".join(read_text_blocks(shard))
     for size in (1, 2, 3, 7, 50, 1000):
         blocks = list(read_text_blocks(shard, size))
-        assert "".join(blocks) == whole
-        assert all(block.endswith("\n") for block in blocks)
+        assert all(block.endswith("\n") for block, _ in blocks)
+        # Behind a part of a line the newline is not the shard's, and a space may have been taken out.
+        joined = "".join(block if ends_line else block[:-1] for block, ends_line in blocks)
+        assert joined.replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_line_longer_than_a_block_has_the_ids_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    tokenizer = TOKENIZERS[kind]
+    documents = [["The old  river, 7 towns . é " * 9 + "x"], ["a"], ["b c " * 40 + "d"]]
+    path = write_shard(tmp_path / "0.txt.zst", documents)
+    whole = tokenize_shard(path, tokenizer, tmp_path)
+    monkeypatch.setattr(tokenization, "read_text_blocks", lambda path: read_text_blocks(path, 50))
+    parted = tokenize_shard(path, tokenizer, tmp_path)
+    expected = [tokenizer.encode(line, add_special_tokens=False).ids for document in documents for line in document]
+    for shard in (whole, parted):
+        assert shard.ids.tolist() == [index for row in expected for index in row]
+        assert np.diff(shard.sentence_offsets).tolist() == [len(row) for row in expected]
+        assert np.diff(shard.document_offsets).tolist() == [len(row) for row in expected]
+        assert bytes(shard.word_starts) == bytes(whole.word_starts)
 
 
 def test_a_damaged_shard_is_one_line(tmp_path: Path) -> None:
@@ -111,10 +189,10 @@ def test_a_damaged_shard_is_one_line(tmp_path: Path) -> None:
     for name, content in cases.items():
         (tmp_path / f"{name}.txt.zst").write_bytes(content)
         with pytest.raises(BertlineError, match=f"{name}.txt.zst is damaged .*; delete it and make it again") as error:
-            tokenize_shard(tmp_path / f"{name}.txt.zst", UNCASED)
+            tokenize_shard(tmp_path / f"{name}.txt.zst", UNCASED, tmp_path)
         assert "\n" not in str(error.value)
     with pytest.raises(BertlineError, match=r"absent.txt.zst does not exist"):
-        tokenize_shard(tmp_path / "absent.txt.zst", UNCASED)
+        tokenize_shard(tmp_path / "absent.txt.zst", UNCASED, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +203,4 @@ def test_a_shard_that_breaks_the_format_is_one_line(tmp_path: Path, content: byt
     with SeekableZstdFile(tmp_path / "0.txt.zst", "w") as file:
         file.write(content)
     with pytest.raises(BertlineError, match=fault):
-        tokenize_shard(tmp_path / "0.txt.zst", UNCASED)
+        tokenize_shard(tmp_path / "0.txt.zst", UNCASED, tmp_path)

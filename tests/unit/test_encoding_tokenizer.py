@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import (
@@ -22,7 +22,7 @@ from bertline.encoding.tokenizer import (
     special_token_ids,
     take_tokenizer,
 )
-from bertline.encoding.vocabulary import sample_text, train_wordpiece
+from bertline.encoding.vocabulary import sample_text, train_byte_level, train_wordpiece
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
 
@@ -72,8 +72,7 @@ def test_literal_special_tokens_in_text_are_words(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    other = Tokenizer(models.BPE())
-    other.pre_tokenizer = pre_tokenizers.ByteLevel()
+    other = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))  # noqa: S106
     other.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(BertlineError, match="its normalizer is None; name a tokenizer of BERT's kind"):
         load_tokenizer(tmp_path / "tokenizer.json")
@@ -88,7 +87,7 @@ def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None
     tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
     tokenizer.add_tokens(["two words"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(BertlineError, match="'two words' is added outside its WordPiece vocabulary"):
+    with pytest.raises(BertlineError, match="'two words' is added outside its vocabulary"):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
@@ -186,3 +185,43 @@ def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_pat
     assert 7_500_000 < sum(len(line.encode()) + 1 for line in sample) < 9_500_000
     other = [line for text in sample_text(shards, 2, 9_000_000) for line in text.split("\n") if line]
     assert other != sample
+
+
+def test_byte_level_bpe_is_trained_to_the_same_bytes_and_marks_what_continues_a_word(tmp_path: Path) -> None:
+    documents = [*make_documents(80, 3), ["A [SEP] and a <mask> are text.", "Ēķā é東 \U0001f600"]]
+    shard = write_shard(tmp_path / "00000.txt.zst", documents)
+    for number, hash_seed in enumerate("12"):
+        subprocess.run(
+            [
+                *(sys.executable, SCRIPT, shard, "--kind", "bpe", "--no-lowercase"),
+                *("--vocab-size", "300", "--output", tmp_path / f"{number}.json"),
+            ],
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
+    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
+    tokenizer = load_tokenizer(tmp_path / "0.json")
+    assert list(special_token_ids(tokenizer).values()) == [0, 1, 2, 3, 4]
+    continues = continuations(tokenizer)
+    for sentence in (sentence for document in documents for sentence in document):
+        encoding = tokenizer.encode(sentence, add_special_tokens=False)
+        assert tokenizer.decode(encoding.ids).strip() == sentence
+        assert (~continues[encoding.ids]).sum() == len(sentence.split(" "))
+
+
+def test_a_bpe_that_cannot_be_read_word_by_word_is_refused(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "0.txt.zst", make_documents(5, 3))
+    with pytest.raises(BertlineError, match="given 100, allowed for byte-level BPE is at least 261"):
+        train_byte_level([shard], vocab_size=100, lowercase=True, seed=1)
+    right = json.loads(train_byte_level([shard], vocab_size=270, lowercase=True, seed=1).to_str())
+    changes = {
+        "its pre_tokenizer is Whitespace": {"pre_tokenizer": {"type": "Whitespace"}},
+        "its normalizer is Replace": {
+            "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": " "},
+        },
+        "its model sets dropout": {"model": {**right["model"], "dropout": 0.1}},
+    }
+    for fault, change in changes.items():
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**right, **change}))
+        with pytest.raises(BertlineError, match=fault):
+            load_tokenizer(tmp_path / "tokenizer.json")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_modeling_bert import SHAPE, random_batch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 from transformers import BertConfig as TheirConfig
 from transformers import BertForPreTraining as TheirBert
 from transformers import BertModel as TheirEncoder
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering
 from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface
 
@@ -117,6 +118,26 @@ def test_transformers_tokenizes_as_the_exported_tokenizer_does(tmp_path, tokeniz
     assert (tmp_path / "export" / "vocab.txt").read_text().split("\n")[:5] == [
         "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [SPECIAL_TOKENS, tuple(ROBERTA_NAMES.values())], ids=["bert", "roberta"])
+def test_transformers_reads_an_export_with_byte_level_bpe(tmp_path, names):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, special_tokens=list(names), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["the old river and the town"] * 5, trainer=trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    size = tokenizer.get_vocab_size()
+    model = BertForPreTraining(BertConfig.from_dict({**SHAPE, "vocab_size": size}))
+    export_huggingface(model.config, model.state_dict(), tmp_path / "tokenizer.json", tmp_path / "export")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "export")
+    expected = tokenizer.encode("The river é", add_special_tokens=False).ids
+    cls, sep = tokenizer.token_to_id(names[2]), tokenizer.token_to_id(names[3])
+    assert theirs("The river é")["input_ids"] == [cls, *expected, sep]
+    assert (theirs.mask_token_id, theirs.pad_token_id) == (4, 0)
 
 
 def test_an_export_of_another_tokenizer_is_refused_and_leaves_nothing(tmp_path, tokenizer_json):

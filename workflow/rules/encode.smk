@@ -18,12 +18,13 @@ rule train_tokenizer:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=120,
     params:
+        kind=dataset_setting("tokenizer", "train"),
         vocab_size=dataset_setting("tokenizer", "vocab_size"),
         lowercase=lowercase_option,
         seed=dataset_setting("seed"),
     shell:
-        "python workflow/scripts/train_tokenizer.py {input} --vocab-size {params.vocab_size} {params.lowercase}"
-        " --seed {params.seed} --output {output} > {log} 2>&1"
+        "python workflow/scripts/train_tokenizer.py {input} --kind {params.kind}"
+        " --vocab-size {params.vocab_size} {params.lowercase} --seed {params.seed} --output {output} > {log} 2>&1"
 
 
 rule take_tokenizer:
@@ -67,16 +68,18 @@ rule encode_shard:
     conda:
         "../../envs/bertline.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
         seed=dataset_setting("seed"),
         pair_objective=dataset_setting("pair_objective"),
+        passes=dataset_setting("passes"),
         short_sequence_probability=dataset_setting("short_sequence_probability"),
         lengths=SEQUENCE_LENGTHS,
     shell:
         "python workflow/scripts/encode_shard.py {input.shard} --plan {input.plan} --tokenizer {input.tokenizer}"
         " --fingerprint {wildcards.dataset} --seed {params.seed} --pair-objective {params.pair_objective}"
+        " --passes {params.passes}"
         " --short-sequence-probability {params.short_sequence_probability}"
         " --sequence-lengths {params.lengths} --outputs {output} > {log} 2>&1"
 

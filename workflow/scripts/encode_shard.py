@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--fingerprint", required=True, help="of the dataset")
     parser.add_argument("--seed", type=int, default=12345, help="of the dataset (default: %(default)s)")
     parser.add_argument("--pair-objective", choices=PAIR_OBJECTIVES, default=PAIR_OBJECTIVES[0])
+    parser.add_argument("--passes", type=int, default=1, help="how often the text is paired (default: %(default)s)")
     parser.add_argument(
         "--short-sequence-probability", type=float, default=0.1, help="share of samples of random length"
     )
@@ -38,6 +39,7 @@ def main() -> None:
         fingerprint=arguments.fingerprint,
         seed=arguments.seed,
         pair_objective=arguments.pair_objective,
+        passes=arguments.passes,
         short_sequence_probability=arguments.short_sequence_probability,
     )
 

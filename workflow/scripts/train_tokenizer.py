@@ -1,11 +1,13 @@
-"""Train a WordPiece tokenizer on a sample of the training shards."""
+"""Train a tokenizer, WordPiece or byte-level BPE, on a sample of the training shards."""
 
 import argparse
 from pathlib import Path
 
 from bertline.console import run_command
 from bertline.encoding.tokenizer import save_tokenizer
-from bertline.encoding.vocabulary import train_wordpiece
+from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
+
+TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level}
 
 
 def main() -> None:
@@ -15,12 +17,13 @@ def main() -> None:
         "--lowercase --output tokenizer.json",
     )
     parser.add_argument("shards", nargs="+", type=Path, metavar="SHARD", help="training shards, {shard}.txt.zst")
+    parser.add_argument("--kind", choices=TRAINERS, default="wordpiece")
     parser.add_argument("--vocab-size", type=int, required=True, help="tokens, special ones and characters included")
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="also strips accents")
     parser.add_argument("--seed", type=int, default=12345, help="chooses the sample (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="tokenizer.json")
     arguments = parser.parse_args()
-    tokenizer = train_wordpiece(
+    tokenizer = TRAINERS[arguments.kind](
         arguments.shards, vocab_size=arguments.vocab_size, lowercase=arguments.lowercase, seed=arguments.seed
     )
     save_tokenizer(tokenizer, arguments.output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,16 @@ from bertline.console import BertlineError
 from bertline.encoding.layout import write_samples
 from bertline.encoding.samples import (
     DOCUMENT,
-    IS_RANDOM,
+    LABEL,
+    Samples,
     make_samples,
     sample_ids,
     sample_lengths,
     second_segment_starts,
 )
-from bertline.encoding.tokenization import tokenize_shard
-from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
+from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
+from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
+from bertline.encoding.words import WordCache
 from bertline.files import read_json, sha256_of_file
 
 log = logging.getLogger(__name__)
@@ -37,25 +39,30 @@ def encode_shard(
     seed: int,
     pair_objective: str,
     short_sequence_probability: float,
+    passes: int = 1,
+    words: WordCache | None = None,
 ) -> None:
-    """Tokenize `shard` once and write its samples for every sequence length.
+    """Tokenize `shard` once and write its samples for every sequence length. Memory does not grow with the shard.
 
     Parameters
     ----------
     shard: `{shard}.txt.zst`.
     tokenizer_json: the dataset's tokenizer.
     plan_json: the plan the shard was made by, which says what corpus each document is from.
-    outputs: sequence length -> file to write.
+    outputs: sequence length -> file to write. Beside the first lie, without a name, the tokens meanwhile.
     fingerprint: of the dataset; readers refuse files of another.
+    words: what encoding other shards with the same tokenizer has taught; never alters the result.
     """
     tokenizer = load_tokenizer(tokenizer_json)
     special = special_token_ids(tokenizer)
-    text = tokenize_shard(shard, tokenizer)
+    folder = next(iter(outputs.values())).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    text = tokenize_shard(shard, tokenizer, folder, words)
     documents = len(text.document_offsets) - 1
-    corpus_of_document, documents_of_corpora = corpora_of_documents(read_json(plan_json), shard_name, plan_json)
-    if len(corpus_of_document) != documents:
+    corpora, ends, documents_of_corpora = corpora_of_documents(read_json(plan_json), shard_name, plan_json)
+    if (announced := int(documents_of_corpora.sum())) != documents:
         raise BertlineError(
-            f"{shard} holds {documents} documents, {plan_json} announces {len(corpus_of_document)}; "
+            f"{shard} holds {documents} documents, {plan_json} announces {announced}; "
             "delete the shard and make it again"
         )
     shared: dict[str, Any] = {
@@ -71,51 +78,79 @@ def encode_shard(
         "documents_of_corpora": documents_of_corpora,
         "sentences": len(text.sentence_offsets) - 1,
         "text_tokens": len(text.ids),
-        "unknown_tokens": int((text.ids == special["[UNK]"]).sum()),
+        "unknown_tokens": text.unknown_tokens,
+        **({"passes": passes} if passes > 1 else {}),
     }
     for sequence_length, output in outputs.items():
         samples = make_samples(
             text,
-            continuations(tokenizer),
+            folder,
             sequence_length=sequence_length,
             pair_objective=pair_objective,
             short_sequence_probability=short_sequence_probability,
             seed=seed,
             shard_name=shard_name,
+            passes=passes,
         )
-        lengths, is_random = sample_lengths(samples), samples.table[:, IS_RANDOM]
+        columns = {
+            "input_ids": _ids(text, samples, special["[CLS]"], special["[SEP]"]),
+            "sample_offsets": _offsets(samples),
+            "second_segment_start": (second_segment_starts(table) for table in samples.blocks()),
+            "next_sentence_labels": (table[:, LABEL] for table in samples.blocks()),
+            "document_index": (table[:, DOCUMENT] for table in samples.blocks()),
+            "corpus_index": (
+                corpora[np.searchsorted(ends, table[:, DOCUMENT], side="right")] for table in samples.blocks()
+            ),
+        }
         write_samples(
             output,
-            sample_ids(text, samples, special["[CLS]"], special["[SEP]"]),
-            lengths,
-            second_segment_start=second_segment_starts(samples),
-            next_sentence_labels=is_random,
-            document_index=samples.table[:, DOCUMENT],
-            corpus_index=corpus_of_document[samples.table[:, DOCUMENT]],
+            columns,
+            samples=len(samples.table),
+            tokens=samples.tokens,
             attributes={
                 **shared,
                 "sequence_length": sequence_length,
                 "unplaced_tokens": samples.unplaced_tokens,
-                "samples_with_random_next": int(is_random.sum()),
+                "samples_with_random_next": samples.labelled,
                 "samples_without_partner": samples.without_partner,
             },
         )
-        log.info("%s: %d samples, %d tokens", output, len(lengths), lengths.sum())
+        log.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
 
 
-def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray]:
-    """The corpus of each document of a shard, and how many documents each corpus of the dataset has in it.
+def _ids(text: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator[np.ndarray]:
+    for table in samples.blocks():
+        yield np.concatenate(list(sample_ids(text, table, cls, sep)))
+
+
+def _offsets(samples: Samples) -> Iterator[np.ndarray]:
+    yield np.zeros(1, dtype=np.uint64)
+    end = 0
+    for table in samples.blocks():
+        offsets = end + np.cumsum(sample_lengths(table))
+        end = int(offsets[-1])
+        yield offsets
+
+
+def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which corpus the documents of a shard are from, which come in runs, and how many of each corpus it holds.
 
     Returns
     -------
-    uint8 [documents], int64 [corpora]
+    corpora: uint8 [runs].
+    ends: int64 [runs], the number of documents up to the end of each run.
+    counts: int64 [corpora of the dataset].
     """
     if shard not in plan["shards"]:
         raise BertlineError(f"{where} has no shard '{shard}'; it has {', '.join(plan['shards'])}")
-    corpora = 1 + max((entry["corpus_index"] for entries in plan["shards"].values() for entry in entries), default=-1)
-    indices, counts = [], []
-    for entry in plan["shards"][shard]:
-        indices.append(entry["corpus_index"])
-        counts.append(sum(last - first for first, last, _, _ in entry["ranges"]))
-    of_document = np.repeat(np.array(indices, dtype=np.uint8), counts)
-    return of_document, np.bincount(of_document, minlength=corpora)
+    of_dataset = 1 + max(
+        (entry["corpus_index"] for entries in plan["shards"].values() for entry in entries), default=-1
+    )
+    pieces = plan["shards"][shard]
+    corpora = np.array([piece["corpus_index"] for piece in pieces], dtype=np.uint8)
+    documents = np.array(
+        [sum(last - first for first, last, _, _ in piece["ranges"]) for piece in pieces], dtype=np.int64
+    )
+    counts = np.zeros(of_dataset, dtype=np.int64)
+    np.add.at(counts, corpora, documents)
+    return corpora, np.cumsum(documents), counts

@@ -27,6 +27,7 @@ from bertline.encoding.interchange import (
     usable,
 )
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
+from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import sha256_of_file, write_json
 from bertline.identity import fingerprint, stage_versions
@@ -155,12 +156,16 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
     samples, tokens = len(has_second), int(all_of.lengths.sum())
     write_samples(
         output,
-        (block.ids for block in _usable_blocks(file, special)),
-        all_of.lengths,
-        second_segment_start=all_of.second_segment_start,
-        next_sentence_labels=all_of.next_sentence_labels,
-        document_index=np.zeros(samples, np.int64),
-        corpus_index=np.zeros(samples, np.int64),
+        {
+            "input_ids": (block.ids for block in _usable_blocks(file, special)),
+            "sample_offsets": [offsets_of(all_of.lengths, np.uint64)],
+            "second_segment_start": [all_of.second_segment_start],
+            "next_sentence_labels": [all_of.next_sentence_labels],
+            "document_index": [np.zeros(samples, np.int64)],
+            "corpus_index": [np.zeros(samples, np.int64)],
+        },
+        samples=samples,
+        tokens=tokens,
         attributes={
             **shared,
             "sequence_length": file.sequence_length,

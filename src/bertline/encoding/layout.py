@@ -6,7 +6,8 @@ An HDF5 file for each shard and sequence length. Samples are unpadded, unmasked 
     sample_offsets        uint64  [samples + 1]  where each sample begins in input_ids
     second_segment_start  uint16  [samples]      index of the first token of segment B in its sample, 0: no B
     next_sentence_labels  uint8   [samples]      1: B is random text, 0: B follows A, or there is no B
-    document_index        uint32  [samples]      the document of A, counted in its shard
+                                                 (`pair_objective` sentence_order: 1: A follows B, 0: B follows A)
+    document_index        uint32  [samples]      the document of A, counted in its shard; rises in each of the passes
     corpus_index          uint8   [samples]      the corpus of A, in the order of the dataset's settings
 
 Little-endian and contiguous; each begins at a multiple of 4,096 bytes, so that it can be memory-mapped at its offset.
@@ -36,13 +37,13 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.faults import Fault, Faults
-from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenization import id_type
 from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
 ALIGNMENT = 4096
-# Name -> type. Counts that begin with `samples_` count samples; `documents_of_corpora` has one number for each corpus.
+# Name -> type. Counts that begin with `samples_` count samples; `documents_of_corpora` has one number for each corpus,
+# `samples_with_random_next` is the sum of the labels, `passes` how often the text was paired.
 ATTRIBUTES: dict[str, type] = {
     "layout_version": int,
     "fingerprint": str,
@@ -64,7 +65,10 @@ ATTRIBUTES: dict[str, type] = {
     "unplaced_tokens": int,
     "samples_with_random_next": int,
     "samples_without_partner": int,
+    "passes": int,
 }
+# Absent where they have these values, as in files older than they are.
+OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}
 COLUMNS: dict[str, np.dtype[Any]] = {
     "sample_offsets": np.dtype("<u8"),
     "second_segment_start": np.dtype("<u2"),
@@ -107,13 +111,10 @@ class SampleFile:
 
 def write_samples(
     path: Path | str,
-    ids: Iterable[np.ndarray],
-    lengths: np.ndarray,
+    columns: Mapping[str, Iterable[np.ndarray]],
     *,
-    second_segment_start: np.ndarray,
-    next_sentence_labels: np.ndarray,
-    document_index: np.ndarray,
-    corpus_index: np.ndarray,
+    samples: int,
+    tokens: int,
     attributes: Mapping[str, Any],
     masks: StaticMasks | None = None,
 ) -> None:
@@ -121,33 +122,23 @@ def write_samples(
 
     Parameters
     ----------
-    ids: the tokens of all samples, in blocks of any size.
-    lengths: integer [N], tokens of each sample.
-    second_segment_start, next_sentence_labels, document_index, corpus_index: integer [N].
-    attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`.
+    columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. One after the other is read,
+        a block at a time.
+    samples, tokens: how many there are.
+    attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
     masks: of samples that were masked before; `input_ids` holds the text without them all the same.
     """
-    offsets = offsets_of(lengths, np.uint64)
-    total = int(offsets[-1])
-    columns = {
-        "sample_offsets": offsets,
-        "second_segment_start": second_segment_start,
-        "next_sentence_labels": next_sentence_labels,
-        "document_index": document_index,
-        "corpus_index": corpus_index,
-    }
-    filled = {"layout_version": LAYOUT_VERSION, "samples": len(lengths), "tokens": total, **attributes}
-    types = {name: _type_of(name, filled["vocab_size"]) for name in ("input_ids", *COLUMNS)}
+    filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
         for name, kind in ATTRIBUTES.items():
-            _write_attribute(file, name, kind, filled[name])
-        for name, dtype in types.items():
-            blocks = ids if name == "input_ids" else [columns[name]]
-            _write_dataset(file, name, dtype, total if name == "input_ids" else len(columns[name]), blocks)
+            if name in filled or name not in OPTIONAL_ATTRIBUTES:
+                _write_attribute(file, name, kind, filled[name])
+        for name in ("input_ids", *COLUMNS):
+            size = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
+            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
         for name in MASKS if masks is not None else ():
-            _write_dataset(
-                file, name, _type_of(name, filled["vocab_size"]), len(getattr(masks, name)), [getattr(masks, name)]
-            )
+            array = getattr(masks, name)
+            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), len(array), [array])
 
 
 def _create(path: Path) -> h5py.File:
@@ -231,7 +222,7 @@ def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
         raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
     values: dict[str, Any] = {}
     for name, kind in ATTRIBUTES.items():
-        value = file.attrs[name]
+        value = file.attrs.get(name, OPTIONAL_ATTRIBUTES[name]) if name in OPTIONAL_ATTRIBUTES else file.attrs[name]
         values[name] = _text(value) if kind is str else np.asarray(value) if kind is np.ndarray else int(value)
     return values
 
@@ -295,7 +286,9 @@ def faults_of(file: SampleFile) -> Iterator[Fault]:
     documents = file.attributes["documents_of_corpora"]
     if documents.sum() != file.attributes["documents"]:
         yield Fault(file.path, "documents_of_corpora do not add up to documents")
-    if len(file) and (np.diff(file.document_index.astype(np.int64), append=int(documents.sum()) - 1) < 0).any():
+    # It rises within a pass, and begins anew with the next.
+    falls = (file.document_index[1:] < file.document_index[:-1]).sum()
+    if len(file) and (falls >= file.attributes["passes"] or file.document_index.max() >= documents.sum()):
         yield Fault(file.path, "document_index does not rise below the number of documents")
     if len(file) and file.corpus_index.max() >= len(documents):
         yield Fault(file.path, "corpus_index names a corpus that is not there")
@@ -334,7 +327,7 @@ def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndar
         "has an id beyond the vocabulary": np.maximum.reduceat(ids, begins) >= attributes["vocab_size"],
         "has a label without a second segment": (labels > has_second) | (labels > 1),
         f"does not fit pair objective {attributes['pair_objective']}": has_second
-        != (attributes["pair_objective"] == "next_sentence"),
+        != (attributes["pair_objective"] != "none"),
     }
 
 

@@ -1,4 +1,4 @@
-"""Samples for pretraining: pairs of segments for next sentence prediction, or one segment of full length.
+"""Samples for pretraining: pairs of segments, or one segment of full length.
 
 Next sentence prediction follows Devlin et al. 2018 (arXiv 1810.04805) and Google's `create_pretraining_data.py`: a
 document is cut into chunks of the target length; a chunk is cut in two at a random sentence; half of the time the
@@ -9,6 +9,13 @@ Three things differ, all where that program loses text or tells the answer. A pa
 a chunk ends at the target, between two words, and the rest of the sentence begins the next chunk; a chunk inside one
 long sentence is parted between two words. A second segment labelled random never comes from the same document. And it
 is as long as the text it stands in for, so that the length of a sample does not give its label away.
+
+Sentence order prediction follows ALBERT (Lan et al. 2019, arXiv 1909.11942): the two parts of a chunk stay together,
+and half of the time they stand in the wrong order, which is what the label says.
+
+Without a pair objective a sample is a chunk: text of one document, so the DOC-SENTENCES of RoBERTa (Liu et al. 2019,
+arXiv 1907.11692), but filled to the last word that fits instead of the last sentence. The end of a document is a
+shorter sample; it costs nothing where sequences are packed.
 """
 
 from __future__ import annotations
@@ -17,17 +24,22 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.spool import Spool
 from bertline.encoding.tokenization import TokenizedShard
 
-PAIR_OBJECTIVES = ("next_sentence", "none")
-FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, IS_RANDOM, DOCUMENT = range(6)
-SAMPLES_PER_BLOCK = 50_000
+PAIR_OBJECTIVES = ("next_sentence", "sentence_order", "none")
+FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, LABEL, DOCUMENT = range(6)
+SAMPLES_PER_BLOCK = 4096
+# Reads of random text after which a shard's memory is given back, see `Spool`.
+READS_PER_RELEASE = 32
 
 
 @dataclass(frozen=True)
@@ -36,65 +48,93 @@ class Samples:
 
     Attributes
     ----------
-    table: int64 [N, 6], one row a sample: the tokens of the first segment, begin and end; those of the second (both 0:
-        there is none); whether the second is random; the document of the first.
+    table: int64 [N, 6], memory-mapped, one row a sample: the tokens of the first segment, begin and end; those of the
+        second (both 0: there is none); the label; the document of the first.
+    tokens: of all samples, [CLS] and [SEP] included.
+    labelled: samples with label 1.
     without_partner: samples whose second segment should have been random, but the shard has no other document.
-    unplaced_tokens: tokens in no sample. Only a shard that is a single token gives no pair.
+    unplaced_tokens: tokens in no sample, added up over the passes. Only a text that is a single token gives no pair.
     """
 
     table: np.ndarray
-    without_partner: int = 0
-    unplaced_tokens: int = 0
+    tokens: int
+    labelled: int
+    without_partner: int
+    unplaced_tokens: int
+    spool: Spool
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """The table in pieces; the memory of each is given back before the next."""
+        for start in range(0, len(self.table), SAMPLES_PER_BLOCK):
+            yield self.table[start : start + SAMPLES_PER_BLOCK]
+            self.spool.release()
 
 
 def make_samples(
     shard: TokenizedShard,
-    continues_word: np.ndarray,
+    folder: Path,
     *,
     sequence_length: int,
     pair_objective: str,
     short_sequence_probability: float,
     seed: int,
     shard_name: str,
+    passes: int = 1,
 ) -> Samples:
     """Cut a shard into samples.
 
     Parameters
     ----------
     shard: its tokens.
-    continues_word: bool [vocabulary], ids that continue a word; segments are not cut before them.
+    folder: whose disk has room for 48 bytes a sample.
     sequence_length: the most tokens in a sample, [CLS] and [SEP] included.
-    pair_objective: `next_sentence`, or `none` for single segments.
+    pair_objective: `next_sentence`, `sentence_order`, or `none` for single segments.
     short_sequence_probability: share of the chunks whose target is a random length.
-    seed, shard_name: together with the sequence length they seed the random choices.
+    seed, shard_name: together with the sequence length and the number of the pass they seed the random choices.
+    passes: how often the whole text is cut, each time with other choices; the samples of one pass follow another's.
     """
     if pair_objective not in PAIR_OBJECTIVES:
         raise BertlineError(f"pair objective: given '{pair_objective}', allowed are {', '.join(PAIR_OBJECTIVES)}")
-    digest = hashlib.sha256(f"{seed}/{shard_name}/{sequence_length}".encode()).digest()
-    cutter = _Cutter(shard, continues_word, Random(digest), short_sequence_probability)  # noqa: S311 - not a secret
-    if pair_objective == "next_sentence":
-        rows = cutter.pairs(sequence_length - 3)
-    else:
-        rows = cutter.singles(sequence_length - 2)
-    table = np.fromiter(rows, dtype=np.dtype((np.int64, 6)))
-    return Samples(table, cutter.without_partner, cutter.unplaced_tokens)
+    spool = Spool(folder, np.int64, columns=6)
+    tokens = labelled = without_partner = unplaced_tokens = 0
+    for number in range(passes):
+        name = f"{seed}/{shard_name}/{sequence_length}" + (f"/{number}" if number else "")
+        random = Random(hashlib.sha256(name.encode()).digest())  # noqa: S311 - not a secret
+        cutter = _Cutter(shard, random, short_sequence_probability)
+        rows = cutter.rows(pair_objective, sequence_length)
+        while len(block := np.fromiter(islice(rows, SAMPLES_PER_BLOCK), dtype=np.dtype((np.int64, 6)))):
+            spool.append(block)
+            tokens += int(sample_lengths(block).sum())
+            labelled += int(block[:, LABEL].sum())
+            shard.release()
+        without_partner += cutter.without_partner
+        unplaced_tokens += cutter.unplaced_tokens
+    return Samples(spool.read(), tokens, labelled, without_partner, unplaced_tokens, spool)
 
 
 class _Cutter:
-    """The state of the cutting: the shard's boundaries as plain Python values, the random numbers, the counts."""
+    """The state of the cutting: the shard's boundaries, the random numbers, the counts."""
 
-    def __init__(self, shard: TokenizedShard, continues_word: np.ndarray, random: Random, short: float) -> None:
-        self.sentences: list[int] = shard.sentence_offsets.tolist()
-        self.documents: list[int] = shard.sentence_offsets[shard.document_offsets].tolist()
-        self.with_text = [i for i in range(len(self.documents) - 1) if self.documents[i] < self.documents[i + 1]]
-        # One byte a token, 1 where a word begins: searched at the speed of memory.
-        word_starts = ~continues_word[shard.ids]
-        word_starts[shard.sentence_offsets[:-1]] = True
-        self.word_starts = word_starts.tobytes()
+    def __init__(self, shard: TokenizedShard, random: Random, short: float) -> None:
+        self.shard = shard
+        self.reads = 0
+        # Views whose elements are plain Python integers, wherever the arrays lie.
+        self.sentences = shard.sentence_offsets.data
+        self.documents = shard.document_offsets.data
+        self.with_text = shard.documents_with_text.data
+        self.word_starts = shard.word_starts
         self.random = random
         self.short = short
         self.without_partner = 0
         self.unplaced_tokens = 0
+
+    def rows(self, pair_objective: str, sequence_length: int) -> Iterator[tuple[int, ...]]:
+        """The rows of `Samples.table`."""
+        if pair_objective == "next_sentence":
+            return self.pairs(sequence_length - 3)
+        if pair_objective == "sentence_order":
+            return self.ordered_pairs(sequence_length - 3)
+        return self.singles(sequence_length - 2)
 
     def below(self, bound: int) -> int:
         """A random integer of [0, bound). `Random.random` is the one draw whose stream Python promises to keep."""
@@ -129,6 +169,9 @@ class _Cutter:
 
         They begin with a random sentence, if possible one that leaves enough text behind it.
         """
+        self.reads += 1
+        if self.reads % READS_PER_RELEASE == 0:
+            self.shard.release()
         choice = self.below(len(self.with_text) - 1)
         document = self.with_text[choice + (choice >= position)]
         begin, end = self.documents[document], self.documents[document + 1]
@@ -142,6 +185,30 @@ class _Cutter:
             while begin < limit:
                 end = self.end_of_chunk(begin, self.target(maximum), limit)
                 yield begin, end, 0, 0, 0, document
+                begin = end
+
+    def ordered_pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:
+        """Pairs of neighbouring segments, half of them in the wrong order: rows of `Samples.table`."""
+        for document in self.with_text:
+            first, limit = self.documents[document], self.documents[document + 1]
+            begin = first
+            while begin < limit:
+                target = self.target(maximum)
+                end = self.end_of_chunk(begin, target, limit)
+                if end == begin + 1 < limit:
+                    end += 1  # a token alone would be no pair
+                middle = self.random_sentence(begin + 1, end)
+                if middle == end and end - begin > 1:
+                    middle = self.random_word(begin + 1, end)
+                start = begin
+                if middle == end:  # the last token of a document: the text before it is used once more
+                    start, middle = max(first, end - target), begin
+                if start == middle:
+                    self.unplaced_tokens += 1
+                elif self.random.random() < 0.5:
+                    yield middle, end, start, middle, 1, document
+                else:
+                    yield start, middle, middle, end, 0, document
                 begin = end
 
     def pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:
@@ -176,28 +243,36 @@ class _Cutter:
                 begin = end
 
 
-def sample_lengths(samples: Samples) -> np.ndarray:
-    """Tokens of each sample with its [CLS] and [SEP]: int64 [N]."""
-    first = samples.table[:, FIRST_END] - samples.table[:, FIRST_BEGIN]
-    second = samples.table[:, SECOND_END] - samples.table[:, SECOND_BEGIN]
+def sample_lengths(table: np.ndarray) -> np.ndarray:
+    """Tokens of each sample with its [CLS] and [SEP]: int64 [N], of rows of a table."""
+    first = table[:, FIRST_END] - table[:, FIRST_BEGIN]
+    second = table[:, SECOND_END] - table[:, SECOND_BEGIN]
     return first + 2 + second + (second > 0)
 
 
-def second_segment_starts(samples: Samples) -> np.ndarray:
+def second_segment_starts(table: np.ndarray) -> np.ndarray:
     """Index of the first token of the second segment in its sample, 0 where there is none: int64 [N]."""
-    has_second = samples.table[:, SECOND_END] > samples.table[:, SECOND_BEGIN]
-    return np.where(has_second, samples.table[:, FIRST_END] - samples.table[:, FIRST_BEGIN] + 2, 0)
+    has_second = table[:, SECOND_END] > table[:, SECOND_BEGIN]
+    return np.where(has_second, table[:, FIRST_END] - table[:, FIRST_BEGIN] + 2, 0)
 
 
-def sample_ids(shard: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator[np.ndarray]:
-    """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, one sample after the other, in blocks of many samples."""
-    source = np.append(shard.ids, np.array([cls, sep], dtype=shard.ids.dtype))
-    cls_at, sep_at = len(shard.ids), len(shard.ids) + 1
-    for start in range(0, len(samples.table), SAMPLES_PER_BLOCK):
-        table = samples.table[start : start + SAMPLES_PER_BLOCK]
-        begins = np.stack(np.broadcast_arrays(cls_at, table[:, FIRST_BEGIN], sep_at, table[:, SECOND_BEGIN], sep_at), 1)
-        lengths = np.ones_like(begins)
-        lengths[:, 1] = table[:, FIRST_END] - table[:, FIRST_BEGIN]
-        lengths[:, 3] = table[:, SECOND_END] - table[:, SECOND_BEGIN]
-        lengths[:, 4] = lengths[:, 3] > 0
-        yield source[concatenated_ranges(begins.ravel(), lengths.ravel())]
+def sample_ids(shard: TokenizedShard, table: np.ndarray, cls: int, sep: int) -> Iterator[np.ndarray]:
+    """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, one sample after the other, for a few samples at a time."""
+    for start in range(0, len(table), 2 * READS_PER_RELEASE):
+        yield _ids_of_rows(shard.ids, table[start : start + 2 * READS_PER_RELEASE], cls, sep)
+        shard.release()
+
+
+def _ids_of_rows(source: np.ndarray, table: np.ndarray, cls: int, sep: int) -> np.ndarray:
+    begins = np.zeros((len(table), 5), dtype=np.int64)
+    lengths = np.ones_like(begins)
+    for column, begin, end in ((1, FIRST_BEGIN, FIRST_END), (3, SECOND_BEGIN, SECOND_END)):
+        begins[:, column] = table[:, begin]
+        lengths[:, column] = table[:, end] - table[:, begin]
+    lengths[:, 4] = lengths[:, 3] > 0
+    places = np.cumsum(lengths.ravel()).reshape(lengths.shape) - lengths
+    ids = source[concatenated_ranges(begins.ravel(), lengths.ravel())]
+    ids[places[:, 0]] = cls
+    ids[places[:, 2]] = sep
+    ids[places[:, 4][lengths[:, 4] > 0]] = sep
+    return ids

@@ -9,6 +9,7 @@ from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 
 BLOCK_BYTES = 4_000_000
+PART_WITHIN_BYTES = 100_000  # of its end, where a line longer than a block is parted
 
 
 def size_of_shard(path: Path | str) -> int:
@@ -25,16 +26,36 @@ def decode_block(block: bytes, path: Path | str) -> str:
         raise BertlineError(f"{path} is not UTF-8 ({error.reason}); delete it and make it again") from None
 
 
-def read_text_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[str]:
-    """The shard's text in blocks of whole lines of about `block_bytes`, so that memory does not grow with the shard."""
+def read_text_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[str, bool]]:
+    """The shard's text in blocks of about `block_bytes` that each end with a newline.
+
+    Of a line longer than a block, each block but the last ends inside it: then the second value is False, the newline
+    is not in the shard, and the next block goes on behind the space, taken out, that the line was parted at. It stands
+    behind a letter or a digit, so that the parts have the tokens of the whole. Where a whole block has no such space,
+    the line is parted anywhere.
+    """
     rest = b""
     with read_compressed(path) as file:
         while block := file.read(block_bytes):
+            block = rest + block
             end = block.rfind(b"\n") + 1
-            if not end:
-                rest += block
-                continue
-            yield decode_block(rest + block[:end], path)
+            if end:
+                yield decode_block(block[:end], path), True
             rest = block[end:]
+            while len(rest) > block_bytes + 3:  # so that the character after `block_bytes` is whole
+                part, rest = _part_line(rest, block_bytes)
+                yield decode_block(part, path) + "\n", False
     if rest:
         raise BertlineError(f"{path} ends inside a line; delete it and make it again")
+
+
+def _part_line(line: bytes, at_most: int) -> tuple[bytes, bytes]:
+    """Cut a line in two."""
+    end = at_most
+    while (end := line.rfind(b" ", max(0, at_most - PART_WITHIN_BYTES), end)) > 0:
+        if line[max(0, end - 4) : end].decode("utf-8", "ignore")[-1:].isalnum() and line[end + 1 : end + 2].strip():
+            return line[:end], line[end + 1 :]
+    end = at_most
+    while end < at_most + 3 and line[end] & 0xC0 == 0x80:  # inside a character
+        end += 1
+    return line[:end], line[end:]

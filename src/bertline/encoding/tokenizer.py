@@ -1,10 +1,15 @@
-"""BERT's tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary or taken from elsewhere, checked."""
+"""The tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary or taken from elsewhere, checked.
+
+Two kinds: BERT's WordPiece, and byte-level BPE as GPT-2 and RoBERTa have it. Text never gives a special token: a
+literal `[SEP]` or `<mask>` is text.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -13,7 +18,11 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
+SPACE = "Ġ"  # what byte-level BPE writes for the byte 0x20
+# What changes no text but character by character, or with the marks behind a character: never across a space.
+NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
 
 def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -> Tokenizer:
@@ -38,13 +47,13 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     tokenizer.normalizer = bert_normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
-    return _with_special_tokens(tokenizer)
+    return with_special_tokens(tokenizer)
 
 
-def bert_normalizer(lowercase: bool) -> normalizers.BertNormalizer:
+def bert_normalizer(lowercase: bool, *, handle_chinese_chars: bool = True) -> normalizers.BertNormalizer:
     """Google's: control characters out, spaces around Chinese characters; accents go with the upper case."""
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=None, lowercase=lowercase
     )
 
 
@@ -52,15 +61,17 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
     """The tokenizer of a `vocab.txt` (one token a line) or of a `tokenizer.json`, which says its case itself."""
     path = Path(path)
     if path.suffix == ".json":
-        return _with_special_tokens(load_tokenizer(path))
+        tokenizer = load_tokenizer(path)
+        # One with RoBERTa's names has its own template, and a [MASK] that takes the space before it along.
+        return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = _read_text(path).replace("\r\n", "\n")
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
-    """Load and check a tokenizer.json, so that it reads plain text: a literal `[SEP]` is three words, never a token.
+    """Load and check a tokenizer.json, so that it reads plain text.
 
-    Raises BertlineError when the file is not a WordPiece tokenizer of BERT's kind or lacks a special token.
+    Raises BertlineError when the file is neither BERT's WordPiece nor byte-level BPE or lacks a special token.
     """
     text = _read_text(Path(path))
     try:
@@ -68,22 +79,65 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception for whatever it does not understand
         raise BertlineError(f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error})") from None
-    for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
-        given = (description.get(part) or {}).get("type")
-        if given != kind:
-            raise BertlineError(f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}")
-    if description["model"]["continuing_subword_prefix"] != CONTINUATION_PREFIX:
-        raise BertlineError(f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do")
-    _check_special_tokens(description["model"]["vocab"], str(path))
+    if description["model"].get("type") == "BPE":
+        _check_byte_level(description, path)
+    else:
+        _check_bert(description, path)
+    vocabulary = description["model"]["vocab"]
+    _check_special_tokens(vocabulary, str(path))
     for token in description["added_tokens"]:
-        if not token["special"] or description["model"]["vocab"].get(token["content"]) != token["id"]:
-            raise BertlineError(f"{path}: '{token['content']}' is added outside its WordPiece vocabulary; put it there")
-    if sorted(description["model"]["vocab"].values()) != list(range(len(description["model"]["vocab"]))):
+        if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
+            raise BertlineError(f"{path}: '{token['content']}' is added outside its vocabulary; put it there")
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise BertlineError(f"{path}: the ids of its vocabulary have gaps; number them from 0 without any")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
+    special = special_token_ids(tokenizer)
+    for token, index in special.items():
+        name = tokenizer.id_to_token(index)
+        found = set(tokenizer.encode(f"a {name} {name}", add_special_tokens=False).ids)
+        if found & (set(special.values()) - {special["[UNK]"]}):
+            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; take its merges out")
     return tokenizer
+
+
+def _check_bert(description: Any, path: Path | str) -> None:
+    for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
+        given = (description.get(part) or {}).get("type")
+        if given != kind:
+            raise BertlineError(
+                f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
+            )
+    if description["model"]["continuing_subword_prefix"] != CONTINUATION_PREFIX:
+        raise BertlineError(f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do")
+
+
+def _check_byte_level(description: Any, path: Path | str) -> None:
+    pre_tokenizer, model = description.get("pre_tokenizer") or {}, description["model"]
+    if pre_tokenizer.get("type") != "ByteLevel" or not pre_tokenizer.get("use_regex", True):
+        given = pre_tokenizer.get("type")
+        raise BertlineError(f"{path}: its pre_tokenizer is {given}; BPE has to be byte-level, with GPT-2's expression")
+    normalizer = description.get("normalizer") or {"type": "Sequence", "normalizers": []}
+    for part in normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]:
+        if part["type"] not in NORMALIZERS:
+            raise BertlineError(f"{path}: its normalizer is {part['type']}, allowed are {', '.join(NORMALIZERS)}")
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; take it out")
+    missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in model["vocab"]]
+    if missing:
+        raise BertlineError(f"{path}: its vocabulary lacks {len(missing)} of the 256 bytes; text would get lost")
+
+
+def is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Whether it is byte-level BPE and not WordPiece."""
+    return isinstance(tokenizer.model, models.BPE)
+
+
+def adds_prefix_space(tokenizer: Tokenizer) -> bool:
+    """Whether byte-level BPE takes the first word of a line as if a space stood before it."""
+    return bool(tokenizer.pre_tokenizer.add_prefix_space)
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
@@ -92,20 +146,40 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
 
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """The ids of [PAD] [UNK] [CLS] [SEP] [MASK]."""
-    return {token: index for token in SPECIAL_TOKENS if (index := tokenizer.token_to_id(token)) is not None}
+    """The ids of [PAD] [UNK] [CLS] [SEP] [MASK], under these names also where they are called <pad> and so on."""
+    of_bert, of_roberta = (
+        {token: tokenizer.token_to_id(name) for token, name in zip(SPECIAL_TOKENS, names, strict=True)}
+        for names in (SPECIAL_TOKENS, ROBERTA_NAMES.values())
+    )
+    found = of_roberta if of_bert["[CLS]"] is None else of_bert
+    return {token: index for token, index in found.items() if index is not None}
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
-    """Which ids continue a word (`##ing`): bool [vocabulary]."""
+    """Which ids continue a word (`##ing`; of BPE all that do not begin with a space): bool [vocabulary]."""
+    if is_byte_level(tokenizer):
+        continues = ~begins_with_space(tokenizer)
+        continues[list(special_token_ids(tokenizer).values())] = False
+        return continues
+    return _of_tokens(
+        tokenizer, lambda token: token.startswith(CONTINUATION_PREFIX) and len(token) > len(CONTINUATION_PREFIX)
+    )
+
+
+def begins_with_space(tokenizer: Tokenizer) -> np.ndarray:
+    """Which ids of byte-level BPE begin with a space: bool [vocabulary]."""
+    return _of_tokens(tokenizer, lambda token: token.startswith(SPACE))
+
+
+def _of_tokens(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> np.ndarray:
     tokens = tokenizer.get_vocab(with_added_tokens=False)
-    continues = np.zeros(len(tokens), dtype=bool)
+    result = np.zeros(len(tokens), dtype=bool)
     for token, index in tokens.items():
-        continues[index] = token.startswith(CONTINUATION_PREFIX) and len(token) > len(CONTINUATION_PREFIX)
-    return continues
+        result[index] = holds(token)
+    return result
 
 
-def _with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Mark the special tokens as such and add BERT's template, for the programs that read the export."""
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     ids = special_token_ids(tokenizer)
@@ -118,11 +192,12 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _check_special_tokens(vocabulary: Iterable[str], source: str) -> None:
-    missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
+def _check_special_tokens(vocabulary: Collection[str], source: str) -> None:
+    names = ROBERTA_NAMES.values() if "[CLS]" not in vocabulary and "<s>" in vocabulary else SPECIAL_TOKENS
+    missing = [token for token in names if token not in vocabulary]
     if missing:
         raise BertlineError(
-            f"{source}: the vocabulary has no {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, add them"
+            f"{source}: the vocabulary has no {' '.join(missing)}; BERT needs {' '.join(names)}, add them"
         )
 
 

@@ -1,8 +1,9 @@
-"""Training a WordPiece vocabulary on a sample of the shards, to the same bytes every time.
+"""Training a vocabulary on a sample of the shards, to the same bytes every time.
 
-The library's trainer numbers the characters that continue a word in the order of a randomly seeded hash map, and these
-numbers decide between merges of equal count; so do the map's ties when it drops rare characters. Both are taken out of
-its hands: the characters are counted here and handed to it as tokens with fixed ids.
+The library's trainer of WordPiece numbers the characters that continue a word in the order of a randomly seeded hash
+map, and these numbers decide between merges of equal count; so do the map's ties when it drops rare characters. Both
+are taken out of its hands: the characters are counted here and handed to it as tokens with fixed ids. Byte-level BPE
+begins with the same 256 bytes always.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from pathlib import Path
 
 import numpy as np
 from pyzstd import SeekableZstdFile
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 from bertline.encoding.shards import decode_block, size_of_shard
-from bertline.encoding.tokenizer import CONTINUATION_PREFIX, SPECIAL_TOKENS, bert_normalizer, make_tokenizer
+from bertline.encoding.tokenizer import (
+    CONTINUATION_PREFIX,
+    SPECIAL_TOKENS,
+    bert_normalizer,
+    make_tokenizer,
+    with_special_tokens,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +77,35 @@ def train_wordpiece(
     if len(ids) < vocab_size:
         log.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
     return make_tokenizer(sorted(ids, key=ids.__getitem__), lowercase=lowercase, source="the trained vocabulary")
+
+
+def train_byte_level(
+    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
+) -> Tokenizer:
+    """Train a byte-level BPE tokenizer on about `sample_bytes` of the shards, chosen by `seed`.
+
+    The ids are: special tokens, the 256 bytes, then the merges. A line's first word is taken as if a space stood
+    before it, because lines are sentences here. Raises BertlineError when there is no text or no room for the bytes.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
+        raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
+    if not any(size_of_shard(path) for path in shards):
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MINIMUM_COUNT,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    lines = (text.split("\n") for text in sample_text(shards, seed, sample_bytes))
+    tokenizer.train_from_iterator(lines, trainer=trainer)
+    return with_special_tokens(tokenizer)
 
 
 def sample_text(shards: Sequence[Path], seed: int, sample_bytes: int) -> Iterator[str]:

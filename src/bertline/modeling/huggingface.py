@@ -18,6 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import is_byte_level, special_token_ids
 from bertline.files import fsync_directory, read_json, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
 from bertline.modeling.configuration import NetworkConfig
@@ -143,7 +144,7 @@ def _read_weights(directory: Path, layout: Layout) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:
-    """Write the tokenizer's three files; returns its entries with their ids."""
+    """Write the tokenizer's files, for WordPiece vocab.txt among them; returns its entries with their ids."""
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_json))
     except Exception as error:  # the tokenizers package raises nothing more specific
@@ -155,15 +156,21 @@ def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout
             "name the tokenizer that the model was trained with"
         )
     identifiers = dict(vocabulary)
+    special = special_token_ids(tokenizer)
     for token in ("[PAD]", "[CLS]", "[SEP]"):
-        if token not in identifiers:
+        if token not in special:
             raise BertlineError(f"{tokenizer_json} has no entry {token}; name a BERT tokenizer")
     if tokenizer.post_processor is None:
-        ends = [(token, identifiers[token]) for token in ("[CLS]", "[SEP]")]
+        ends = [(token, special[token]) for token in ("[CLS]", "[SEP]")]
         tokenizer.post_processor = TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
         )
     write_text(directory / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
+    names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
+    shared = {"model_max_length": config.max_position_embeddings, "model_input_names": list(layout.INPUTS), **names}
+    if is_byte_level(tokenizer):
+        write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
+        return identifiers | special
     write_text(directory / "vocab.txt", "".join(f"{token}\n" for token, _ in vocabulary))
     normalizer = json.loads(tokenizer.to_str()).get("normalizer") or {}
     settings = {
@@ -171,9 +178,7 @@ def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout
         "do_lower_case": bool(normalizer.get("lowercase", False)),
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": bool(normalizer.get("handle_chinese_chars", True)),
-        "model_max_length": config.max_position_embeddings,
-        "model_input_names": list(layout.INPUTS),
-        **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")},
+        **shared,
     }
     write_json(directory / "tokenizer_config.json", settings)
     return identifiers

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from bertline.encoding.dataset import MaskedTokens, SampleReader
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.training.masking import IGNORED, MaskedPositions, Masking, Places, count_masked
+from bertline.training.mixture import Mixture
 from bertline.training.order import samples_at
 
 LENGTH_MULTIPLE = 8
@@ -114,13 +115,17 @@ def global_batch(
     seed: int,
     masking: Masking,
     mask_counts: np.ndarray | None = None,
+    mixture: Mixture | None = None,
 ) -> GlobalBatch:
     """The global batch of `size` samples from position `start` on.
 
     `lengths` are those of all samples, and `mask_counts` their static masks, if they have any.
     """
     positions = np.arange(start, start + size, dtype=np.int64)
-    samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
+    if mixture is None:
+        samples, epochs = samples_at(positions, seed=seed, count=len(lengths))
+    else:
+        samples, epochs = mixture.samples_at(positions, seed=seed)
     return _sorted_by_length(samples, epochs, lengths, masking, mask_counts)
 
 

@@ -11,6 +11,7 @@ from bertline.console import BertlineError
 from bertline.encoding.dataset import HELD_OUT, SampleReader, open_dataset
 from bertline.files import sha256_of_file
 from bertline.training.masking import Vocabulary
+from bertline.training.mixture import Mixture, Weights, make_mixture
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class TrainingData:
     """A dataset opened at one sequence length."""
 
     train: SampleReader
+    mixture: Mixture | None  # None: every epoch visits every sample once
     held_out: SampleReader
     vocabulary: Vocabulary
     vocab_size: int
@@ -28,14 +30,24 @@ class TrainingData:
     digest: str  # of dataset.json, which holds the digests of all files
 
 
-def open_training_data(card_json: Path, sequence_length: int, device: torch.device) -> TrainingData:
-    """Open the dataset described by `card_json`. Raises BertlineError when it has no samples of this length."""
+def open_training_data(
+    card_json: Path, sequence_length: int, device: torch.device, corpus_weights: Weights | None = None
+) -> TrainingData:
+    """Open the dataset described by `card_json`; `corpus_weights` see `make_mixture`, None or empty for no mixing.
+
+    Raises BertlineError when it has no samples of this length, or not the corpora that the weights name.
+    """
     train = open_dataset(card_json, sequence_length, "train")
     if not len(train):
         raise BertlineError(f"{card_json}: there are no samples of length {sequence_length}; encode more text")
     tokenizer = train.card["tokenizer"]
+    mixture = None
+    if corpus_weights:
+        corpora = [corpus["name"] for corpus in train.card["corpora"]]
+        mixture = make_mixture(corpora, train.corpus_index, train.lengths, corpus_weights)
     return TrainingData(
         train=train,
+        mixture=mixture,
         held_out=open_dataset(card_json, sequence_length, HELD_OUT),
         vocabulary=Vocabulary.of_card(train.card, device),
         vocab_size=tokenizer["vocab_size"],

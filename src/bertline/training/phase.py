@@ -76,7 +76,7 @@ class Phase:
             check_cuda_graphs(group.device, compiled=options.compiled)
         if options.deterministic:
             compute_deterministically()
-        self.data: TrainingData = open_training_data(card_json, length, group.device)
+        self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
         self.model = make_model(recipe, self.data)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)

@@ -47,6 +47,7 @@ REQUIRED: Json = {
         "epsilon": (int, float),
         "max_gradient_norm": (int, float),
         "masking": {"probability": (int, float), "whole_word": bool, "mask_only": bool},
+        "corpus_weights": dict,
         "packing": bool,
         "precision": ("fp32", "tf32", "bf16", "fp16"),
         "hand_over": ("weights", "weights+moments", "everything"),

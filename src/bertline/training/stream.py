@@ -76,6 +76,7 @@ class Stream:
                 seed=self._seed,
                 masking=self._masking,
                 mask_counts=self._data.train.mask_counts,
+                mixture=self._data.mixture,
             )
             mine = batch.take(np.flatnonzero(deal(len(batch.samples), self._shares) == self._rank))
             made = micro_batches(

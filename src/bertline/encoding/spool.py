@@ -1,0 +1,46 @@
+"""Numbers that may not fit into memory: appended to an unnamed file, then read through a memory map."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HELD_BYTES = 16_000_000  # a smaller spool is read into memory
+
+
+class Spool:
+    """A file without a name, so that nothing stays behind whatever happens.
+
+    Mapped pages count as memory of the process, and a touch of one byte can map 2 MB. So whoever reads a spool at
+    random calls `release` after every few dozen reads, which gives them back; the numbers stay readable.
+    """
+
+    def __init__(self, folder: Path, dtype: Any, columns: int | None = None) -> None:
+        """Make a spool of `dtype` on the disk of `folder`; with `columns`, of rows."""
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `read`
+        self._dtype = np.dtype(dtype)
+        self._columns = columns
+        self.memory: mmap.mmap | bytes = b""
+
+    def append(self, values: np.ndarray) -> None:
+        """Write numbers behind those that are there. Raises OSError on a full disk."""
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+
+    def read(self) -> np.ndarray:
+        """End writing. Returns all numbers, mapped and read-only: [numbers] or [rows, columns]."""
+        with self._file as file:
+            size = file.tell()
+            file.seek(0)
+            held = size <= HELD_BYTES
+            self.memory = file.read() if held else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        array = np.frombuffer(self.memory, dtype=self._dtype)
+        return array if self._columns is None else array.reshape(-1, self._columns)
+
+    def release(self) -> None:
+        """Give back the memory of what was read."""
+        if isinstance(self.memory, mmap.mmap):
+            self.memory.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,70 @@
+"""Encoding a shard takes bounded memory, however large the shard is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoding_helpers import VOCABULARY, write_plan
+
+from bertline.corpus.compressed import write_compressed
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+
+ENCODE = """
+import resource, sys
+from pathlib import Path
+from bertline.encoding.encoder import encode_shard
+folder = Path(sys.argv[1])
+encode_shard(folder / "00000.txt.zst", folder / "tokenizer.json", folder / "plan.json",
+             {128: folder / "128.h5", 512: folder / "512.h5"}, shard_name="00000", fingerprint="0" * 16, seed=1,
+             pair_objective="next_sentence", short_sequence_probability=0.1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def peak_megabytes(folder: Path, size: int, *, one_document: bool = False, one_line: bool = False) -> int:
+    """Of a process that encodes a shard of `size` bytes: English-like words, two million of them different."""
+    folder.mkdir()
+    random = np.random.default_rng(1)
+    letters = random.choice(list("etaoinshrdlu"), (2_000_000, 8)).view("<U8").ravel().tolist()
+    words = [word[: 2 + number % 7] for number, word in enumerate(letters)]
+    documents = 0
+    with write_compressed(folder / "00000.txt.zst") as file:
+        written = 0
+        while written < size:
+            drawn = [words[index] for index in (random.pareto(0.9, 20_000) * 20).astype(int) % len(words)]
+            end = " " if one_line else "\n" if one_document else "\n\n"
+            content = ("\n" if not one_line else " ").join(
+                " ".join(drawn[start : start + 20]) for start in range(0, len(drawn), 20)
+            ) + end
+            written += file.write(content.encode())
+            documents += 1
+        if one_document:
+            file.write(b"end\n\n")
+            documents = 1
+    save_tokenizer(
+        make_tokenizer([*VOCABULARY, *"etaoinshrdlu"], lowercase=True, source="x"), folder / "tokenizer.json"
+    )
+    write_plan(folder / "plan.json", {"00000": [("news", 0, documents)]})
+    done = subprocess.run([sys.executable, "-c", ENCODE, folder], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
+    small = peak_megabytes(tmp_path / "small", 10_000_000)
+    large = peak_megabytes(tmp_path / "large", 60_000_000)
+    line = peak_megabytes(tmp_path / "line", 40_000_000, one_document=True, one_line=True)
+    # The word cache fills on the way; what a shard that is held would take is several times its size.
+    assert large < small + 150
+    assert line < small + 150
+
+
+@pytest.mark.skip(reason="half an hour; by hand, as before a release")
+@pytest.mark.slow
+def test_two_gigabytes_and_an_article_of_200_megabytes_stay_under_a_gibibyte(tmp_path: Path) -> None:
+    assert peak_megabytes(tmp_path / "article", 200_000_000, one_document=True) < 1024
+    assert peak_megabytes(tmp_path / "shard", 2_000_000_000) < 1024
