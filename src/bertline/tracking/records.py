@@ -69,8 +69,10 @@ class Phase(Training):
     def held_out(self, name: str) -> float | None:
         """The last value of held_out/`name`; of a finished phase, that of the step whose weights it published."""
         steps, values = self.series(f"held_out/{name}")
-        by_step = dict(zip(steps, values, strict=True))
-        return by_step.get(self.recipe.get("published_step"), values[-1] if values else None)
+        published = self.recipe.get("published_step")
+        if published in steps:
+            return values[steps.index(published)]
+        return values[-1] if values else None
 
 
 @dataclass(frozen=True)
