@@ -52,6 +52,22 @@ def test_placement_runs_nothing_again(graph: Path) -> None:
     assert "Nothing to be done" in output
 
 
+def test_the_size_of_a_phases_jobs_runs_nothing_again(graph: Path) -> None:
+    site = {"partitions": {"cpu": "small", "gpu": "big"}}
+    options = ("--profile", "profiles/slurm", "--configfile", "small.yaml", "--dry-run")
+    for size in ({"nodes": 1, "gpus_per_node": 8}, {"nodes": 4, "gpus_per_node": 2, "walltime": 60}):
+        (graph / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
+        assert "Nothing to be done" in run_snakemake(graph, *options).stdout
+
+
+def test_a_copy_with_other_times_runs_nothing_again(graph: Path, tmp_path: Path) -> None:
+    """As after a move to another disk without `cp -a`: docs/cluster.md names the option."""
+    copied = shutil.copytree(graph, tmp_path / "copy", symlinks=True)
+    for number, path in enumerate(sorted(copied.glob("re*/**/*"), reverse=True)):
+        os.utime(path, (1.7e9 + number, 1.7e9 + number), follow_symlinks=False)
+    assert "Nothing to be done" in snakemake(copied, "--dry-run", "--rerun-triggers", "params", "input", "code")
+
+
 def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(graph: Path) -> None:
     shard = next(graph.glob("results/datasets/*/seq128/00000.h5"))
     before = shard.read_bytes()

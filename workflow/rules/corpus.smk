@@ -16,6 +16,7 @@ rule extract_part:
         "../../envs/bertline.yaml"
     threads: 2
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
@@ -37,6 +38,7 @@ rule clean_part:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
@@ -63,6 +65,7 @@ rule read_files:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
@@ -91,6 +94,7 @@ rule train_punkt:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
     shell:
@@ -112,6 +116,7 @@ rule split_sentences:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=240,
     params:

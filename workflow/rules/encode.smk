@@ -15,6 +15,7 @@ rule train_tokenizer:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=120,
     params:
@@ -67,6 +68,7 @@ rule encode_shard:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=120,
     params:
@@ -98,6 +100,7 @@ rule write_dataset_card:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
