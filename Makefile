@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test lint e2e bench-train plan track ui unlock clean
+.PHONY: help setup demo test test-slurm lint e2e bench-train plan status prune track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -43,6 +43,9 @@ resources/sample/sample.json: $(READY)
 test: $(READY) ## run the tests
 	pytest tests/unit tests/workflow
 
+test-slurm: $(READY) ## the graph on a real Slurm cluster that the tests bring up (root; packages: tests/slurm/packages.txt)
+	pytest tests/slurm -rs
+
 lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
 	ruff format --check .
@@ -59,6 +62,12 @@ bench-train: $(READY) ## the engine beside transformers: make bench-train DATASE
 plan: $(READY) ## what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG)
 	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
+
+status: $(READY) ## how far each run is: step, speed, time left, last checkpoint, jobs
+	@python workflow/scripts/status.py --configfile $(CONFIG)
+
+prune: $(READY) ## what may be deleted without loss, and how much that frees; DELETE=yes deletes it
+	@python workflow/scripts/prune.py --configfile $(CONFIG) $(if $(filter yes,$(DELETE)),--delete)
 
 track: $(READY) ## send everything the journals hold to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json
