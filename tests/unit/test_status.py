@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bertline.estimate import estimates
 from bertline.plan import Plan
 from bertline.pruning import not_asked_for, prunable
 from bertline.status import phase_statuses
@@ -79,3 +80,38 @@ def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
     write(PHASE / "recipe.json", "{}")
     write(Path("results/phases/other/recipe.json"), "{}")
     assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]
+
+
+def test_what_is_left_is_judged_by_what_is_on_record(plan: Plan) -> None:
+    settings = {
+        "sequence_length": 128,
+        "global_batch_size": 8,
+        "precision": "fp32",
+        "packing": False,
+        "optimizer": "lamb",
+    }
+    plan.config["sequence_lengths"] = [128]
+    plan.phases[KEY] = {"phase": "phase1", "model": {"hidden_size": 16}, "settings": {**settings, "steps": 100}}
+    plan.datasets["d"] = {"name": "books", "shards": ["00000", "00001"]}
+    unknown = estimates(plan)
+    assert [(left.what, left.jobs, left.hours, left.size) for left in unknown] == [
+        ("dataset books, its shards", 4, None, None),
+        (f"phase1 ({KEY})", 1, None, None),
+    ]
+    # Half an hour of four processes for 50 steps of the same kind, and jobs of 1800 and 3600 CPU seconds.
+    times = {"started": 0, "finished": 1_800_000, "world_size": 4}
+    recipe = {"model": {"hidden_size": 16, "more": 1}, "settings": {**settings, "steps": 50}, **times}
+    write(Path("results/phases/before/recipe.json"), json.dumps(recipe))
+    write(Path("benchmarks/write_shard/x/00000.tsv"), "s\tcpu_time\n1\t1800\n1\tNA\n")
+    write(Path("benchmarks/encode_shard/x/00000.tsv"), "s\tcpu_time\n1\t3600\n")
+    write(Path("results/datasets/e/seq128/00000.h5"), "x" * 10)
+    data, training = estimates(plan)
+    assert data.hours == pytest.approx(2 * 0.5 + 2 * 1)
+    assert data.size == 20
+    assert training.hours == pytest.approx(100 * 4 * 0.5 / 50)
+    # A quarter of it is done.
+    write(PHASE / "checkpoints/durable.json", '{"step": 25}')
+    assert estimates(plan)[1].hours == pytest.approx(0.75 * training.hours)
+    # Another network says nothing about this one.
+    write(Path("results/phases/before/recipe.json"), json.dumps({**recipe, "model": {"hidden_size": 32}}))
+    assert estimates(plan)[1].hours is None
