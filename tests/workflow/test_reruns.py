@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,14 @@ def test_every_job_left_a_log_and_a_benchmark(graph: Path) -> None:
     assert {"pretrain_phase", "encode_shard", "finetune_task", "track_run", "write_report"} <= logged
     assert {path.name for path in (graph / "benchmarks").iterdir() if path.is_dir()} >= {"pretrain_phase"}
     assert os.listdir(graph / "logs/pretrain_phase")
+
+
+def test_what_is_pruned_is_not_made_again(graph: Path) -> None:
+    shards = list(graph.glob("results/datasets/*/shards/*.txt.zst"))
+    assert shards
+    prune = [sys.executable, "workflow/scripts/prune.py", "--configfile", "small.yaml"]
+    subprocess.run(prune, cwd=graph, check=True)
+    assert all(shard.exists() for shard in shards)
+    subprocess.run([*prune, "--delete"], cwd=graph, check=True)
+    assert not any(shard.exists() for shard in shards)
+    assert "Nothing to be done" in snakemake(graph, "--dry-run")

@@ -37,9 +37,10 @@ rule pretrain_phase:
     params:
         recipe=phase_recipe,
         initial_weights=folder_before,
-    # Slurm tells every process of a job to stop: the shell and tee wait for the trainer, which saves.
+    # Slurm tells every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
+    # the log ahead of every attempt; the one beside the checkpoints holds them all.
     shell:
-        "trap '' TERM; python workflow/scripts/launch.py --nodes {resources.nodes}"
+        "trap '' TERM; mkdir -p results/phases/{wildcards.phase}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
         " --processes-per-node {resources.processes_per_node} --threads {threads}"
         " --checkpoints results/phases/{wildcards.phase}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
@@ -47,7 +48,8 @@ rule pretrain_phase:
         " --initial-weights {params.initial_weights} --output results/phases/{wildcards.phase}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
-        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
+        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
+        " 2>&1 | tee -a {log} results/phases/{wildcards.phase}/checkpoints/training.log"
 
 
 rule export_phase:
