@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def phase_keys() -> list[str]:
 def slurm_dry_run(folder: Path, size: dict[str, int]) -> str:
     """What the Slurm profile says of the first phase's job, where a site file gives it that size."""
     site = {"account": "ours", "partitions": {"cpu": "small", "gpu": "big"}, "constraint": "a100"}
-    (folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"phase1": size}}))
+    (folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
     output = run_snakemake(folder, "--profile", "profiles/slurm", "--dry-run").stdout
     return next(part for part in output.split("rule ") if part.startswith("pretrain_phase"))
 
@@ -106,7 +107,7 @@ def test_the_example_of_a_site_file_is_refused_without_slurm(workflow_folder: Pa
     """It names no real partition; where there is no Slurm at all, that is said."""
     shutil.copy(workflow_folder / "profiles/slurm/site.example.yaml", workflow_folder / "site.yaml")
     check = [sys.executable, "workflow/scripts/check_site.py", "site.yaml"]
-    done = subprocess.run(check, cwd=workflow_folder, env={"PATH": ""}, capture_output=True, text=True, check=False)
+    done = subprocess.run(check, cwd=workflow_folder, env={**os.environ, "PATH": ""}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("error: there is no Slurm here: sbatch is not on the PATH")
 
