@@ -3,6 +3,8 @@ CONFIG ?= config/config.yaml
 PROFILE ?= profiles/local
 PYTHON ?= python3
 PORT ?= 5000
+# Further options of pytest's: make test-slurm TESTS="-k preempted"
+TESTS ?=
 DATASET ?= results/runs/demo/dataset/dataset.json
 # Where torch comes from. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
@@ -44,7 +46,7 @@ test: $(READY) ## run the tests
 	pytest tests/unit tests/workflow
 
 test-slurm: $(READY) ## the graph on a real Slurm cluster that the tests bring up (root; packages: tests/slurm/packages.txt)
-	pytest tests/slurm -rs
+	pytest tests/slurm -rs $(TESTS)
 
 lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 	ruff check .

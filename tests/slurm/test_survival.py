@@ -98,6 +98,7 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_afterwards(trai
     assert states[asked.stdout.strip()] == "COMPLETED"
 
 
+@pytest.mark.long
 def test_a_job_whose_node_dies_goes_on_elsewhere(training: Path, undisturbed: Path, cluster: Cluster) -> None:
     before = last_job()
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
@@ -158,6 +159,7 @@ def test_when_snakemake_is_killed_the_next_call_waits_for_its_job_in_the_queue(
     assert {state for _, state, *_ in accounted(before)} == {"COMPLETED"}
 
 
+@pytest.mark.long
 def test_a_walltime_far_too_short_is_enough(graph: Path, prepared: Path, undisturbed: Path) -> None:
     """Slurm's shortest walltime, a minute, for a training that takes longer: it stops in time, every time."""
     write_yaml(graph / "small.yaml", config(20 * STEPS))
@@ -171,6 +173,7 @@ def test_a_walltime_far_too_short_is_enough(graph: Path, prepared: Path, undistu
     assert "TIMEOUT" not in {state for _, state, *_ in jobs}
 
 
+@pytest.mark.long
 def test_ten_jobs_of_one_step_each_train_as_one_does(graph: Path, prepared: Path, tmp_path: Path) -> None:
     straight = trained_here(prepared, tmp_path / "straight", steps=10)
     write_yaml(graph / "small.yaml", config(10))

@@ -107,7 +107,8 @@ def test_the_example_of_a_site_file_is_refused_without_slurm(workflow_folder: Pa
     """It names no real partition; where there is no Slurm at all, that is said."""
     shutil.copy(workflow_folder / "profiles/slurm/site.example.yaml", workflow_folder / "site.yaml")
     check = [sys.executable, "workflow/scripts/check_site.py", "site.yaml"]
-    done = subprocess.run(check, cwd=workflow_folder, env={**os.environ, "PATH": ""}, capture_output=True, text=True, check=False)
+    nowhere = {**os.environ, "PATH": ""}
+    done = subprocess.run(check, cwd=workflow_folder, env=nowhere, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("error: there is no Slurm here: sbatch is not on the PATH")
 
