@@ -160,7 +160,7 @@ def test_when_snakemake_is_killed_the_next_call_waits_for_its_job_in_the_queue(
 
 
 @pytest.mark.long
-def test_a_walltime_far_too_short_is_enough(graph: Path, prepared: Path, undisturbed: Path) -> None:
+def test_a_walltime_far_too_short_is_enough(graph: Path) -> None:
     """Slurm's shortest walltime, a minute, for a training that takes longer: it stops in time, every time."""
     write_yaml(graph / "small.yaml", config(20 * STEPS))
     write_site(graph, {**ONE_NODE, "walltime": 1})
