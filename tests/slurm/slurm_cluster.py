@@ -160,12 +160,17 @@ class Cluster:
         self.start(f"slurmd.{name}", shutil.which("slurmd") or "slurmd", "-D", "-N", name)
 
     def kill_node(self, name: str) -> None:
-        """What a power cut leaves: neither slurmd nor anything it started."""
+        """What a power cut leaves: neither slurmd nor anything it started, and nobody who tells of it."""
         self._daemons.pop(f"slurmd.{name}").kill()
+        tasks, watchers = [], set()
         for process in processes_of(self.root):
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURMD_NODENAME") == name or f"slurmd.{name}" in process.name():
-                    process.kill()
+                if process.environ().get("SLURMD_NODENAME") == name:
+                    tasks.append(process)
+                    watchers |= {parent for parent in process.parents() if parent.name().startswith("slurmstepd")}
+        for process in [*watchers, *tasks]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def stop(self) -> None:
         """End jobs and daemons, and whatever is left of them."""
