@@ -200,6 +200,16 @@ def processes_of(root: Path) -> list[psutil.Process]:
     return found
 
 
+def trainers_of(root: Path) -> list[tuple[psutil.Process, dict[str, str]]]:
+    """The trainers that run on the cluster's nodes, each with its environment."""
+    found = []
+    for process in processes_of(root):
+        with contextlib.suppress(psutil.Error):
+            if any(word.endswith("pretrain.py") for word in process.cmdline()):
+                found.append((process, process.environ()))
+    return found
+
+
 def why_not(*, accounting: bool) -> str | None:
     """Why no cluster can be brought up here, or None."""
     missing = [program for program in PROGRAMS + DATABASE_PROGRAMS * accounting if shutil.which(program) is None]

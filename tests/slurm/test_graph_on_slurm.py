@@ -27,7 +27,7 @@ from graphs import (
     write_site,
     write_yaml,
 )
-from slurm_cluster import Cluster, processes_of
+from slurm_cluster import Cluster, trainers_of
 from snakemake_runs import run_snakemake
 
 pytestmark = pytest.mark.slow
@@ -47,12 +47,12 @@ def test_four_ranks_on_two_nodes_train_the_bits_of_four_ranks_here_and_are_follo
     with submitted(graph, "pretrain", *log_every_step) as submission:
         submission.wait_until(lambda: durable_step(graph) >= 10, "training")
         assert list(jobs_in_queue().values()) == ["RUNNING"]
-        trainers = [process for process in processes_of(cluster.root) if "pretrain.py" in " ".join(process.cmdline())]
-        nodes = {(process.environ()["SLURMD_NODENAME"], process.environ().get("RANK")) for process in trainers}
+        trainers = trainers_of(cluster.root)
+        nodes = {(its["SLURMD_NODENAME"], its.get("RANK")) for _, its in trainers}
         follow(graph)
         live = points(graph)
         # No rank has MLflow's database open, and each speaks to the others alone.
-        opened = {file.path for process in trainers for file in opened_by(process)}
+        opened = {file.path for process, _ in trainers for file in opened_by(process)}
         submission.finish()
     ranks = {rank: node for node, rank in nodes if rank is not None}
     assert sorted(ranks) == ["0", "1", "2", "3"]

@@ -25,7 +25,7 @@ from graphs import (
     write_site,
     write_yaml,
 )
-from slurm_cluster import Cluster, nodes_in_state, processes_of, wait_until
+from slurm_cluster import Cluster, nodes_in_state, trainers_of, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,6 @@ def assert_as_if_nothing_happened(graph: Path, undisturbed: Path) -> None:
 
 def running_job() -> str:
     return next(job for job, state in jobs_in_queue().items() if state == "RUNNING")
-
-
-def nothing_trains(cluster: Cluster) -> bool:
-    return not any("pretrain.py" in " ".join(process.cmdline()) for process in processes_of(cluster.root))
 
 
 def test_a_job_that_is_put_back_into_the_queue_goes_on_where_it_was(training: Path, undisturbed: Path) -> None:
@@ -123,12 +119,12 @@ def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_goes_on
     with submitted(training, trained_weights(training), *EVERY_STEP, "--retries", "0") as submission:
         submission.wait_until(lambda: durable_step(training) >= 20, "training")
         subprocess.run(["scancel", running_job()], check=True)
-        wait_until(lambda: nothing_trains(cluster), "the end of every trainer", seconds=60)
+        wait_until(lambda: not trainers_of(cluster.root), "the end of every trainer", seconds=60)
         assert submission.wait() != 0
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 100, "training")
         submission.interrupt()
-        wait_until(lambda: nothing_trains(cluster), "the end of every trainer", seconds=60)
+        wait_until(lambda: not trainers_of(cluster.root), "the end of every trainer", seconds=60)
         assert submission.wait() != 0
         wait_until(lambda: not jobs_in_queue(), "an empty queue", seconds=60)
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
