@@ -3,6 +3,8 @@ CONFIG ?= config/config.yaml
 PROFILE ?= profiles/local
 PYTHON ?= python3
 PORT ?= 5000
+# Further options of pytest's: make test-slurm TESTS="-k preempted"
+TESTS ?=
 DATASET ?= results/runs/demo/dataset/dataset.json
 SQUAD ?= resources/evaluation/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
@@ -17,7 +19,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services lint e2e bench-data bench-train bench-finetune plan track ui unlock clean
+.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune
+.PHONY: plan status prune track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -45,6 +48,9 @@ resources/sample/sample.json: $(READY)
 test: $(READY) ## run the tests
 	pytest tests/unit tests/workflow
 
+test-slurm: $(READY) ## the graph on a real Slurm cluster that the tests bring up (root; packages: tests/slurm/packages.txt)
+	pytest tests/slurm -rs $(TESTS)
+
 lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
 	ruff format --check .
@@ -70,6 +76,12 @@ bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune
 plan: $(READY) ## what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG)
 	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
+
+status: $(READY) ## how far each run is: step, speed, time left, last checkpoint, jobs
+	@python workflow/scripts/status.py --configfile $(CONFIG)
+
+prune: $(READY) ## what may be deleted without loss, and how much that frees; DELETE=yes deletes it
+	@python workflow/scripts/prune.py --configfile $(CONFIG) $(if $(filter yes,$(DELETE)),--delete)
 
 track: $(READY) ## send everything the journals hold to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json

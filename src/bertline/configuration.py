@@ -20,14 +20,14 @@ def load_schema(path: Path | str) -> Json:
     return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
 
 
-def validate(config: Json, schema: Json) -> None:
-    """Raise BertlineError with one line for the first thing wrong: the key, what was given, what is allowed."""
+def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
+    """Raise BertlineError with one line for the first thing wrong in `what`: the key, what was given and is allowed."""
     errors = [_deepest(error) for error in Draft202012Validator(schema).iter_errors(config)]
     if not errors:
         return
     errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    raise BertlineError(f"configuration: {_explain(errors[0])}{more}")
+    raise BertlineError(f"{what}: {_explain(errors[0])}{more}")
 
 
 def _deepest(error: ValidationError) -> ValidationError:

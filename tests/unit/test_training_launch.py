@@ -23,7 +23,7 @@ SRUN = """#!/usr/bin/env python3
 import os, subprocess, sys
 options = dict(argument[2:].split("=") for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
 tasks, per_node = int(options["ntasks"]), int(options["ntasks-per-node"])
-assert tasks == int(options["nodes"]) * per_node and options["kill-on-bad-exit"] == "1"
+assert tasks == int(options["nodes"]) * per_node and options["cpus-per-task"] == "4"
 first = next(number for number, argument in enumerate(sys.argv[1:], 1) if not argument.startswith("--"))
 for task in range(tasks):
     slurm = {"PROCID": task, "LOCALID": task % per_node, "NTASKS": tasks, "JOB_ID": 61234}
@@ -65,7 +65,8 @@ def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
     (folder / "srun").write_text(SRUN)
     (folder / "srun").chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
-    done = launch(tmp_path, WRITE_ENVIRONMENT, "--nodes", 2, "--processes-per-node", 2, after=["--x"], PATH=path)
+    geometry = ("--nodes", 2, "--processes-per-node", 2, "--threads", 8)
+    done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--x"], PATH=path)
     assert done.returncode == 0, done.stderr
     ranks = environments(tmp_path)
     assert [values["RANK"] for values, _ in ranks] == ["0", "1", "2", "3"]
@@ -92,6 +93,36 @@ open(sys.argv[1] + "/saved", "w")
     assert time.monotonic() - begun < 30
     # Ranks that were told to stop may finish what they do; one left alone by a failure may not go on.
     assert (tmp_path / "saved").exists() == (status == 75)
+
+
+def test_three_attempts_without_progress_are_enough(tmp_path):
+    """Attempts are counted as long as nobody asks anew, and only since the last durable step."""
+    checkpoints = tmp_path / "checkpoints"
+    program = "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(1)"
+
+    def attempt(number):
+        return launch(tmp_path, program, "--checkpoints", checkpoints, "--attempt", number)
+
+    def runs():
+        return len((tmp_path / "ran").read_text())
+
+    assert [attempt(number).returncode for number in (1, 2, 3)] == [1, 1, 1]
+    refused = attempt(4)
+    assert "error: 3 attempts in a row ended without a step beyond 0" in refused.stderr
+    assert (refused.returncode, runs()) == (1, 3)
+    (checkpoints / "durable.json").write_text('{"step": 20}')
+    attempt(5)
+    assert runs() == 4
+    assert [attempt(number).returncode for number in (6, 7, 8)] == [1, 1, 1]
+    assert runs() == 6
+    attempt(1)
+    assert runs() == 7
+
+
+def test_further_options_are_split_as_a_shell_does_and_run_nothing(tmp_path):
+    done = launch(tmp_path, WRITE_ENVIRONMENT, "--options", "--note 'two words' $(touch x); touch y")
+    assert done.returncode == 0, done.stderr
+    assert environments(tmp_path)[0][1] == ["--note", "two words", "$(touch", "x);", "touch", "y"]
 
 
 def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):

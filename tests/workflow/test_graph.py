@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from snakemake_runs import ROOT, jobs_of, run_snakemake
 
-from bertline.plan import make_plan
 from bertline.sample.generate import generate
 
 
@@ -81,29 +83,46 @@ def phase_keys() -> list[str]:
     return list(schema["$defs"]["phase"]["properties"])
 
 
-def test_the_slurm_profile_sets_its_own_resources(workflow_folder: Path) -> None:
-    output = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run").stdout
-    phase = output.split("rule pretrain_phase")[1].split("rule ")[0]
-    assert "gres=gpu:8" in phase
-    assert "micro_batch_tokens=32768" in phase
+def slurm_dry_run(folder: Path, size: dict[str, int]) -> str:
+    """What the Slurm profile says of the first phase's job, where a site file gives it that size."""
+    site = {"account": "ours", "partitions": {"cpu": "small", "gpu": "big"}, "constraint": "a100"}
+    (folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
+    output = run_snakemake(folder, "--profile", "profiles/slurm", "--dry-run").stdout
+    return next(part for part in output.split("rule ") if part.startswith("pretrain_phase"))
 
 
-def test_the_slurm_profile_selects_slurm(workflow_folder: Path) -> None:
-    """Without a cluster the submission fails; that it is Slurm which was asked is seen."""
-    generate(workflow_folder / "resources/sample", 1)
-    config = yaml.safe_load((workflow_folder / "config/demo.yaml").read_text())
-    with contextlib.chdir(workflow_folder):
-        books = make_plan(config, "config/config.schema.yaml", "config/models").corpus_of_name["books"]
-    finished = run_snakemake(
-        workflow_folder,
-        f"results/corpora/{books}/documents/part-00000.jsonl.zst",
-        *("--profile", "profiles/slurm", "--configfile", "config/demo.yaml", "--retries", "0"),
-        *("--slurm-init-seconds-before-status-checks", "1"),
-        check=False,
-    )
+def test_a_phase_on_two_nodes_is_one_slurm_task_a_rank(workflow_folder: Path) -> None:
+    job = slurm_dry_run(workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "walltime": 600})
+    for resource in (
+        "nodes=2", "processes_per_node=4", "mpi=srun", "tasks=8", "cpus_per_task=6", "gres=gpu:4", "tasks_per_gpu=0",
+        "slurm_extra=--ntasks-per-node=4", "runtime=600", "slurm_account=ours", "slurm_partition=big",
+        "constraint=a100",
+    ):  # fmt: skip
+        assert f" {resource}" in job
+
+
+def test_a_phase_on_one_node_is_one_slurm_task(workflow_folder: Path) -> None:
+    job = slurm_dry_run(workflow_folder, {"nodes": 1, "gpus_per_node": 4, "cpus_per_gpu": 6})
+    assert " cpus_per_task=24" in job
+    assert " gres=gpu:4" in job
+    for resource in (" mpi=", " tasks=", "slurm_extra="):
+        assert resource not in job
+
+
+def test_without_a_site_file_the_slurm_profile_says_where_to_get_one(workflow_folder: Path) -> None:
+    finished = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", check=False)
     assert finished.returncode != 0
-    assert "SLURM run ID" in finished.stdout
-    assert "local" not in finished.stdout.split("Provided")[1].splitlines()[0]
+    assert "error: site.yaml does not exist; copy profiles/slurm/site.example.yaml there" in finished.stdout
+
+
+def test_the_example_of_a_site_file_is_refused_without_slurm(workflow_folder: Path) -> None:
+    """It names no real partition; where there is no Slurm at all, that is said."""
+    shutil.copy(workflow_folder / "profiles/slurm/site.example.yaml", workflow_folder / "site.yaml")
+    check = [sys.executable, "workflow/scripts/check_site.py", "site.yaml"]
+    nowhere = {**os.environ, "PATH": ""}
+    done = subprocess.run(check, cwd=workflow_folder, env=nowhere, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: there is no Slurm here: sbatch is not on the PATH")
 
 
 def test_there_is_no_default_profile() -> None:

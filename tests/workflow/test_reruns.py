@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,22 @@ def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:
 def test_placement_runs_nothing_again(graph: Path) -> None:
     output = snakemake(graph, "--dry-run", "--set-resources", "pretrain_phase:micro_batch_tokens=512")
     assert "Nothing to be done" in output
+
+
+def test_the_size_of_a_phases_jobs_runs_nothing_again(graph: Path) -> None:
+    site = {"partitions": {"cpu": "small", "gpu": "big"}}
+    options = ("--profile", "profiles/slurm", "--configfile", "small.yaml", "--dry-run")
+    for size in ({"nodes": 1, "gpus_per_node": 8}, {"nodes": 4, "gpus_per_node": 2, "walltime": 60}):
+        (graph / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
+        assert "Nothing to be done" in run_snakemake(graph, *options).stdout
+
+
+def test_a_copy_with_other_times_runs_nothing_again(graph: Path, tmp_path: Path) -> None:
+    """As after a move to another disk without `cp -a`: docs/cluster.md names the option."""
+    copied = shutil.copytree(graph, tmp_path / "copy", symlinks=True)
+    for number, path in enumerate(sorted(copied.glob("re*/**/*"), reverse=True)):
+        os.utime(path, (1.7e9 + number, 1.7e9 + number), follow_symlinks=False)
+    assert "Nothing to be done" in snakemake(copied, "--dry-run", "--rerun-triggers", "params", "input", "code")
 
 
 def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(graph: Path) -> None:
@@ -115,3 +133,14 @@ def test_every_job_left_a_log_and_a_benchmark(graph: Path) -> None:
     assert {"pretrain_phase", "encode_shard", "finetune_task", "track_run", "write_report"} <= logged
     assert {path.name for path in (graph / "benchmarks").iterdir() if path.is_dir()} >= {"pretrain_phase"}
     assert os.listdir(graph / "logs/pretrain_phase")
+
+
+def test_what_is_pruned_is_not_made_again(graph: Path) -> None:
+    shards = list(graph.glob("results/datasets/*/shards/*.txt.zst"))
+    assert shards
+    prune = [sys.executable, "workflow/scripts/prune.py", "--configfile", "small.yaml"]
+    subprocess.run(prune, cwd=graph, check=True)
+    assert all(shard.exists() for shard in shards)
+    subprocess.run([*prune, "--delete"], cwd=graph, check=True)
+    assert not any(shard.exists() for shard in shards)
+    assert "Nothing to be done" in snakemake(graph, "--dry-run")

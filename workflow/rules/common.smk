@@ -13,6 +13,13 @@ from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 
+sys.path.append(str(Path(workflow.basedir) / "workflow/scripts"))
+import check_site, failures, slurm_queue
+
+
+include: "../inputs/placement.smk"
+
+
 try:
     plan = planning.make_plan(
         config,
@@ -104,6 +111,23 @@ include: "../inputs/finetune.smk"
 include: "../inputs/report.smk"
 
 
+def refuse_wrong_site():
+    """Stop a real run whose site.yaml asks for what the cluster does not have."""
+    try:
+        if SITE:
+            check_site.check_site(
+                SITE, status_command=workflow.executor_settings.status_command
+            )
+    except BertlineError as error:
+        sys.exit(f"error: {error}")
+
+
 onstart:
     refuse_missing_inputs()
+    refuse_wrong_site()
     plan.write_links(existing_only=False)
+
+
+# The reason of each failure once more, below all that Snakemake prints around it.
+onerror:
+    failures.show_reasons([Path(path) for path in log])

@@ -16,6 +16,7 @@ rule extract_part:
         "../../envs/bertline.yaml"
     threads: 2
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     params:
@@ -40,6 +41,7 @@ rule clean_part:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
@@ -67,6 +69,7 @@ rule read_files:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
@@ -133,6 +136,7 @@ rule train_punkt:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
     shell:
@@ -154,6 +158,7 @@ rule split_sentences:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=240,
     params:

@@ -15,6 +15,7 @@ rule train_tokenizer:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=120,
     params:
@@ -68,6 +69,7 @@ rule encode_shard:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
@@ -102,6 +104,7 @@ rule write_dataset_card:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:

@@ -20,6 +20,7 @@ rule finetune_task:
         "../../envs/bertline.yaml"
     threads: 1
     resources:
+        **FINETUNING_JOB,
         mem_mb=8000,
         runtime=240,
     params:

@@ -16,30 +16,41 @@ rule pretrain_phase:
         "benchmarks/pretrain_phase/{phase}.tsv"
     conda:
         "../../envs/bertline.yaml"
-    threads: 16
-    # Placement, to be set in a profile. None of it alters what is trained or trains anything again.
+    threads: phase_size("cpus_per_node", 16)
+    # Placement, by a profile or site.yaml. None of it alters what is trained or trains anything again.
     resources:
-        nodes=1,
-        processes_per_node=1,
+        **PHASE_JOB,
+        nodes=phase_size("nodes", 1),
+        processes_per_node=phase_size("processes_per_node", 1),
         # Or auto.
-        micro_batch_tokens=16384,
+        micro_batch_tokens=phase_size("micro_batch_tokens", 16384),
         # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured, --profile.
         trainer_options="",
         checkpoint_every_minutes=15,
+        # Before a Slurm job's walltime ends: for the step at work, and to save.
+        minutes_to_save=5,
+        attempt=lambda wildcards, attempt: attempt,
         log_every=10,
         evaluate_every=200,
-        mem_mb=8000,
-        runtime=1440,
+        # Not more with every attempt: what training takes does not grow.
+        mem_mb=phase_size("memory_mb", 8000),
+        runtime=phase_size("walltime", 1440),
     params:
         recipe=phase_recipe,
         initial_weights=folder_before,
+    # Slurm tells every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
+    # the log ahead of every attempt; the one beside the checkpoints holds them all.
     shell:
-        "python workflow/scripts/launch.py --nodes {resources.nodes} --processes-per-node {resources.processes_per_node}"
+        "trap '' TERM; mkdir -p results/phases/{wildcards.phase}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
+        " --processes-per-node {resources.processes_per_node} --threads {threads}"
+        " --checkpoints results/phases/{wildcards.phase}/checkpoints --attempt {resources.attempt}"
+        " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
         " workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset}"
         " --initial-weights {params.initial_weights} --output results/phases/{wildcards.phase}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
-        " {resources.trainer_options} --log-every {resources.log_every} --evaluate-every {resources.evaluate_every} 2>&1 | tee -a {log}"
+        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
+        " 2>&1 | tee -a {log} results/phases/{wildcards.phase}/checkpoints/training.log"
 
 
 rule export_phase:
@@ -56,6 +67,7 @@ rule export_phase:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=4000,
         runtime=30,
     shell:
@@ -75,6 +87,7 @@ rule trigram_baseline:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=8000,
         runtime=60,
     params:

@@ -19,6 +19,7 @@ rule plan_shards:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
@@ -48,6 +49,7 @@ rule write_shard:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=60,
     shell:

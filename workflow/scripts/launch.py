@@ -1,22 +1,32 @@
 """Start a trainer's processes: one here, several here, or one task per rank through srun.
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
-The exit status is that of the first process that failed.
+The exit status is that of the first process that failed. In a Slurm job the trainer is told to stop ahead of the
+walltime, and the job then asks Slurm to be run again; without progress in three attempts it gives up.
 """
 
 import argparse
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import slurm_queue
+
+from bertline.console import BertlineError, run_command
+from bertline.files import read_json, write_json
+from bertline.overview import durable_step
 
 EXAMPLE = """example:
   python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py --help"""
+MOST_ATTEMPTS = 3  # in a row without progress
 STOPPED = 75  # a trainer that was told to stop and saved its state
-# How long the other ranks have, after one was told to stop, to end by themselves.
+# How long the other ranks have, after one ended, to end by themselves.
 GRACE_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
 
@@ -27,26 +37,89 @@ def main() -> None:
     )
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--processes-per-node", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of a node, divided among its processes")
+    parser.add_argument(
+        "--checkpoints", type=Path, metavar="FOLDER", help="where progress is seen, and attempts counted"
+    )
+    parser.add_argument("--attempt", type=int, default=1, help="1 when a person asks: attempts are counted anew")
+    parser.add_argument(
+        "--minutes-to-save", type=float, default=5.0, help="how long before a Slurm job's walltime the trainer stops"
+    )
+    parser.add_argument("--options", default="", help="further options of the script, in one word")
     parser.add_argument("--within-srun", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script [arguments]")
     given = parser.parse_args()
-    command = given.command[1:] if given.command[:1] == ["--"] else given.command
-    if not command or given.nodes < 1 or given.processes_per_node < 1:
+    script = given.command[1:] if given.command[:1] == ["--"] else given.command
+    if not script or given.nodes < 1 or given.processes_per_node < 1:
         parser.error("a script, and at least one node and process, are needed")
-    command = [sys.executable, *command]
     if given.within_srun:
-        become(command, slurm_environment(given.processes_per_node))
-    elif given.nodes > 1:
-        become(srun_command(given.nodes, given.processes_per_node, command[1:]), {})
-    elif given.processes_per_node == 1:
-        become(command, local_environment(0, 1, free_port()))
+        become([sys.executable, *script], slurm_environment(given.processes_per_node))
+    run_command(lambda: sys.exit(run_job(given, script)))
+
+
+def run_job(given: argparse.Namespace, script: list[str]) -> int:
+    """Run all processes, as a part of a Slurm job if this is one. Returns the exit status."""
+    job = slurm_queue.own_job()
+    if given.checkpoints is not None:
+        count_attempt(given.checkpoints, anew=given.attempt == 1 and (job is None or job.restarts == 0))
+    left = job.minutes_left if job else None
+    if left is not None:
+        # A job of a few minutes must still get somewhere.
+        script = [*script, "--stop-after-minutes", f"{left - min(given.minutes_to_save, 0.8 * left):.3f}"]
+    command = [sys.executable, *script, *shlex.split(given.options)]
+    if given.nodes > 1:
+        threads = max(1, given.threads // given.processes_per_node)
+        status = wait_for([start(srun_command(given.nodes, given.processes_per_node, threads, command[1:]))])
     else:
-        sys.exit(run_local(command, given.processes_per_node))
+        status = wait_for(start_local(command, given.processes_per_node))
+    if status == STOPPED and job is not None:
+        ask_for_the_next_job()
+    return status
+
+
+def count_attempt(checkpoints: Path, *, anew: bool) -> None:
+    """Count one more attempt since the last durable step. Raises BertlineError when there were enough of them."""
+    step = durable_step(checkpoints.parent)
+    path = checkpoints / "attempts.json"
+    before = {} if anew or not path.exists() else read_json(path)
+    attempts = before.get("attempts", 0) if before.get("step") == step else 0
+    if attempts >= MOST_ATTEMPTS:
+        raise BertlineError(
+            f"{attempts} attempts in a row ended without a step beyond {step}: see why above in this log, or give it a "
+            "longer walltime; the same command tries again"
+        )
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"step": step, "attempts": attempts + 1})
+
+
+def ask_for_the_next_job() -> None:
+    """Put this job back into the queue, unless someone else ends it or has already done so.
+
+    Slurm starts the same job again, which then resumes. Where a site forbids it, Snakemake sends a new job.
+    """
+    job = slurm_queue.own_job()
+    if job is None or job.state != "RUNNING":
+        return
+    asked = subprocess.run(  # noqa: S603
+        ["scontrol", "requeue", job.number],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = "is back in the queue and goes on from there" if asked.returncode == 0 else asked.stderr.strip()
+    print(f"job {job.number} {told}", file=sys.stderr, flush=True)
 
 
 def become(command: list[str], environment: dict[str, str]) -> None:
     """Replace this process by `command`."""
-    sys.stdout.flush()
+    if environment["LOCAL_RANK"] == "0":
+        node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+        last = int(environment["RANK"]) + int(environment["LOCAL_WORLD_SIZE"]) - 1
+        print(
+            f"ranks {environment['RANK']} to {last} of {environment['WORLD_SIZE']} on {node}",
+            file=sys.stderr,
+            flush=True,
+        )
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606
 
 
@@ -77,13 +150,17 @@ def slurm_environment(processes_per_node: int) -> dict[str, str]:
         sys.exit(f"error: {missing.args[0]} is not set; several nodes need a Slurm job")
 
 
-def srun_command(nodes: int, processes_per_node: int, command: list[str]) -> list[str]:
+def srun_command(nodes: int, processes_per_node: int, threads: int, command: list[str]) -> list[str]:
     return [
         "srun",
         f"--nodes={nodes}",
         f"--ntasks={nodes * processes_per_node}",
         f"--ntasks-per-node={processes_per_node}",
-        "--kill-on-bad-exit=1",
+        # The job's own number does not reach a step.
+        f"--cpus-per-task={threads}",
+        # Not at once: ranks that were told to stop end one after the other.
+        "--kill-on-bad-exit=0",
+        f"--wait={GRACE_SECONDS:.0f}",
         sys.executable,
         __file__,
         "--within-srun",
@@ -93,17 +170,22 @@ def srun_command(nodes: int, processes_per_node: int, command: list[str]) -> lis
     ]
 
 
-def run_local(command: list[str], count: int) -> int:
-    """Run `count` ranks; SIGTERM and SIGINT are passed on to them."""
+def start_local(command: list[str], count: int) -> list[subprocess.Popen]:
+    """Start `count` ranks on this machine."""
     # Not torch.distributed.run: it turns every exit status into 1 (75 means "run me again"), prints its own traceback
     # after the rank's one line, and puts the ranks into sessions of their own, where killing the group leaves them.
     port = free_port()
-    ranks = [
-        subprocess.Popen(  # noqa: S603
-            command, env={**os.environ, **local_environment(rank, count, port)}, preexec_fn=die_with_parent
-        )
-        for rank in range(count)
-    ]
+    return [start(command, local_environment(rank, count, port)) for rank in range(count)]
+
+
+def start(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen:
+    return subprocess.Popen(  # noqa: S603
+        command, env={**os.environ, **(environment or {})}, preexec_fn=die_with_parent
+    )
+
+
+def wait_for(ranks: list[subprocess.Popen]) -> int:
+    """Wait for all; SIGTERM and SIGINT are passed on. Returns the status of the first that failed, or 0."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: send(ranks, received))
     failed = first_failure(ranks)

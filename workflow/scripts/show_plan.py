@@ -1,4 +1,4 @@
-"""Show what a configuration asks for and what of it is finished."""
+"""Show what a configuration asks for, what of it is finished, and what the rest takes by what is on record."""
 
 import argparse
 
@@ -6,6 +6,7 @@ import yaml
 from tabulate import tabulate
 
 from bertline.console import run_command
+from bertline.estimate import estimates
 from bertline.overview import overview
 from bertline.plan import make_plan
 
@@ -17,6 +18,19 @@ def main() -> None:
     with open(arguments.configfile, encoding="utf-8") as file:
         plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
+    rows = [
+        [
+            left.what,
+            left.jobs,
+            "?" if left.hours is None else f"{left.hours:,.2f}",
+            "?" if left.size is None else f"{left.size / 1e9:,.3f} GB",
+        ]
+        for left in estimates(plan)
+    ]
+    if rows:
+        print()
+        print(tabulate(rows, headers=["still to do", "jobs", "core- or GPU-hours", "disk"], disable_numparse=True))
+        print("By the benchmarks and trainings on record here; ? where there is none alike.")
     for problem in plan.problems:
         print(f"missing: {problem}")
 

@@ -10,11 +10,14 @@ from bertline.console import BertlineError, run_command
 
 
 def living_snakemakes() -> list[int]:
-    """Process ids of every snakemake whose working directory is this one."""
+    """Process ids of every snakemake whose working directory is this one, but not of those that run one job of it.
+
+    These take no lock, and a job in Slurm's queue may well outlive the snakemake that sent it.
+    """
     here, living = os.getcwd(), []
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = [os.path.basename(word) for word in process.info["cmdline"] or []]
-        if process.info["cwd"] == here and "snakemake" in words[:4]:
+        if process.info["cwd"] == here and "snakemake" in words[:4] and "--nolock" not in words:
             living.append(process.info["pid"])
     return living
 

@@ -1,0 +1,48 @@
+"""A site file: what it may say, and the one line for what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertline.console import BertlineError
+from bertline.site import read_site
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = ROOT / "config/site.schema.yaml"
+PARTITIONS = "partitions: {cpu: a, gpu: b}\n"
+
+
+def test_the_example_is_valid() -> None:
+    site = read_site(ROOT / "profiles/slurm/site.example.yaml", SCHEMA)
+    assert site.size("phase1").processes == 8
+    assert site.size("phase1").cpus_per_node == 64
+
+
+def test_a_phase_has_its_own_size_and_any_other_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(PARTITIONS + "phases: {phase2: {nodes: 4, gpus_per_node: 2}, default: {nodes: 3}}")
+    site = read_site(path, SCHEMA)
+    assert (site.size("phase2").nodes, site.size("phase2").processes) == (4, 8)
+    assert (site.size("warm_up").nodes, site.size("warm_up").gpus_per_node) == (3, 1)
+    assert site.account is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("account: x\n", "the key 'partitions' is missing"),
+        (PARTITIONS + "acount: x\n", "unknown key 'acount'; did you mean 'account'?"),
+        (PARTITIONS + "phases: {phase1: {nodes: 0}}\n", r"phases.phase1.nodes: given 0, allowed is at least 1"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_the_file(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    with pytest.raises(BertlineError) as error:
+        read_site(path, SCHEMA)
+    assert str(error.value).startswith(f"{path}: ")
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)

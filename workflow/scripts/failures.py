@@ -1,0 +1,53 @@
+"""The last thing that snakemake's output shows: why each job failed that was not done again with success."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+# What snakemake writes about a failed job: its rule, then, indented, its number and its logs.
+FAILED = re.compile(
+    r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
+    re.MULTILINE,
+)
+
+
+def reasons(snakemake_log: str) -> list[str]:
+    """A line for each failed job: its rule, the last line of its own log, and where that is."""
+    found = {}
+    for failed in FAILED.finditer(snakemake_log):
+        rule, number, logs = failed.groups()
+        # Inside a Slurm job all jobs have number 0.
+        if number == "0" or f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
+            continue
+        for log in logs.split(", "):
+            lines = [line.strip() for line in _read(Path(log)).splitlines() if line.strip()]
+            if lines:
+                found[log] = f"{rule}: {lines[-1]} ({log})"
+                break
+    return list(found.values())
+
+
+def show_reasons(snakemake_logs: list[Path]) -> None:
+    """Print them to stderr."""
+    for reason in reasons("".join(map(_read, snakemake_logs))):
+        print(reason, file=sys.stderr)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: failures.py .snakemake/log/last.log")
+    parser.add_argument("log", type=Path, help="a log of snakemake's")
+    show_reasons([parser.parse_args().log])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Show what may be deleted without loss and how much that frees; delete it only with --delete."""
+
+import argparse
+import shutil
+from collections.abc import Iterable
+
+import yaml
+from tabulate import tabulate
+
+from bertline.console import run_command
+from bertline.plan import make_plan
+from bertline.pruning import Prunable, not_asked_for, prunable
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: prune.py --configfile config/demo.yaml")
+    parser.add_argument("--configfile", required=True)
+    parser.add_argument("--delete", action="store_true")
+    arguments = parser.parse_args()
+    with open(arguments.configfile, encoding="utf-8") as file:
+        plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
+    found = prunable()
+    print(tabulate(by_kind(found), headers=["not needed any more", "number", "size"], disable_numparse=True))
+    others = not_asked_for(plan)
+    if others:
+        print(f"\nNot named by {arguments.configfile}, perhaps by another configuration; never deleted here:")
+        print(tabulate([[str(entry.path), megabytes(entry.size)] for entry in others], disable_numparse=True))
+    if not arguments.delete:
+        print("\nNothing was deleted. `make prune DELETE=yes` deletes what is not needed any more.")
+        return
+    for entry in found:
+        if entry.path.is_dir():
+            shutil.rmtree(entry.path)
+        else:
+            entry.path.unlink()
+    print(f"\ndeleted: {megabytes(sum(entry.size for entry in found))}")
+
+
+def by_kind(found: Iterable[Prunable]) -> list[list[str]]:
+    """A line for each kind, and one for all."""
+    entries = list(found)
+    rows = [
+        [kind, *totals([entry for entry in entries if entry.kind == kind])]
+        for kind in dict.fromkeys(entry.kind for entry in entries)
+    ]
+    return [*rows, ["together", *totals(entries)]]
+
+
+def totals(entries: list[Prunable]) -> list[str]:
+    return [str(len(entries)), megabytes(sum(entry.size for entry in entries))]
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+if __name__ == "__main__":
+    run_command(main)

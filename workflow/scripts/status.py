@@ -1,0 +1,49 @@
+"""How far each run is: step, speed, time left, last checkpoint, who trains it, and what waits in Slurm's queue."""
+
+import argparse
+import time
+from datetime import timedelta
+
+import slurm_queue
+import yaml
+from tabulate import tabulate
+
+from bertline.console import run_command
+from bertline.overview import overview
+from bertline.plan import make_plan
+from bertline.status import PhaseStatus, phase_statuses
+
+HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: status.py --configfile config/demo.yaml")
+    parser.add_argument("--configfile", required=True)
+    arguments = parser.parse_args()
+    with open(arguments.configfile, encoding="utf-8") as file:
+        plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
+    statuses = {(status.run, status.phase): status for status in phase_statuses(plan)}
+    rows = []
+    for run, what, folder, state in overview(plan):
+        status = statuses.get((run, what))
+        rows.append(phase_row(status, folder) if status else [run, what, state, "", "", "", "", folder])
+    print(tabulate(rows, headers=HEADERS, disable_numparse=True))
+    jobs = slurm_queue.jobs_here()
+    if jobs:
+        print()
+        columns = [[job.number, job.state, job.comment.replace("_wildcards_", "  "), job.restarts] for job in jobs]
+        print(tabulate(columns, headers=["job", "state", "rule and wildcards", "restarts"], disable_numparse=True))
+
+
+def phase_row(status: PhaseStatus, folder: str) -> list[str]:
+    speed = f"{status.steps_per_second:.3g}" if status.state == "trains" and status.steps_per_second else ""
+    saved = ""
+    if status.saved is not None:
+        saved = f"step {status.saved_step}, {timedelta(seconds=round(time.time() - status.saved))} ago"
+    left = status.time_left()
+    step = f"{status.step} of {status.steps}"
+    return [status.run, status.phase, status.state, step, speed, str(left or ""), saved, status.owner or folder]
+
+
+if __name__ == "__main__":
+    run_command(main)
