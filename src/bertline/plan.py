@@ -316,6 +316,11 @@ def report_fingerprint(plan: Plan) -> str:
     return fingerprint([run["fingerprint"] for run in plan.runs.values()])
 
 
+def without_defaults(plan: Plan, part: str, settings: Json) -> Json:
+    """Settings of a part of the schema (`wikimedia`, `files`, ...) without those that equal their defaults."""
+    return strip_defaults(settings, definition(plan.schema, part), plan.schema)
+
+
 def recipe_json(entry: Json) -> str:
     """A phase's or a fine-tuning's entry as the one sorted-JSON parameter that its rule passes on."""
     return canonical_json(entry)

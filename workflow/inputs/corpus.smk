@@ -44,7 +44,8 @@ def text_files(wildcards):
 
 def text_file_paths(wildcards):
     return [
-        file.replace("/./", "/", 1).removeprefix("./") for file in text_files(wildcards)
+        file.replace(NAME_STARTS, "/", 1).removeprefix("./")
+        for file in text_files(wildcards)
     ]
 
 

@@ -63,12 +63,14 @@ def dataset_settings_json(wildcards):
     return planning.canonical_json(plan.datasets[wildcards.dataset]["settings"])
 
 
-def licences_json(wildcards):
-    """The licence of each corpus of a dataset, where one is stated."""
-    corpora = [plan.corpora[key] for key in plan.datasets[wildcards.dataset]["corpora"]]
-    stated = {
-        corpus["name"]: corpus["settings"]["licence"]
-        for corpus in corpora
-        if corpus["settings"].get("licence")
-    }
-    return planning.canonical_json(stated)
+def sources_json(wildcards):
+    """Where the text of each corpus of a dataset is from, for its card."""
+    sources = {}
+    for key in plan.datasets[wildcards.dataset]["corpora"]:
+        name, settings = plan.corpora[key]["name"], plan.corpora[key]["settings"]
+        sources[name] = {
+            "fingerprint": key.removeprefix(f"{name}-"),
+            "settings": planning.without_defaults(plan, settings["source"], settings),
+            "licence": settings.get("licence"),
+        }
+    return planning.canonical_json(sources)

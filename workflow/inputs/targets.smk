@@ -114,4 +114,10 @@ def download_settings(wildcards):
 
 def everything():
     """Named one by one, so that a result that was deleted is made again."""
-    return [*exports(), *scores(), report_page(), *markers("complete"), *logged_models()]
+    return [
+        *exports(),
+        *scores(),
+        report_page(),
+        *markers("complete"),
+        *logged_models(),
+    ]

@@ -7,6 +7,7 @@ import sys
 
 from snakemake.utils import min_version
 
+from bertline.corpus.text_files import NAME_STARTS
 from bertline import plan as planning
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of

@@ -113,14 +113,14 @@ rule write_dataset_card:
         ),
         overlap=overlap_options,
         settings=dataset_settings_json,
-        licences=licences_json,
+        sources=sources_json,
         lengths=SEQUENCE_LENGTHS,
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
         "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
         " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"
-        " {params.counts} {params.overlap} --licences {params.licences:q} > {log} 2>&1"
+        " {params.counts} {params.overlap} --sources {params.sources:q} > {log} 2>&1"
 
 
 include: "interchange.smk"

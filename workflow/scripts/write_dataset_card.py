@@ -35,7 +35,13 @@ def main() -> None:
         metavar=("CORPUS", "JSON"),
         help="a corpus and what find_overlap.py wrote for all its parts; once for each corpus",
     )
-    parser.add_argument("--licences", type=json.loads, default={}, metavar="JSON", help="the licence of each corpus")
+    parser.add_argument(
+        "--sources",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="where the text of each corpus is from: its fingerprint, settings and licence",
+    )
     arguments = parser.parse_args()
     write_card(
         arguments.directory,
@@ -45,7 +51,7 @@ def main() -> None:
         sequence_lengths=arguments.sequence_lengths,
         counts=_by_corpus(arguments.counts),
         overlap=_by_corpus(arguments.overlap) if arguments.overlap else None,
-        licences=arguments.licences,
+        sources=arguments.sources,
     )
 
 

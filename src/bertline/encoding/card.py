@@ -34,7 +34,7 @@ def write_card(
     sequence_lengths: Sequence[int],
     counts: Mapping[str, Sequence[Path]],
     overlap: Mapping[str, Sequence[Path]] | None = None,
-    licences: Mapping[str, str] | None = None,
+    sources: Mapping[str, Json] | None = None,
 ) -> Json:
     """Describe the encoded files in a dataset's folder in its dataset.json.
 
@@ -45,7 +45,7 @@ def write_card(
     settings: of the dataset, as configured.
     counts: corpus -> the counts.json of all its parts.
     overlap: corpus -> what `corpus.overlap.find_overlap` wrote for its parts; None if nobody looked.
-    licences: corpus -> what its text may be used for.
+    sources: corpus -> where its text is from: `fingerprint`, `settings`, `licence`.
 
     Raises BertlineError when documents got lost between the corpora and the encoded files, or a file is not of this
     dataset.
@@ -65,7 +65,7 @@ def write_card(
         "fingerprint": fingerprint,
         "settings": settings,
         "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
-        "corpora": _describe_corpora(plan, counts, files, licences or {}),
+        "corpora": _describe_corpora(plan, counts, files, sources or {}),
         "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
         "sequence_lengths": sections,
         "documents": sum(documents.values()) - documents[HELD_OUT],
@@ -124,7 +124,7 @@ def _describe_corpora(
     plan: Json,
     counts: Mapping[str, Sequence[Path]],
     files: Mapping[int, Sequence[SampleFile]],
-    licences: Mapping[str, str],
+    sources: Mapping[str, Json],
 ) -> list[Json]:
     """The counts of each corpus summed over its parts, what was removed of it, and what of it is in the files."""
     encoded: Counter[int] = Counter()
@@ -147,7 +147,7 @@ def _describe_corpora(
                 f"corpus {name}: {total['kept']} documents were kept, {sum(removed.values())} removed, {documents} are "
                 "in the encoded files; delete the dataset's plan.json and run `snakemake encode`"
             )
-        entry = {**total, "name": name, "removed": removed, "documents": documents, "licence": licences.get(name)}
+        entry = {**total, "name": name, "removed": removed, "documents": documents, **sources.get(name, {})}
         entry |= {key: summary[key] for key in ("sentences", "length_histogram") if key in summary}
         entry["sequence_lengths"] = {}
         for length, of_length in samples.items():
