@@ -43,10 +43,7 @@ def text_files(wildcards):
 
 
 def text_file_paths(wildcards):
-    return [
-        file.replace(NAME_STARTS, "/", 1).removeprefix("./")
-        for file in text_files(wildcards)
-    ]
+    return [path_of(file) for file in text_files(wildcards)]
 
 
 def option_of_setting(option, key):

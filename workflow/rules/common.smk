@@ -7,10 +7,10 @@ import sys
 
 from snakemake.utils import min_version
 
-from bertline.corpus.text_files import NAME_STARTS
 from bertline import plan as planning
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
+from bertline.plan_corpora import path_of
 
 min_version("9.9")
 
