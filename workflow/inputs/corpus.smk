@@ -43,9 +43,7 @@ def text_files(wildcards):
 
 
 def text_file_paths(wildcards):
-    return [
-        file.replace("/./", "/", 1).removeprefix("./") for file in text_files(wildcards)
-    ]
+    return [str(Path(file)) for file in text_files(wildcards)]
 
 
 def option_of_setting(option, key):
