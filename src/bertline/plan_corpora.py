@@ -117,8 +117,3 @@ def _group(files: dict[str, Path]) -> Iterator[list[str]]:
             part, size, length = [], 0, 0
     if part:
         yield part
-
-
-def path_of(file: str) -> str:
-    """Where a file of a part lies: its path without the mark at which its name begins."""
-    return file.replace("/./", "/", 1).removeprefix("./")

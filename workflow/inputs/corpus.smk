@@ -43,7 +43,7 @@ def text_files(wildcards):
 
 
 def text_file_paths(wildcards):
-    return [path_of(file) for file in text_files(wildcards)]
+    return [str(Path(file)) for file in text_files(wildcards)]
 
 
 def option_of_setting(option, key):

@@ -10,7 +10,6 @@ from snakemake.utils import min_version
 from bertline import plan as planning
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
-from bertline.plan_corpora import path_of
 
 min_version("9.9")
 
