@@ -15,7 +15,7 @@ from bertline.corpus.compressed import write_compressed
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 
 # BERTLINE_LARGE_SHARD=2000000000 tests a shard of 2 GB and a line of 200 MB, which takes half an hour.
-LARGE_BYTES = int(os.environ.get("BERTLINE_LARGE_SHARD", "60000000"))
+LARGE_BYTES = int(os.environ.get("BERTLINE_LARGE_SHARD", "30000000"))
 ENCODE = """
 import resource, sys
 from pathlib import Path
@@ -49,7 +49,10 @@ def peak_megabytes(folder: Path, size: int, *, one_document: bool = False, one_l
             file.write(b"end\n\n")
             documents = 1
     save_tokenizer(
-        make_tokenizer([*VOCABULARY, *"etaoinshrdlu"], lowercase=True, source="x"), folder / "tokenizer.json"
+        make_tokenizer(
+            [*VOCABULARY, *"etoinshrdlu", *(f"##{letter}" for letter in "etaoinhrdlu")], lowercase=True, source="x"
+        ),
+        folder / "tokenizer.json",
     )
     write_plan(folder / "plan.json", {"00000": [("news", 0, documents)]})
     done = subprocess.run([sys.executable, "-c", ENCODE, folder], capture_output=True, text=True, check=True)
