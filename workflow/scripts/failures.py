@@ -16,18 +16,16 @@ FAILED = re.compile(
 
 def reasons(snakemake_log: str) -> list[str]:
     """A line for each failed job: its rule, the last line of its own log, and where that is."""
-    found = {}
+    found, done_later = {}, set()
     for failed in FAILED.finditer(snakemake_log):
         rule, number, logs = failed.groups()
-        # Inside a Slurm job all jobs have number 0.
-        if number == "0" or f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
-            continue
-        for log in logs.split(", "):
-            lines = [line.strip() for line in _read(Path(log)).splitlines() if line.strip()]
-            if lines:
-                found[log] = f"{rule}: {lines[-1]} ({log})"
-                break
-    return list(found.values())
+        first = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
+        # Inside a Slurm job every job has number 0, and says the same once more.
+        if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
+            done_later.add(first)
+        lines = [line.strip() for line in _read(Path(first)).splitlines() if line.strip()]
+        found[first] = f"{rule}: {lines[-1] if lines else 'ended without a word'} ({first})"
+    return [reason for log, reason in found.items() if log not in done_later]
 
 
 def show_reasons(snakemake_logs: list[Path]) -> None:

@@ -1,0 +1,42 @@
+"""Why a job failed, found in what snakemake wrote; the texts are in the form of Snakemake 9."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "workflow/scripts/failures.py"
+BLOCK = """[Sat Nov 21 15:17:15 2026]
+Error in rule {rule}:
+    message: None
+    jobid: {number}
+    input: a.txt
+    log: {log} (check log file(s) for error details)
+    shell:
+        true
+"""
+
+
+@pytest.fixture
+def failures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("failures", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reason_is_the_last_line_of_the_jobs_own_log_said_once(failures):
+    Path("a.log").write_text("10:00 reading\nerror: a.txt is empty; fill it\n\n")
+    outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
+    said = BLOCK.format(rule="read_files", number=0, log="a.log") + outer
+    assert failures.reasons(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+
+
+def test_a_job_that_was_done_at_its_next_attempt_is_not_named(failures):
+    Path("a.log").write_text("all is well")
+    inner = BLOCK.format(rule="read_files", number=0, log="a.log")
+    outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
+    assert failures.reasons(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
