@@ -31,8 +31,10 @@ from tokenizers import Tokenizer
 
 from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
+from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import read_index, split_part, write_plan, write_shard
+from bertline.corpus.signatures import write_signatures
 from bertline.corpus.text_files import read_files
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.encoder import encode_shard
@@ -72,14 +74,25 @@ def extract(given: Inputs) -> None:
 
 def clean(given: Inputs) -> None:
     work = given.work
-    clean_part(
-        work / "extracted", work / "wiki.jsonl.zst", work / "wiki.counts.json", source="w", minimum_characters=200
-    )
+    documents, counts = work / "wiki.jsonl.zst", work / "wiki.counts.json"
+    steps = ["headings", "placeholders", "empty_brackets", "symbols"]
+    clean_part(work / "extracted", documents, counts, source="w", minimum_characters=200, steps=steps)
     for encoding, name in (("utf-8", "books"), ("latin-1", "latin")):
         files = [str(book) for book in given.books if _is_utf8(book) == (encoding == "utf-8")]
         documents, counts = work / f"{name}.jsonl.zst", work / f"{name}.counts.json"
         if files:
             read_files(files, documents, counts, source="b", encoding=encoding)
+
+
+def dedup(given: Inputs) -> None:
+    """Signatures of every document, and the list of those that repeat one before them."""
+    corpora = []
+    for part in sorted(given.work.glob("*.jsonl.zst")):
+        name = part.name.removesuffix(".jsonl.zst")
+        signatures = given.work / f"{name}.npy"
+        write_signatures(part, given.work / f"{name}.counts.json", signatures)
+        corpora.append((name, [str(signatures)]))
+    write_removals(corpora, [], given.work / "removed.jsonl.zst", near=True)
 
 
 def punkt(given: Inputs) -> None:
@@ -110,6 +123,7 @@ def encode(given: Inputs) -> None:
 STAGES: dict[str, Callable[[Inputs], None]] = {
     "extract": extract,
     "clean": clean,
+    "dedup": dedup,
     "punkt": punkt,
     "sentences": sentences,
     "shards": shards,
@@ -246,7 +260,6 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
         "peak_memory_mb": round(max(memory for _, memory in spent.values())),
         "read_samples_per_second": round(read_samples_per_second(work)),
         **megabytes_per_second,
-        "dedup_mb_per_second": megabytes_per_second.get("dedup_mb_per_second"),
         "enwiki_core_hours": round(core_hours, 1),
     }
     print(json.dumps(figures))
