@@ -92,7 +92,7 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
     shutil.rmtree(next(graph.glob("results/corpora/book-*")) / "documents")
     shutil.rmtree(graph / "results/datasets")
     before = last_job()
-    with submitted(graph, "encode", "--set-resources", "plan_shards:mem_mb=200 * attempt ** 3") as submission:
+    with submitted(graph, "encode", "--set-resources", "plan_shards:mem_mb=60 * attempt ** 4") as submission:
         submission.finish()
     jobs = accounted(before)
     states = [state for _, state, *_ in jobs]
@@ -102,7 +102,7 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
     killed = next(job for job, state, *_ in jobs if state == "FAILED")
     (told,) = graph.glob(f"logs/slurm/rule_plan_shards/*/{killed}.log")
     assert re.search(r"exceeded memory limit \(\d+ > \d+\), being killed", told.read_text())
-    assert [memory for job, _, _, memory in jobs if job in (killed, str(int(killed) + 1))] == [200, 1600]
+    assert [memory for job, _, _, memory in jobs if job in (killed, str(int(killed) + 1))] == [60, 960]
     # read_files, sentences, plan_shards twice, write_shard of 3 shards, tokenizer, encode_shard of 3 shards, card
     assert len(states) == len(set(re.findall(r"SLURM jobid (\d+)", submission.output())))
     submitted_rules = re.findall(r"SLURM jobid \d+ \(log: \S*/logs/slurm/(\w+)", submission.output())
