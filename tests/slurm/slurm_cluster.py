@@ -240,7 +240,8 @@ def running_cluster(*, accounting: bool) -> Iterator[Cluster]:
         for name in LINKS:
             (ETC / name).unlink(missing_ok=True)
         os.environ.pop(MARK)
-        shutil.rmtree(root)
+        # A process that was just killed may still have a file in its hands.
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def _write_files(root: Path, *, accounting: bool) -> None:
