@@ -82,8 +82,8 @@ def train(
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
         _set_random_state(tensors, device)
-        if best is not None and "best" in kept:
-            score, at, ago = kept["best"]
+        if best is not None and "early_stop" in kept:
+            score, at, ago = kept["early_stop"]
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
         logger.info("going on from step %d of %d", done, steps)
     journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
@@ -127,7 +127,7 @@ def train(
             state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
             if best is not None and best.step:
                 tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
-                state["best"] = [best.score, best.step, best.evaluations_ago]
+                state["early_stop"] = [best.score, best.step, best.evaluations_ago]
             writer.start(model.state_dict(), tensors, state)
             written = time.monotonic()
     writer.wait()
