@@ -147,7 +147,7 @@ rule train_punkt:
 rule split_sentences:
     input:
         documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        punkt=punkt_model,
+        punkt=ancient(punkt_model),
     output:
         sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",
         index="results/corpora/{corpus}/sentences/{part}.index.npy",
