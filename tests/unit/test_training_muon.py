@@ -193,7 +193,7 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     state = {"fingerprint": "a" * 16, "step": 3}
     tensors = optimizer_tensors(optimizer, model)
     save_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state, keep=1)
-    (tmp_path / "recipe.json").write_text(json.dumps({"settings": SETTINGS}))
+    (tmp_path / "recipe.json").write_text(json.dumps({"settings": SETTINGS, "published_step": 3}))
     following = {**recipe(optimizer="muon"), "initial_weights": {"phase": "a" * 16}}
     second = network()
     optimizer = make_optimizer(second, following["settings"])
