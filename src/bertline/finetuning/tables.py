@@ -19,8 +19,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 
-# A cell may hold a whole book; the csv module's own limit is 128 KiB.
-csv.field_size_limit(2**31 - 1)
+LONGEST_CELL = 2**31 - 1  # a cell may hold a whole book; the csv module's own limit is 128 KiB
 
 Cells = tuple[str, list[Any] | None]  # where they stand, and the wanted cells; None for a broken row
 
@@ -146,6 +145,7 @@ def _read_csv(path: Path, columns: Sequence[str], header: list[str], skips_broke
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LONGEST_CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
