@@ -33,10 +33,11 @@ from snakemake_runs import run_snakemake
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_four_ranks_on_two_nodes_train_the_bits_of_four_ranks_here_and_are_followed_live(
     graph: Path, prepared: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
-    steps = 150
+    steps = 1500  # a minute of training, so that there is something to follow
     write_yaml(graph / "small.yaml", config(steps))
     write_site(graph, {"nodes": 2, "gpus_per_node": 2})
     log_every_step = (
@@ -87,6 +88,7 @@ def points(graph: Path) -> list[int]:
     return [point.step for run in phases for point in client.get_metric_history(run.info.run_id, "train/mlm_loss")]
 
 
+@pytest.mark.long
 def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_more(graph: Path) -> None:
     write_site(graph, ONE_NODE)
     shutil.rmtree(next(graph.glob("results/corpora/book-*")) / "documents")

@@ -67,6 +67,7 @@ def test_a_job_that_is_put_back_into_the_queue_goes_on_where_it_was(training: Pa
     assert jobs[1] == (jobs[0][0], "COMPLETED")
 
 
+@pytest.mark.long
 def test_ranks_on_two_nodes_are_saved_when_their_job_is_put_back(graph: Path, prepared: Path, tmp_path: Path) -> None:
     """Slurm's signal comes to the ranks, and to srun, which could end them before they have saved."""
     straight = trained_here(prepared, tmp_path / "straight", steps=100, processes=2)
@@ -81,6 +82,7 @@ def test_ranks_on_two_nodes_are_saved_when_their_job_is_put_back(graph: Path, pr
     assert_as_if_nothing_happened(graph, straight)
 
 
+@pytest.mark.long
 def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_afterwards(training: Path, undisturbed: Path) -> None:
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 40, "training")
@@ -113,6 +115,7 @@ def test_a_job_whose_node_dies_goes_on_elsewhere(training: Path, undisturbed: Pa
     assert dead not in jobs[1][2]
 
 
+@pytest.mark.long
 def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_goes_on(
     training: Path, undisturbed: Path, cluster: Cluster
 ) -> None:
@@ -135,6 +138,7 @@ def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_goes_on
     assert_as_if_nothing_happened(training, undisturbed)
 
 
+@pytest.mark.long
 def test_when_snakemake_is_killed_the_next_call_waits_for_its_job_in_the_queue(
     training: Path, undisturbed: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_ten_jobs_of_one_step_each_train_as_one_does(graph: Path, prepared: Path
     assert len(memory) == 1
 
 
+@pytest.mark.long
 def test_a_failure_is_tried_again_with_the_same_memory_and_its_reason_is_said_last(training: Path) -> None:
     before = last_job()
     options = ("--set-resources", "pretrain_phase:trainer_options=--division=2,1", "--retries", "1")
