@@ -1,9 +1,12 @@
 """Train one phase. Started through launch.py, which sets torchrun's environment."""
 
 import argparse
+import logging
 import os
+import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from bertline.console import BertlineError, run_command
 from bertline.training.stop import StopSignal
@@ -139,6 +142,17 @@ def main() -> None:
         if os.environ.get("RANK", "0") != "0":
             time.sleep(5)
         raise
+    except SystemExit as stopped:
+        leave(int(stopped.code or 0))
+    leave(0)
+
+
+def leave(status: int) -> NoReturn:
+    """End now, as everything is written: taking gloo's threads apart aborts a process once in a while."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.training.group import Group, join_group
@@ -34,8 +33,8 @@ def train(
 ) -> None:
     """Train one phase and write `output`/model.safetensors, metrics.jsonl and, last, recipe.json.
 
-    Every process of the group calls this. When `stop_signal` of any of them says so, all leave a checkpoint and exit
-    with 75.
+    Every process of the group calls this, once; it leaves the group standing. When `stop_signal` of any of them says
+    so, all leave a checkpoint and exit with 75.
 
     Parameters
     ----------
@@ -77,7 +76,6 @@ def train(
     finally:
         if lock is not None:
             lock.release()
-    distributed.destroy_process_group()
 
 
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
