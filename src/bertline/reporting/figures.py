@@ -107,7 +107,8 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
             axes.axvline(border, color=GREY, linestyle=":", linewidth=1.2)
         axes.set_xlim(left=0)
         axes.set_xlabel(label_of_axis)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if axis == "tokens":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_ylabel("loss of masked tokens (nats)")
         figure.legend(loc="outside upper left", ncols=2)
 
