@@ -110,11 +110,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     save_tokenizer(train_wordpiece([Path("00000.txt.zst")], vocab_size=90, lowercase=True, seed=1), Path("tok.json"))
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))
     masked = gather_imported(tmp_path)
+    overlap = Path("overlap.json").read_bytes()
     return {
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
-        "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + Path("overlap.json").read_bytes()),
+        "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
         "sentences": digest(uncompressed(Path("part.txt.zst"))),
         "shards": digest(uncompressed(Path("00000.txt.zst")) + json.dumps(read_json("plan.json")["shards"]).encode()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
