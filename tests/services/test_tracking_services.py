@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -61,7 +60,7 @@ def followers(root: Path, records: list[Path], uri: str, number: int) -> Iterato
         assert [one.poll() for one in running] == [None] * number, (root / "followers.log").read_text()[-2000:]
     finally:
         for one in running:
-            one.send_signal(signal.SIGINT)
+            one.terminate()
         for one in running:
             one.wait(timeout=60)
 
