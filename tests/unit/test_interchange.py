@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from encoding_helpers import VOCABULARY, make_dataset
-from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvidia, write_both_layouts
+from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvidia
 
 from bertline.console import BertlineError
 from bertline.encoding.card import validate_dataset
@@ -22,20 +22,6 @@ from bertline.training.exporting import default_max_predictions, export_gpaulosk
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD, UNK, CLS, SEP, MASK = range(5)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
-    folder = tmp_path_factory.mktemp("made")
-    write_both_layouts(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def imported(made: Path) -> Path:
-    """The dataset.json of NVIDIA's files, imported."""
-    return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
 
 
 def unmasked(row: Row) -> np.ndarray:

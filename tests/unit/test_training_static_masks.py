@@ -11,7 +11,7 @@ import pytest
 import torch
 from encoding_helpers import VOCABULARY
 from fabricated_dataset import recipe
-from interchange_files import LENGTH, Row, import_all, read_nvidia, write_both_layouts
+from interchange_files import LENGTH, Row, import_all, read_nvidia
 from torch.nn import functional as F
 from training_processes import journal, train
 
@@ -24,20 +24,6 @@ from bertline.training.objective import make_sums, sums_of
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD = 0
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
-    folder = tmp_path_factory.mktemp("made")
-    write_both_layouts(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def imported(made: Path) -> Path:
-    """The dataset.json of NVIDIA's files, imported."""
-    return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
 
 
 def reader_and_rows(made: Path, imported: Path) -> tuple[SampleReader, list[Row]]:

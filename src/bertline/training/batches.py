@@ -19,7 +19,15 @@ from torch.utils._pytree import tree_map_only
 
 from bertline.encoding.dataset import MaskedTokens, SampleReader
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.training.masking import IGNORED, MaskedPositions, Masking, Places, count_masked
+from bertline.training.masking import (
+    IGNORED,
+    MaskedPositions,
+    Masking,
+    Places,
+    Vocabulary,
+    count_masked,
+    mask_tokens,
+)
 from bertline.training.mixture import Mixture
 from bertline.training.order import samples_at
 
@@ -105,6 +113,23 @@ class MicroBatch:
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> MicroBatch:
         return MicroBatch(**{name: tree_map_only(Tensor, move, value) for name, value in vars(self).items()})
+
+
+def mask_batch(
+    batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask an unmasked micro-batch as training does: `masking.mask_tokens` on its device, with its results."""
+    return mask_tokens(
+        batch.input_ids,
+        batch.places,
+        batch.masked_counts,
+        batch.samples,
+        batch.epochs,
+        predictions=batch.predictions,
+        masking=masking,
+        seed=seed,
+        vocabulary=vocabulary,
+    )
 
 
 def global_batch(

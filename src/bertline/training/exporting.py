@@ -12,9 +12,9 @@ from bertline.console import BertlineError
 from bertline.encoding.dataset import SPLITS, SampleReader, check_belongs, read_card
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples
-from bertline.training.batches import GlobalBatch, Layout, micro_batches
+from bertline.training.batches import GlobalBatch, Layout, mask_batch, micro_batches
 from bertline.training.hashing import mix_integers
-from bertline.training.masking import IGNORED, Masking, Vocabulary, count_masked, mask_tokens
+from bertline.training.masking import IGNORED, Masking, Vocabulary, count_masked
 from bertline.training.order import permute
 
 Rows = dict[str, np.ndarray]
@@ -109,17 +109,7 @@ def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, voc
     padding_id = reader.card["tokenizer"]["special_tokens"]["[PAD]"]
     layout = Layout(length, rows, fixed=True)
     [padded] = micro_batches(batch, reader, layout, masking=masking, padding_id=padding_id)
-    ids, positions, labels = mask_tokens(
-        padded.input_ids,
-        padded.places,
-        padded.masked_counts,
-        padded.samples,
-        padded.epochs,
-        predictions=padded.predictions,
-        masking=masking,
-        seed=seed,
-        vocabulary=vocabulary,
-    )
+    ids, positions, labels = mask_batch(padded, seed=seed, masking=masking, vocabulary=vocabulary)
     inside = np.arange(length) < batch.lengths[:, None]
     asked = labels != IGNORED
     row, position = np.divmod(positions[asked].numpy(), length)

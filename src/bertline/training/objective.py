@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from bertline.console import BertlineError
 from bertline.modeling.attention import AttentionMask
-from bertline.training.batches import MicroBatch
-from bertline.training.masking import IGNORED, Masking, Vocabulary, mask_tokens
+from bertline.training.batches import MicroBatch, mask_batch
+from bertline.training.masking import IGNORED, Masking, Vocabulary
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -73,17 +73,7 @@ def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, voc
     arguments = batch.token_type_ids, batch.attention_mask
     if batch.masked is not None:
         return sums(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
-    input_ids, positions, labels = mask_tokens(
-        batch.input_ids,
-        batch.places,
-        batch.masked_counts,
-        batch.samples,
-        batch.epochs,
-        predictions=batch.predictions,
-        masking=masking,
-        seed=seed,
-        vocabulary=vocabulary,
-    )
+    input_ids, positions, labels = mask_batch(batch, seed=seed, masking=masking, vocabulary=vocabulary)
     return sums(input_ids, *arguments, positions, labels, batch.pair_labels)
 
 

@@ -1,0 +1,22 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from interchange_files import import_all, write_both_layouts
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
+    folder = tmp_path_factory.mktemp("made")
+    write_both_layouts(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def imported(made: Path) -> Path:
+    """The dataset.json of NVIDIA's files, imported."""
+    return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
