@@ -394,13 +394,21 @@ def test_a_network_that_knows_answers_every_question(
     assert answers["q1"].null_difference == pytest.approx(-10)
 
 
-def test_an_answer_starts_where_its_window_has_most_context(
+def randomly_scored(
     tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+) -> tuple[SquadFile, Windows, np.ndarray, np.ndarray]:
+    """A small file, its windows, and random start and end scores of their tokens."""
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
     generator = np.random.default_rng(0)
     start, end = generator.normal(size=(2, len(windows.sequences.tokens))).astype(np.float32)
+    return squad, windows, start, end
+
+
+def test_an_answer_starts_where_its_window_has_most_context(
+    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+) -> None:
+    squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     best = answer_questions(squad, windows, start, end, max_answer_length=5)
     elsewhere = ~has_most_context(windows)
     elsewhere[windows.sequences.offsets[:-1]] = False  # the score of no answer is no matter of context
@@ -462,10 +470,7 @@ def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
 def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(
     tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
 ) -> None:
-    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
-    windows = windows_of(squad, tokenizer)
-    generator = np.random.default_rng(0)
-    start, end = generator.normal(size=(2, len(windows.sequences.tokens))).astype(np.float32)
+    squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     answers = answer_questions(squad, windows, start, end, max_answer_length=5)
     for with_null in (True, False):
         for question, found in n_best(answers, with_null=with_null).items():
