@@ -20,6 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,14 @@ class Inputs(NamedTuple):
     work: Path
 
 
+class Spent(NamedTuple):
+    """What a stage took: seconds of processor time, MB of memory at the most, bytes of files written."""
+
+    seconds: float
+    megabytes: float
+    written: int
+
+
 def extract(given: Inputs) -> None:
     extract_part(given.dump, given.work / "extracted")
 
@@ -92,7 +101,7 @@ def dedup(given: Inputs) -> None:
         signatures = given.work / f"{name}.npy"
         write_signatures(part, given.work / f"{name}.counts.json", signatures)
         corpora.append((name, [str(signatures)]))
-    write_removals(corpora, [], given.work / "removed.jsonl.zst", near=True)
+    write_removals(corpora, [], given.work / "removed.zst", near=True)
 
 
 def punkt(given: Inputs) -> None:
@@ -160,12 +169,17 @@ def _idle() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def in_its_own_process(stage: str, given: Inputs) -> tuple[float, float]:
-    """As `_measured`, without the time that a process takes to import what it needs."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        imports = pool.apply(_idle)
-        seconds, megabytes = pool.apply(_measured, (stage, given))
-    return seconds - imports, megabytes
+def in_its_own_process(stage: str, given: Inputs) -> Spent:
+    """As `_measured`, without the time that a process takes to import what it needs; and the bytes it left behind."""
+    before = _bytes_in(given.work)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        imports = pool.submit(_idle).result()
+        seconds, megabytes = pool.submit(_measured, stage, given).result()
+    return Spent(seconds - imports, megabytes, _bytes_in(given.work) - before)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def take_vocabulary(given: Inputs) -> None:
@@ -227,7 +241,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
     books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
     given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
-    spent: dict[str, tuple[float, float]] = {}
+    spent: dict[str, Spent] = {}
     for stage in STAGES:
         if stage == "encode":
             take_vocabulary(given)
@@ -236,16 +250,18 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
     documents = read_json(work / "plan.json")["documents"]
     rows, megabytes_per_second, core_hours = [], {}, 0.0
-    for stage, (seconds, memory) in spent.items():
+    for stage, (seconds, memory, written) in spent.items():
         of_dump = stage == "extract"
         size, count = (wiki_bytes, wiki_documents) if of_dump else (text_bytes, documents)
         scale = DUMP_BYTES / dump.stat().st_size if of_dump else DUMP_TEXT_BYTES / text_bytes
         hours = seconds * (1 if stage in OF_FIXED_LENGTH else scale) / 3600
         core_hours += hours
         megabytes_per_second[f"{stage}_mb_per_second"] = round(size / 1e6 / seconds, 2)
-        rate = tokens * size / text_bytes / seconds
-        rows.append([stage, seconds, count / seconds, size / 1e6 / seconds, rate, memory, hours])
-    heads = ["stage", "core s", "documents/s", "MB/s", "tokens/s", "peak MB", "core-hours, English Wikipedia"]
+        stage_tokens = tokens * size / text_bytes
+        rates = [count / seconds, size / 1e6 / seconds, stage_tokens / seconds]
+        rows.append([stage, seconds, *rates, memory, written / stage_tokens, hours])
+    heads = ["stage", "core s", "documents/s", "MB/s", "tokens/s", "peak MB", "bytes out per token"]
+    heads += ["core-hours, English Wikipedia"]
     print(f"{platform.processor() or platform.machine()}: {text_bytes / 1e6:.1f} MB of text, {documents} documents")
     print(tabulate(rows, heads, floatfmt=",.1f"))
     print(
@@ -257,7 +273,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     figures = {
         **against_library(work, rounds),
         "bytes_per_token": max(bytes_per_token.values()),
-        "peak_memory_mb": round(max(memory for _, memory in spent.values())),
+        "peak_memory_mb": round(max(stage.megabytes for stage in spent.values())),
         "read_samples_per_second": round(read_samples_per_second(work)),
         **megabytes_per_second,
         "enwiki_core_hours": round(core_hours, 1),
