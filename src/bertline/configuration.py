@@ -3,16 +3,64 @@
 from __future__ import annotations
 
 import difflib
+import math
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
 from bertline.console import BertlineError
 
 Json = dict[str, Any]
+# JSON Schema takes 8.0 for an integer; the trainer counts with what is given, and its fingerprint would be another.
+_WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+)
+_Validator: Any = validators.extend(Draft202012Validator, type_checker=_WHOLE_NUMBERS)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML takes silently: a key that stands twice, of which it keeps the last, and 24:00 for 1,440."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if ":" in node.value:
+            problem = f"YAML reads {node.value} as a number in base 60; write a plain number, or put it in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return int(super().construct_yaml_int(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def read_yaml(path: Path | str) -> Any:
+    """What a YAML file written by a person says. Raises BertlineError with file, line and column."""
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; give the path of a YAML file") from None
+    except IsADirectoryError:
+        raise BertlineError(f"{path} is a folder; give the path of a YAML file") from None
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        hint = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
+        raise BertlineError(f"{path}{where}: {error.problem or error.context}{hint}") from None
+    except yaml.YAMLError as error:
+        raise BertlineError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
 
 
 def load_schema(path: Path | str) -> Json:
@@ -22,12 +70,22 @@ def load_schema(path: Path | str) -> Json:
 
 def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
     """Raise BertlineError with one line for the first thing wrong in `what`: the key, what was given and is allowed."""
-    errors = [_deepest(error) for error in Draft202012Validator(schema).iter_errors(config)]
-    if not errors:
-        return
-    errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    raise BertlineError(f"{what}: {_explain(errors[0])}{more}")
+    errors = [_deepest(error) for error in _Validator(schema).iter_errors(config)]
+    if errors:
+        errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
+        others = len({_key(error) for error in errors}) - 1
+        more = f" (and {others} more)" if others else ""
+        raise BertlineError(f"{what}: {_explain(errors[0])}{more}")
+    if key := _infinite(config):
+        raise BertlineError(f"{what}: {key}: given infinity or nan, allowed is a finite number")
+
+
+def _infinite(value: Any, *keys: str) -> str:
+    """The key of the first number that is none; JSON, and so a fingerprint, has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".".join(keys)
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return next((found for key, part in inner if (found := _infinite(part, *keys, str(key)))), "")
 
 
 def _deepest(error: ValidationError) -> ValidationError:
@@ -40,8 +98,11 @@ def _deepest(error: ValidationError) -> ValidationError:
     return error
 
 
+def _key(error: ValidationError) -> str:
+    return ".".join(str(part) for part in error.absolute_path) or "the top level"
+
+
 def _explain(error: ValidationError) -> str:
-    key = ".".join(str(part) for part in error.absolute_path) or "the top level"
     given: Any = error.instance
     allowed: Any = error.validator_value
     schema: Any = error.schema
@@ -49,13 +110,12 @@ def _explain(error: ValidationError) -> str:
         known = list(schema["properties"])
         unknown = next(name for name in given if name not in known)
         close = difflib.get_close_matches(str(unknown), known, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        return f"{key}: unknown key '{unknown}'{hint} Allowed are: {', '.join(known)}"
+        hint = f"did you mean '{close[0]}'? Allowed" if close else "allowed"
+        return f"{_key(error)}: unknown key '{unknown}'; {hint} are: {', '.join(known)}"
     if error.validator == "required":
         missing = next(name for name in allowed if name not in given)
-        return f"{key}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
+        return f"{_key(error)}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
     wanted = {
-        "type": "of type {}",
         "enum": "one of {}",
         "const": "{}",
         "pattern": "text matching {}",
@@ -63,15 +123,60 @@ def _explain(error: ValidationError) -> str:
         "maximum": "at most {}",
         "exclusiveMinimum": "greater than {}",
         "exclusiveMaximum": "less than {}",
-        "minProperties": "a mapping with at least {} entry",
-        "minItems": "a list with at least {} entry",
+        "minProperties": "a mapping with at least {} key",
+        "minItems": "a list with {} or more entries",
         "maxItems": "a list with at most {} entries",
         "minLength": "text of at least {} characters",
         "uniqueItems": "a list without repetitions",
-        "oneOf": "one of the forms in config/config.schema.yaml",
     }.get(str(error.validator), error.message)
     values = ", ".join(map(str, allowed)) if isinstance(allowed, list) else str(allowed)
-    return f"{key}: given {given!r}, allowed is {wanted.format(values)}"
+    described = ""
+    if error.validator == "type":
+        types = allowed if isinstance(allowed, list) else [allowed]
+        wanted = " or ".join(TYPES[name] for name in types)
+        described = _how_to_write(given, types, schema)
+    elif error.validator == "pattern" and "description" in schema:
+        described = f" ({schema['description'].rstrip('.')})"
+    return f"{_key(error)}: given {_shown(given)}, allowed is {wanted.format(values)}{described}"
+
+
+TYPES = {
+    "object": "a mapping of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def _how_to_write(given: Any, types: list[str], schema: Json) -> str:
+    """What to do about a value that YAML reads as another type than was meant; empty where nothing is near."""
+    if given is None and "object" in types and not {"required", "minProperties"} & schema.keys():
+        return "; {} takes every default"
+    if given is not None and not isinstance(given, dict | list | str) and "string" in types:
+        return "; put it in quotes"
+    if "array" in types and not isinstance(given, dict | None):
+        return "; put it in [brackets]"
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        return ""
+    if not math.isfinite(number):
+        return ""
+    if number.is_integer() and {"integer", "number"} & set(types):
+        return f"; write {int(number)}"
+    return f"; write {number}" if "number" in types else ""
+
+
+def _shown(given: Any) -> str:
+    """A value as a person wrote it, roughly."""
+    if given is None:
+        return "nothing"
+    if isinstance(given, bool):
+        return str(given).lower()
+    return repr(given) if isinstance(given, str | dict | list) else str(given)
 
 
 def fill_defaults(value: Any, schema: Json, root: Json) -> Any:
@@ -119,7 +224,7 @@ def _resolve(schema: Json, value: Any, root: Json) -> Json:
         if "$ref" in schema:
             schema = definition(root, schema["$ref"].rsplit("/", 1)[1])
         else:
-            holds = Draft202012Validator(schema["if"]).is_valid(value)
+            holds = _Validator(schema["if"]).is_valid(value)
             chosen = schema["then"] if holds else schema["else"]
             schema = {**{key: part for key, part in schema.items() if key not in ("if", "then", "else")}, **chosen}
     return schema

@@ -19,6 +19,7 @@ from bertline.files import read_json
 from bertline.identity import canonical_json, fingerprint, stage_versions
 from bertline.plan_corpora import digests, expand, resolve_corpus
 from bertline.plan_evaluation import evaluation_sets
+from bertline.plan_models import check_length, resolve_model
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
@@ -91,7 +92,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         if corpus not in plan.corpus_of_name:
             raise BertlineError(
                 f"configuration: datasets.{name}.corpora: given '{corpus}', "
-                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name)}"
+                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name) or 'there are none'}"
             )
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
@@ -125,7 +126,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
             f"{where}.dataset: given '{run['dataset']}', allowed are the names under datasets: {allowed}"
         )
     dataset = named_datasets[run["dataset"]]
-    model = _model(plan, where, run["model"])
+    model = resolve_model(plan.schema, plan.models, where, run["model"])
     phases: dict[str, str] = {}
     for phase, settings in run["phases"].items():
         _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
@@ -141,18 +142,6 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     )
 
 
-def _model(plan: Plan, where: str, model: str | Json) -> Json:
-    described = model if isinstance(model, dict) else _described_model(plan, where, model)
-    return strip_defaults(described, definition(plan.schema, "model"), plan.schema)
-
-
-def _described_model(plan: Plan, where: str, model: str) -> Json:
-    known = sorted(path.stem for path in plan.models.glob("*.json"))
-    if model not in known:
-        raise BertlineError(f"{where}.model: given '{model}', allowed are {', '.join(known)} or the keys themselves")
-    return read_json(plan.models / f"{model}.json")
-
-
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
     encoded = plan.config["sequence_lengths"]
     if settings["sequence_length"] not in encoded:
@@ -160,6 +149,7 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
             f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
             f"sequence_lengths: {', '.join(map(str, encoded))}"
         )
+    check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     check_used(chosen, settings, where)
     if dataset.get("static_masks"):
@@ -172,9 +162,12 @@ def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) 
     corpora = plan.datasets[dataset].get("settings", {}).get("corpora")
     if corpora is None:  # a finished dataset: its card is asked when training begins
         return
-    for corpus in settings["corpus_weights"]:
+    weights = settings["corpus_weights"]
+    for corpus in weights:
         if corpus not in corpora:
             raise BertlineError(f"{where}: given '{corpus}', allowed are the dataset's corpora: {', '.join(corpora)}")
+    if all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
+        raise BertlineError(f"{where}: given 0 for every corpus, which leaves nothing to train on; raise one of them")
 
 
 def _add_phase(
@@ -183,14 +176,12 @@ def _add_phase(
     initial: Json | None = {"phase": before[-1]} if before else None
     given = settings.get("initial_weights")
     if given and "directory" in given:
-        key = f"{where}.phases.{phase}.initial_weights.directory"
-        folder = expand(plan.problems, key, [f"{given['directory']}/*.*"])
+        key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights.directory"
+        expand(plan.problems, key, [f"{given['directory']}/{file}" for file in ("config.json", "model.safetensors")])
+        folder = expand([], key, [f"{given['directory']}/*.*"])
         initial = {"directory": given["directory"], "content": fingerprint(sorted(digests(folder).values()))}
     elif given:
-        other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
-        if other is None:
-            raise BertlineError(f"{where}.phases.{phase}.initial_weights: there is no {given['run']}.{given['phase']}")
-        initial = {"phase": other}
+        initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
     identity: Json = {
@@ -228,8 +219,34 @@ def _tasks(finetune: Json) -> Iterator[tuple[str, Json]]:
         yield f"table/{name}", settings
 
 
+def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:
+    other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
+    if other is None:
+        runs = [name for name in plan.config["runs"] if not where.endswith(f": runs.{name}")]
+        allowed = [f"{name} {phase}" for name in runs for phase in plan.config["runs"][name]["phases"]]
+        raise BertlineError(
+            f"{where}.phases.{phase}.initial_weights: given {given['run']} {given['phase']}, allowed are the phases of "
+            f"other runs: {', '.join(allowed) or 'there are none'}; the phases of one run follow each other"
+        )
+    return str(other)
+
+
+def _key_of_task(task: str) -> str:
+    """Where a task stands under `finetune`."""
+    if task.startswith("squad"):
+        return task
+    return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
+
+
 def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Json) -> None:
     is_squad = task.startswith("squad")
+    key = f"configuration: runs.{run['name']}.finetune.{_key_of_task(task)}"
+    check_length(model, settings["max_sequence_length"], f"{key}.max_sequence_length")
+    if is_squad and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
+        raise BertlineError(
+            f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
+            f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
+        )
     data = evaluation_data(
         plan.config.get("evaluation", {}),
         run["name"],

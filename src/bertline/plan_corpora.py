@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
 CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux takes 131,072 for a whole shell line
+EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
@@ -38,11 +39,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     semantic.pop("licence", None)  # it alters no document
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
-        if any(mirror.startswith("http") for mirror in config["mirrors"]) and "contact" not in config:
-            raise BertlineError(
-                f"configuration: the key 'contact' is missing; corpora.{name} downloads from Wikimedia, "
-                "which blocks requests that do not say whose they are"
-            )
+        _check_contact(config, name, problems)
         resolved["wiki"] = f"{corpus['language']}wiki"
     elif kind == "huggingface":
         resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
@@ -63,13 +60,27 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     return f"{name}-{identity[:8]}", resolved
 
 
+def _check_contact(config: Json, name: str, problems: list[str]) -> None:
+    if not any(mirror.startswith("http") for mirror in config["mirrors"]):
+        return
+    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests that do not say whose they are"
+    if "contact" not in config:
+        raise BertlineError(f"configuration: the key 'contact' is missing; {reason}")
+    if config["contact"] == EXAMPLE_CONTACT:
+        problems.append(f"configuration: contact: still {EXAMPLE_CONTACT}; put your e-mail address there: {reason}")
+
+
 def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
     """The files behind the patterns; what matches nothing becomes one of the problems."""
     files: list[Path] = []
     for pattern in patterns:
         found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
         if not found:
-            problems.append(f"configuration: {key}: no file matches '{pattern}'; put it there or change the key")
+            is_folder = Path(pattern).is_dir()
+            todo = (
+                f"it is a folder: name its files, as '{pattern}/*'" if is_folder else "put it there or change the key"
+            )
+            problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
         files += map(Path, found)
     return files
 

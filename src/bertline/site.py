@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from bertline.configuration import fill_defaults, load_schema, validate
+from bertline.configuration import fill_defaults, load_schema, read_yaml, validate
 from bertline.console import BertlineError
 
 
@@ -64,14 +61,11 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
     path: what the user copied from profiles/slurm/site.example.yaml.
     schema_path: config/site.schema.yaml.
     """
-    try:
-        given: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not Path(path).exists():
         raise BertlineError(
             f"{path} does not exist; copy profiles/slurm/site.example.yaml there and say in it what your cluster needs"
-        ) from None
-    except yaml.YAMLError as error:
-        raise BertlineError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        )
+    given = read_yaml(path)
     schema = load_schema(schema_path)
     validate(given, schema, what=str(path))
     filled = fill_defaults(given, schema, schema)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertline.configuration import fill_defaults, load, load_schema, strip_defaults
+from bertline.configuration import fill_defaults, load, load_schema, read_yaml, strip_defaults
 from bertline.console import BertlineError
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +44,34 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("runs/bert-base/phases/phase1/learning_rate", -1, "allowed is greater than 0"),
         ("datasets/wiki-books/held_out", 1.5, "datasets.wiki-books.held_out: given 1.5, allowed is less than 1"),
         ("datasets/wiki-books/tokenizer", {"train": "wordpiece"}, "the key 'vocab_size' is missing"),
-        ("corpora/wikipedia/dump", 20261101, "corpora.wikipedia.dump: given 20261101, allowed is of type string"),
+        (
+            "corpora/wikipedia/dump",
+            20261101,
+            "wikipedia.dump: given 20261101, allowed is text; put it in quotes",
+        ),
         ("corpora/wikipedia/source", "gopher", "given 'gopher', allowed is one of wikimedia, huggingface, files"),
-        ("corpora", {}, "corpora: given {}, allowed is a mapping with at least 1 entry"),
-        ("nodes", 4, "the top level: unknown key 'nodes'"),
+        ("corpora", {}, "corpora: given {}, allowed is a mapping with at least 1 key"),
+        ("nodes", 4, "the top level: unknown key 'nodes'; allowed are: contact"),
+        ("runs/bert-base/phases/phase1/learning_rate", "6e-3", "given '6e-3', allowed is a number; write 0.006"),
+        ("runs/bert-base/phases/phase1/learning_rate", float("nan"), "phase1.learning_rate: given infinity or nan"),
+        ("runs/bert-base/phases/phase1/steps", 7038.0, "given 7038.0, allowed is a whole number; write 7038"),
+        ("runs/bert-base/phases/phase1/corpus_weights", {"books": -1}, "books: given -1, allowed is at least 0"),
+        ("runs/bert-base/finetune/squad_v1", None, "given nothing, allowed is a mapping of keys to values; {} takes"),
+        ("corpora/wikipedia/language", False, "given false, allowed is text; put it in quotes"),
+        ("corpora/books/paths", "books/*.txt", "given 'books/*.txt', allowed is a list; put it in [brackets]"),
+        (
+            "corpora/my books",
+            {"source": "files", "paths": ["x"]},
+            "corpora: given 'my books', allowed is text matching",
+        ),
+        ("contact", "university", "contact: given 'university', allowed is text matching"),
+        ("evaluation/glue", {"dataset": "nyu-mll/glue"}, "evaluation.glue: the key 'revision' is missing"),
+        (
+            "evaluation/glue",
+            {"sst": {"url": "https://x/y.zip"}},
+            "evaluation.glue: given 'sst', allowed is one of",
+        ),
+        ("evaluation/glue/cola/url", "https://x/y/", "(Ends in the file's name)"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
@@ -57,6 +81,36 @@ def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
         load(set_key(config, key, value), SCHEMA)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"runs:\n  a: 1\n  b: 2\n  a: 3\n", ", line 4, column 3: the key 'a' stands twice"),
+        (b"runs:\n\ta: 1\n", "line 2, column 1: found character '\\t' that cannot start any token; indent with spaces"),
+        (b"runs: {a: 1\n", ", line 2, column 1: expected ',' or '}'"),
+        (b"walltime: 24:00:00\n", ", line 1, column 11: YAML reads 24:00:00 as a number in base 60"),
+        (b"# B\xfccher\n", ": byte 3 is not UTF-8; save the file as UTF-8"),
+        (None, " does not exist; give the path of a YAML file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_naming_it_and_the_place(
+    tmp_path: Path, content: bytes | None, expected: str
+) -> None:
+    path = tmp_path / "my.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BertlineError) as caught:
+        read_yaml(path)
+    assert str(caught.value).startswith(str(path))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "demo.yaml", "one-gpu-day.yaml", "nvidia-bert-large.yaml"])
+def test_what_is_merged_does_not_stand_twice(name: str) -> None:
+    path = ROOT / "config" / name
+    assert read_yaml(path) == yaml.safe_load(path.read_text())
 
 
 def test_defaults_are_filled_in_at_every_depth(config: dict) -> None:

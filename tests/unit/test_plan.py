@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
+from bertline.configuration import load_schema
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
-from bertline.modeling.architectures import config_from_dict
+from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.plan import Plan, make_plan, record
+from bertline.plan_models import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,8 +97,8 @@ def test_the_default_architecture_leaves_fingerprints_alone(model: str) -> None:
 @pytest.mark.parametrize("model", ["modern-mini", "modern-base", "modern-large"])
 def test_another_architecture_is_another_model(model: str) -> None:
     described = read_json(ROOT / f"config/models/{model}.json")
-    without = {key: value for key, value in described.items() if key != "architecture"}
-    plans = [plan_of(changed(runs__first__model=given)) for given in (model, without)]
+    shape = {key: described[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+    plans = [plan_of(changed(runs__first__model=given)) for given in (model, shape)]
     assert not plans[0].phases.keys() & plans[1].phases.keys()
     config = config_from_dict({**next(iter(plans[0].phases.values()))["model"], "vocab_size": 500})
     assert config.to_dict() == {**described, "vocab_size": 500}
@@ -103,6 +107,40 @@ def test_another_architecture_is_another_model(model: str) -> None:
 def test_an_architecture_that_does_not_exist_is_named() -> None:
     with pytest.raises(BertlineError, match=r"runs\.first\.model\.architecture: given 'new', allowed .* bert, modern"):
         plan_of(changed(runs__first__model={"architecture": "new"}))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"hidden_sise": 128}, "runs.first.model: unknown key 'hidden_sise'; did you mean 'hidden_size'?"),
+        ({"hidden_size": 128.0}, "runs.first.model.hidden_size: given 128.0, allowed is a whole number; write 128"),
+        ({"hidden_size": 100}, "runs.first.model: hidden_size 100 is not a multiple of num_attention_heads 12"),
+        ({"hidden_act": "swish"}, "runs.first.model.hidden_act: given 'swish', allowed is one of gelu, gelu_new, relu"),
+        (
+            {"architecture": "modern", "hidden_act": "gelu"},
+            "unknown key 'hidden_act'; did you mean 'hidden_act",
+        ),
+        ({"max_position_embeddings": 256}, "phase2.sequence_length: given 512, allowed is at most the model's max_pos"),
+    ],
+)
+def test_a_network_that_cannot_be_is_refused_before_anything_runs(model: dict, message: str) -> None:
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        plan_of(changed(runs__first__model=model))
+
+
+def test_what_the_schema_says_of_a_network_is_what_its_class_takes() -> None:
+    schema = load_schema(ROOT / "config/config.schema.yaml")
+    for name, network in ARCHITECTURES.items():
+        fields = {field.name: field for field in dataclasses.fields(network.config)}
+        assert set(schema["$defs"][f"{name}_network"]["properties"]) == {"architecture", *fields}
+        assert {key: fields[key].default for key in PUBLISHED[name]} == PUBLISHED[name]
+
+
+def test_fine_tuning_on_longer_text_than_the_network_reads_is_refused() -> None:
+    with pytest.raises(BertlineError, match=r"finetune\.squad_v1\.max_sequence_length: given 1024, allowed is at most"):
+        plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 1024}}))
+    with pytest.raises(BertlineError, match=r"finetune\.squad_v1\.max_query_length: given 64, which leaves no room"):
+        plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 64}}))
 
 
 def test_a_second_run_shares_what_it_has_in_common() -> None:
@@ -241,6 +279,27 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
     assert plan_of(CONFIG).problems == [
         "configuration: corpora.books.paths: no file matches 'books/*.txt'; put it there or change the key"
     ]
+
+
+def test_a_folder_where_files_are_wanted_is_told_as_such() -> None:
+    (problem,) = plan_of(changed(corpora__books__paths=["books"])).problems
+    assert problem.endswith("no file matches 'books'; it is a folder: name its files, as 'books/*'")
+
+
+@pytest.mark.parametrize(("contact", "problems"), [("you@university.edu", 1), ("me@university.edu", 0)])
+def test_the_contact_of_the_example_is_not_sent_to_wikimedia(contact: str, problems: int) -> None:
+    found = plan_of({**CONFIG, "contact": contact, "mirrors": ["https://dumps.wikimedia.org"]}).problems
+    assert [problem.startswith("configuration: contact: still you@") for problem in found] == [True] * problems
+    assert plan_of({**CONFIG, "contact": contact}).problems == []
+
+
+def test_weights_without_their_configuration_are_told(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/model.safetensors").write_bytes(b"weights")
+    phase = {**PHASE, "initial_weights": {"directory": "theirs"}}
+    (problem,) = plan_of(changed(runs__first__phases__phase1=phase)).problems
+    key = "configuration: runs.first.phases.phase1.initial_weights.directory"
+    assert problem == f"{key}: no file matches 'theirs/config.json'; put it there or change the key"
 
 
 def finished_dataset(path: Path, *, static_masks: bool) -> dict:

@@ -35,7 +35,8 @@ def test_a_phase_has_its_own_size_and_any_other_the_default(tmp_path: Path) -> N
         ("account: x\n", "the key 'partitions' is missing"),
         (PARTITIONS + "acount: x\n", "unknown key 'acount'; did you mean 'account'?"),
         (PARTITIONS + "phases: {phase1: {nodes: 0}}\n", r"phases.phase1.nodes: given 0, allowed is at least 1"),
-        ("a: [", "not YAML"),
+        ("a: [", ", line 1, column 5: "),
+        (PARTITIONS + "phases: {default: {walltime: 24:00:00}}\n", "reads 24:00:00 as a number in base 60"),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_the_file(tmp_path: Path, text: str, line: str) -> None:
@@ -43,6 +44,6 @@ def test_what_is_wrong_is_one_line_that_names_the_file(tmp_path: Path, text: str
     path.write_text(text)
     with pytest.raises(BertlineError) as error:
         read_site(path, SCHEMA)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(str(path))
     assert line in str(error.value)
     assert "\n" not in str(error.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,18 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_f
     assert jobs["pretrain_phase"] == 2
     assert jobs["finetune_task"] == 3 + 3 * 5
     assert "extract_part" not in jobs  # the parts' names are not known yet
+    missing = "before a real run: configuration: corpora.books.paths: no file matches 'resources/books/**/*.txt'"
+    assert output.splitlines()[-1].startswith(missing)
+
+
+def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Path) -> None:
+    config = (workflow_folder / "config/demo.yaml").read_text()
+    (workflow_folder / "twice.yaml").write_text(config.replace("  books:", "  wikipedia:"))
+    options = ("--profile", "profiles/local", "--configfile", "twice.yaml", "--dry-run")
+    finished = run_snakemake(workflow_folder, *options, check=False)
+    assert re.search(
+        r"^error: \S*twice.yaml, line 11, column 3: the key 'wikipedia' stands twice$", finished.stdout, re.M
+    )
 
 
 @pytest.mark.parametrize("name", ["one-gpu-day", "nvidia-bert-large"])
@@ -33,7 +46,8 @@ def test_other_recipes_dry_run(workflow_folder: Path, name: str) -> None:
 def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: Path) -> None:
     finished = run_snakemake(workflow_folder, "--profile", "profiles/local", "encode", check=False)
     assert finished.returncode != 0
-    assert "error: configuration: corpora.books.paths: no file matches 'resources/books/**/*.txt'" in finished.stdout
+    assert "error: configuration: contact: still you@university.edu; put your e-mail address there" in finished.stdout
+    assert finished.stdout.rstrip().endswith("(and 1 more)")
     assert not (workflow_folder / "resources").exists()
 
 

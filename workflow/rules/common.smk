@@ -1,5 +1,6 @@
 """The plan behind the rules: what the configuration asks for, and functions from wildcards to files."""
 
+import atexit
 import json
 import re
 import shlex
@@ -8,6 +9,7 @@ import sys
 from snakemake.utils import min_version
 
 from bertline import plan as planning
+from bertline.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
 
@@ -21,6 +23,9 @@ include: "../inputs/placement.smk"
 
 
 try:
+    # Snakemake has read them, and keeps silent about a key that stands twice.
+    for path in workflow.configfiles if workflow.is_main_process else ():
+        read_yaml(path)
     plan = planning.make_plan(
         config,
         workflow.source_path("../../config/config.schema.yaml"),
@@ -84,7 +89,19 @@ def takes_tokenizer(dataset):
 def refuse_missing_inputs():
     """Stop a real run, not a dry one, while files that the configuration names are absent."""
     if plan.problems:
-        sys.exit(f"error: {plan.problems[0]}")
+        first, *others = plan.problems
+        plan.problems.clear()
+        sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
+
+
+def tell_missing_inputs():
+    for problem in plan.problems:
+        print(f"before a real run: {problem}", file=sys.stderr)
+
+
+# A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.
+if workflow.is_main_process:
+    atexit.register(tell_missing_inputs)
 
 
 def listing_of(corpus):

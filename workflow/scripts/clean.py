@@ -4,8 +4,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-import yaml
-
+from bertline.configuration import read_yaml
 from bertline.console import BertlineError, run_command
 from bertline.plan import Plan, make_plan, report_fingerprint
 
@@ -28,9 +27,7 @@ def main() -> None:
     parser.add_argument("--configfile", default="config/demo.yaml")
     arguments = parser.parse_args()
     try:
-        plan = make_plan(
-            yaml.safe_load(Path(arguments.configfile).read_text()), "config/config.schema.yaml", "config/models"
-        )
+        plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {arguments.configfile}: {error}") from error
     for folder in [*folders_of(plan), "resources/sample", "resources/wikimedia/samplewiki"]:

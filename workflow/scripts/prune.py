@@ -4,9 +4,9 @@ import argparse
 import shutil
 from collections.abc import Iterable
 
-import yaml
 from tabulate import tabulate
 
+from bertline.configuration import read_yaml
 from bertline.console import run_command
 from bertline.plan import make_plan
 from bertline.pruning import Prunable, not_asked_for, prunable
@@ -17,8 +17,7 @@ def main() -> None:
     parser.add_argument("--configfile", required=True)
     parser.add_argument("--delete", action="store_true")
     arguments = parser.parse_args()
-    with open(arguments.configfile, encoding="utf-8") as file:
-        plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
+    plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     found = prunable()
     print(tabulate(by_kind(found), headers=["not needed any more", "number", "size"], disable_numparse=True))
     others = not_asked_for(plan)

@@ -2,9 +2,9 @@
 
 import argparse
 
-import yaml
 from tabulate import tabulate
 
+from bertline.configuration import read_yaml
 from bertline.console import run_command
 from bertline.estimate import estimates
 from bertline.overview import overview
@@ -15,8 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: show_plan.py --configfile config/demo.yaml")
     parser.add_argument("--configfile", required=True)
     arguments = parser.parse_args()
-    with open(arguments.configfile, encoding="utf-8") as file:
-        plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
+    plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
     rows = [
         [
@@ -31,8 +30,6 @@ def main() -> None:
         print()
         print(tabulate(rows, headers=["still to do", "jobs", "core- or GPU-hours", "disk"], disable_numparse=True))
         print("By the benchmarks and trainings on record here; ? where there is none alike.")
-    for problem in plan.problems:
-        print(f"missing: {problem}")
 
 
 if __name__ == "__main__":

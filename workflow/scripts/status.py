@@ -5,9 +5,9 @@ import time
 from datetime import timedelta
 
 import slurm_queue
-import yaml
 from tabulate import tabulate
 
+from bertline.configuration import read_yaml
 from bertline.console import run_command
 from bertline.overview import overview
 from bertline.plan import make_plan
@@ -20,8 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: status.py --configfile config/demo.yaml")
     parser.add_argument("--configfile", required=True)
     arguments = parser.parse_args()
-    with open(arguments.configfile, encoding="utf-8") as file:
-        plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
+    plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     statuses = {(status.run, status.phase): status for status in phase_statuses(plan)}
     rows = []
     for run, what, folder, state in overview(plan):
