@@ -167,6 +167,37 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
         write_report([record, record], Path("report"))
 
 
+def as_text(page: Path) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.read_text()))
+
+
+def test_many_runs_stand_below_each_other_and_their_losses_in_one_figure(record: Path) -> None:
+    records = [record]
+    for number in range(1, 6):
+        content = json.loads(record.read_text())
+        content["run"], content["config"]["seed"] = f"seed-{number}", number
+        records.append(record.with_name(f"{number}.json"))
+        write(records[-1], content)
+    text = as_text(write_report(records, Path("report")))
+    assert "6 runs demo seed-1 seed-2 seed-3 seed-4 seed-5 What differs" in text
+    assert "What differs seed demo 42 seed-1 1 seed-2 2 seed-3 3 seed-4 4 seed-5 5" in text
+    figure = Path("report/figures/held-out-losses.svg").read_text()
+    assert all(f">seed-{number}<" in figure for number in range(1, 6))
+
+
+def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
+    assert "Not finished" not in as_text(write_report([record], Path("finished")))
+    (unfinished,) = Path("results/phases").glob("phase2")
+    (unfinished / "checkpoints").mkdir()
+    (unfinished / "metrics.jsonl").rename(unfinished / "checkpoints/journal.jsonl")
+    write(unfinished / "checkpoints/durable.json", {"step": 40})
+    for path in Path("results/finetunings").glob("rte-pretrained-*/metrics.json"):
+        path.unlink()
+    text = as_text(write_report([record], Path("unfinished")))
+    assert "Not finished: phase2 (at step 40), 3 of 36 fine-tunings." in text
+    assert "phase2 (unfinished) 40 " in text
+
+
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
     text = summary([record], Path("results/report/index.html"))
     row = next(line for line in text.splitlines() if line.startswith("SQuAD 1.1 F1"))

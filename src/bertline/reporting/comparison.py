@@ -12,6 +12,7 @@ from bertline.tracking.records import Record
 
 Rows = list[list[str]]
 ABSENT = "–"
+MOST_COLUMNS = 4
 
 
 def differing_settings(runs: Sequence[Record]) -> Rows:
@@ -20,6 +21,12 @@ def differing_settings(runs: Sequence[Record]) -> Rows:
     keys = sorted({key for settings in flat for key in settings})
     rows = [[key, *(settings.get(key, ABSENT) for settings in flat)] for key in keys]
     return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def as_table(runs: Sequence[Record], rows: Rows) -> Rows:
+    """Rows with the runs' names above them; many runs stand below each other, as a page is longer than wide."""
+    table = [["", *(run.name for run in runs)], *rows]
+    return table if len(runs) <= MOST_COLUMNS else [list(column) for column in zip(*table, strict=True)]
 
 
 def outcomes(runs: Sequence[Record]) -> Rows:
@@ -49,7 +56,9 @@ def _time(run: Record) -> str:
     cost = cost_of(run.phases)
     if not places:
         return ABSENT
-    return words.duration(places[-1].hours) + (f" ({words.duration(cost.process_hours)} of all ranks)" if cost else "")
+    hours = words.duration(places[-1].hours)
+    of_all = words.duration(cost.process_hours) if cost else hours
+    return hours if of_all == hours else f"{hours} ({of_all} of all ranks)"
 
 
 def _held_out(run: Record) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
 from bertline.tracking.courses import Place, course, places
@@ -79,6 +79,8 @@ def loss_curve(phase: Phase) -> str:
                 textcoords="offset points",
                 horizontalalignment="right",
                 color=GREY,
+                # The curves pass behind it.
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1},
             )
         _steps(axes)
         axes.set_ylabel("loss of masked tokens (nats)")
@@ -113,6 +115,35 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
         figure.legend(loc="outside upper left", ncols=2)
 
     return _draw(f"loss-by-{axis}", draw)
+
+
+def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
+    """Held-out loss of masked tokens in nats by tokens seen, a line for each run that was evaluated; name -> phases."""
+    lines = {name: course(phases, "held_out/mlm_loss") for name, phases in runs.items()}
+    lines = {name: line for name, line in lines.items() if line[1]}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for number, (name, (reached, values)) in enumerate(lines.items()):
+            axes.plot([place.tokens for place in reached], values, label=name, linewidth=1.6, **_line(number))
+        axes.set_xlim(left=0)
+        axes.set_xlabel("tokens seen")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_ylabel("held-out loss (nats)")
+        figure.legend(loc="outside upper left", ncols=1, fontsize=10)
+
+    return _draw("held-out-losses", draw, height=HEIGHT + 0.22 * len(lines)) if lines else ""
+
+
+def _line(number: int) -> dict[str, Any]:
+    """Twelve lines that are told apart, in black and white by their strokes and markers."""
+    strokes = ("-", "--", ":", "-.")
+    return {
+        "color": (BLUE, ORANGE, GREY)[number % 3],
+        "linestyle": strokes[number % 4],
+        "marker": ("o", "s", "^")[number % 3],
+        "markersize": 4,
+    }
 
 
 def throughput(phases: Sequence[Phase]) -> str:
@@ -164,15 +195,15 @@ def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[in
         axes = figure.add_subplot()
         for number, (name, (edges, counts)) in enumerate(histograms.items()):
             shares = [100 * count / sum(counts) for count in counts]
-            style = ["-", "--", ":", "-."][number % 4]
-            axes.stairs(
-                shares, edges, color=(BLUE, ORANGE, GREY)[number % 3], linestyle=style, linewidth=1.5, label=name
-            )
+            line = _line(number)
+            axes.stairs(shares, edges, color=line["color"], linestyle=line["linestyle"], linewidth=1.5, label=name)
         axes.set_xscale("log")
         axes.set_xlabel("bytes in a document")
         axes.set_ylabel("percent of the corpus")
         axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=8))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         figure.legend(loc="outside upper left", ncols=3, fontsize=10)
 
     return _draw("documents", draw, height=2.8)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.reporting import data, figures
-from bertline.reporting.comparison import differing_settings, outcomes
+from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.facts import phase_facts
 from bertline.reporting.model_card import write_model_card
 from bertline.reporting.published import SOURCE
@@ -39,7 +39,12 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     sections = [_Section(run, directory) for run in runs]
     for run in runs:
         write_model_card(run, directory / "model-cards" / f"{run.name}.md")
-    side_by_side = [("What differs", differing_settings(runs)), ("What came of it", outcomes(runs))]
+    side_by_side = [
+        (title, as_table(runs, rows))
+        for title, rows in (("What differs", differing_settings(runs)), ("What came of it", outcomes(runs)))
+        if rows
+    ]
+    losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -50,10 +55,19 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         "score": words.score_title,
     }
     page = environment.get_template("report.html.j2").render(
-        sections=sections, runs=runs, side_by_side=side_by_side, published_source=SOURCE
+        sections=sections,
+        runs=runs,
+        side_by_side=side_by_side,
+        losses=losses and _write_figure(directory / "figures", "held-out-losses", "Held-out loss of all runs", losses),
+        published_source=SOURCE,
     )
     write_text(directory / "index.html", page)
     return directory / "index.html"
+
+
+def _write_figure(directory: Path, name: str, title: str, svg: str) -> dict[str, Any]:
+    write_text(directory / f"{name}.svg", svg)
+    return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
 
 
 def _template(name: str) -> str:
@@ -73,6 +87,7 @@ class _Section:
         self.cleaning = data.cleaning_rows(run.dataset.card)
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
+        self.unfinished = _unfinished(run)
         self.recipes = _recipes(run)
         self.environment = _environment(run)
         self.loss_figures = [
@@ -117,13 +132,25 @@ class _Section:
             self._table(phase.name, _curve_table(phase))
 
     def _figure(self, name: str, title: str, svg: str) -> dict[str, Any]:
-        write_text(self._directory / "figures" / self.run.name / f"{name}.svg", svg)
-        return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
+        return _write_figure(self._directory / "figures" / self.run.name, name, title, svg)
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         content = io.StringIO()
         csv.writer(content, lineterminator="\n").writerows(rows)
         write_text(self._directory / "tables" / self.run.name / f"{name}.csv", content.getvalue())
+
+
+def _unfinished(run: Record) -> str:
+    """What of the run is not finished, in words; empty for a finished run."""
+    left = [
+        f"{phase.name} (at step {words.number(phase.journal[-1].step)})" if phase.journal else phase.name
+        for phase in run.phases
+        if not phase.finished
+    ]
+    missing = sum(not finetuning.finished for finetuning in run.finetunings)
+    if missing:
+        left.append(f"{missing} of {len(run.finetunings)} fine-tunings")
+    return ", ".join(left if run.dataset.card else ["the dataset", *left])
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:
