@@ -24,7 +24,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 13
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
 
 setup: $(READY) ## make .venv with pinned dependencies
 

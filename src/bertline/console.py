@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import sys
@@ -15,6 +16,19 @@ T = TypeVar("T")
 
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Help that says each option's default, and leaves the examples below it as they are, to be pasted."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        silent = action.default in (None, False, "", argparse.SUPPRESS) or "(default: " in (action.help or "")
+        return action.help if silent or not action.option_strings else f"{action.help} (default: %(default)s)"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example"):
+            return text
+        return "\n\n".join(super(HelpFormatter, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
 
 
 def run_command(main: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurm_queue import minutes_of
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.site import Site, read_site
 
 
@@ -94,7 +94,11 @@ def _ask(*command: str) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: check_site.py site.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/check_site.py site.yaml",
+    )
     parser.add_argument("site", help="the site file")
     site = read_site(parser.parse_args().site, "config/site.schema.yaml")
     check_site(site, status_command=None)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from bertline.configuration import read_yaml
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.plan import Plan, make_plan, report_fingerprint
 
 
@@ -23,7 +23,11 @@ def folders_of(plan: Plan) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: clean.py --configfile config/demo.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/clean.py --configfile config/demo.yaml",
+    )
     parser.add_argument("--configfile", default="config/demo.yaml")
     arguments = parser.parse_args()
     try:

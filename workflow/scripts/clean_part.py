@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.cleaning_steps import STEPS
 
@@ -12,6 +12,7 @@ from bertline.corpus.cleaning_steps import STEPS
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/clean_part.py "
         "--extracted extracted/part-00000 --source enwiki-20261101 --steps headings symbols "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",

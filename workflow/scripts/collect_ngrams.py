@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.overlap import collect_ngrams
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/collect_ngrams.py --set squad_v1 dev-v1.1.json "
         "--set rte RTE/dev.tsv RTE/test.tsv --output ngrams.npz",
     )

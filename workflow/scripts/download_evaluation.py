@@ -3,13 +3,14 @@
 import argparse
 import json
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.download import Expected, download, download_member
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog='example: python workflow/scripts/download_evaluation.py --source \'{"url": "https://host/CoLA.zip", '
         '"member": "CoLA/dev.tsv"}\' --output dev.tsv',
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.download import download
 from bertline.corpus.wikimedia import part_to_download
 
@@ -12,6 +12,7 @@ from bertline.corpus.wikimedia import part_to_download
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/download_part.py --listing parts.json --part part-00000 "
         "--mirrors https://dumps.wikimedia.org --contact you@university.edu --output part-00000.xml.bz2",
     )

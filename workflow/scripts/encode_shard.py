@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.samples import PAIR_OBJECTIVES
 
@@ -11,6 +11,7 @@ from bertline.encoding.samples import PAIR_OBJECTIVES
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/encode_shard.py shards/00000.txt.zst --plan plan.json "
         "--tokenizer tokenizer.json --fingerprint 0123456789abcdef --sequence-lengths 128 512 "
         "--outputs seq128/00000.h5 seq512/00000.h5",

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 
 EXAMPLE = """example:
   python workflow/scripts/export.py --phase results/phases/0123456789abcdef \\
@@ -11,9 +11,7 @@ EXAMPLE = """example:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("--phase", type=Path, required=True, help="the phase's folder")
     parser.add_argument("--tokenizer", type=Path, required=True, help="the dataset's tokenizer.json")
     parser.add_argument("--output", type=Path, required=True, help="the directory to write")

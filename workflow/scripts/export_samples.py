@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 
 EXAMPLE = """examples:
   python workflow/scripts/export_samples.py results/runs/demo/dataset/seq128/00000.h5 --layout nvidia \\
@@ -12,9 +12,7 @@ EXAMPLE = """examples:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("samples", nargs="+", type=Path, metavar="H5", help="files of the dataset")
     parser.add_argument("--dataset", type=Path, required=True, metavar="JSON", help="its dataset.json")
     parser.add_argument("--layout", choices=["nvidia", "gpauloski"], required=True)

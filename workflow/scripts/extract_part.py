@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.extract import extract_part
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/extract_part.py "
         "--part part-00000.xml.bz2 --processes 4 --output extracted/part-00000",
     )

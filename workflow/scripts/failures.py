@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from bertline.console import HelpFormatter
+
 # What snakemake writes about a failed job: its rule, then, indented, its number and its logs.
 FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
@@ -42,7 +44,11 @@ def _read(path: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: failures.py .snakemake/log/last.log")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/failures.py .snakemake/log/last.log",
+    )
     parser.add_argument("log", type=Path, help="a log of snakemake's")
     show_reasons([parser.parse_args().log])
 

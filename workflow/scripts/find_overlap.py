@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.overlap import find_overlap
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/find_overlap.py --documents documents/part-00000.jsonl.zst "
         "--ngrams ngrams.npz --output overlap/part-00000.json",
     )

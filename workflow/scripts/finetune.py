@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 
 EXAMPLE = """example:
   python workflow/scripts/finetune.py --recipe "$(cat recipe.json)" --threads 2 --tokenizer dataset/tokenizer.json \\
@@ -14,9 +14,7 @@ EXAMPLE = """example:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("--recipe", required=True, metavar="JSON", help="everything that alters the result, as JSON")
     parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json of the pretraining dataset")
     parser.add_argument(

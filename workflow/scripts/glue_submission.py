@@ -3,13 +3,14 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.finetuning.glue import choose_submissions, zip_submission
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/glue_submission.py results/finetunings/*/metrics.json --output x.zip",
     )
     parser.add_argument("metrics", nargs="+", type=Path, help="metrics.json of each fine-tuning with predict_test")

@@ -5,7 +5,7 @@ The folder that it writes is one to name in the configuration: `datasets: {their
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.imports import import_dataset
 
 EXAMPLE = """example:
@@ -14,9 +14,7 @@ EXAMPLE = """example:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="HDF5", help="files to train on, of all lengths")
     parser.add_argument("--held-out", nargs="*", type=Path, default=[], metavar="HDF5", help="files to evaluate on")
     parser.add_argument(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.tracking.store import default_tracking_uri, initialise
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="example: python workflow/scripts/initialise_mlflow.py --uri sqlite:///mlflow.db"
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/initialise_mlflow.py --uri sqlite:///mlflow.db",
     )
     parser.add_argument("--uri", default=default_tracking_uri(), help="the tracking store (default: %(default)s)")
     initialise(parser.parse_args().uri)

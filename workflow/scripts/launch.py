@@ -18,7 +18,7 @@ from pathlib import Path
 
 import slurm_queue
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.files import read_json, write_json
 from bertline.overview import durable_step
 
@@ -32,11 +32,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--processes-per-node", type=int, default=1)
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1, help="more than one: inside a Slurm job, through srun")
+    parser.add_argument("--processes-per-node", type=int, default=1, help="one a GPU")
     parser.add_argument("--threads", type=int, default=1, help="of a node, divided among its processes")
     parser.add_argument(
         "--checkpoints", type=Path, metavar="FOLDER", help="where progress is seen, and attempts counted"

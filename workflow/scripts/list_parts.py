@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.wikimedia import list_parts
 from bertline.files import write_json
 
@@ -12,6 +12,7 @@ from bertline.files import write_json
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/list_parts.py "
         "--wiki enwiki --dump 20261101 --contact you@university.edu "
         "--mirrors https://dumps.wikimedia.org --output parts.json",

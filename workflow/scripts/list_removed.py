@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.removal import write_removals
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/list_removed.py --near "
         "--signatures wikipedia a/part-00000.npy --signatures books b/part-00000.npy --output removed.jsonl.zst",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.files import write_json
 from bertline.tracking.models import log_model
 from bertline.tracking.store import default_tracking_uri
@@ -14,6 +14,7 @@ from bertline.tracking.store import default_tracking_uri
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/log_model.py results/runs/demo/record.json --register my-bert",
     )
     parser.add_argument("record", type=Path, help="record.json of a run")

@@ -2,13 +2,15 @@
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.sample.generate import generate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="example: make_sample.py --output resources/sample --seed 1"
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/make_sample.py --output resources/sample --seed 1",
     )
     parser.add_argument("--output", required=True, help="the folder to make; an older one is replaced")
     parser.add_argument("--seed", type=int, default=1, help="another seed makes another world")

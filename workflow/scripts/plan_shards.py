@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.shards import write_plan
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/plan_shards.py "
         "--corpus wikipedia a/part-00000.txt.zst a/part-00001.txt.zst "
         "--corpus books b/part-00000.txt.zst --shards 8 --held-out 0.005 --output plan.json",

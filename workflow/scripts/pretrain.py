@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.training.stop import StopSignal
 
 EXAMPLE = """example:
@@ -25,9 +25,7 @@ def tokens_or_auto(text: str) -> int | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("--recipe", required=True, help="everything that alters the result, as JSON")
     parser.add_argument("--dataset", type=Path, required=True, help="the dataset's dataset.json")
     parser.add_argument("--output", type=Path, required=True, help="the phase's folder")
@@ -72,11 +70,11 @@ def main() -> None:
         help="of a batch among the ranks: equal; measured, for unlike GPUs; or a share for each, as in 3,1,1. "
         "A resumed phase keeps what it measured, unless told measured-again or other shares",
     )
-    parser.add_argument("--log-every", type=int, default=10, metavar="STEPS")
+    parser.add_argument("--log-every", type=int, default=10, metavar="STEPS", help="a point of the journal")
     parser.add_argument("--evaluate-every", type=int, default=200, metavar="STEPS", help="0: only first and last")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="STEPS", help="0: only by the clock")
-    parser.add_argument("--checkpoint-every-minutes", type=float, default=15.0, metavar="MINUTES")
-    parser.add_argument("--keep-checkpoints", type=int, default=2, metavar="NUMBER")
+    parser.add_argument("--checkpoint-every-minutes", type=float, default=15.0, metavar="MINUTES", help="by the clock")
+    parser.add_argument("--keep-checkpoints", type=int, default=2, metavar="NUMBER", help="of the newest")
     parser.add_argument(
         "--keep-every", type=int, default=0, metavar="STEPS", help="keep the checkpoints of these steps"
     )

@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from bertline.configuration import read_yaml
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.plan import make_plan
 from bertline.pruning import Prunable, not_asked_for, prunable
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: prune.py --configfile config/demo.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/prune.py --configfile config/demo.yaml",
+    )
     parser.add_argument("--configfile", required=True)
     parser.add_argument("--delete", action="store_true")
     arguments = parser.parse_args()

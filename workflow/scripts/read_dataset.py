@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.huggingface import read_dataset
 from bertline.corpus.tables import add_column_arguments, columns_of
 
@@ -12,6 +12,7 @@ from bertline.corpus.tables import add_column_arguments, columns_of
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/read_dataset.py --dataset wikimedia/wikipedia "
         "--configuration 20231101.ltg --split train --revision b04c8d1ceb2f5cd4588862100d08de323dccfbaa "
         "--id-column id --title-column title --url-column url --source wikipedia "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.tables import add_column_arguments, columns_of
 from bertline.corpus.text_files import read_files
 
@@ -12,6 +12,7 @@ from bertline.corpus.text_files import read_files
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/read_files.py "
         "--files texts/*.txt.gz --source thesis "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",

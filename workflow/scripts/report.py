@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.reporting.page import write_report
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/report.py --record results/runs/demo/record-0123456789abcdef.json "
         "--output-directory results/report/0123456789abcdef",
     )

@@ -5,14 +5,18 @@ import argparse
 from tabulate import tabulate
 
 from bertline.configuration import read_yaml
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.estimate import estimates
 from bertline.overview import overview
 from bertline.plan import make_plan
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: show_plan.py --configfile config/demo.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/show_plan.py --configfile config/demo.yaml",
+    )
     parser.add_argument("--configfile", required=True)
     arguments = parser.parse_args()
     plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")

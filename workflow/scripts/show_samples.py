@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.inspection import show_samples
 
 EXAMPLE = """examples:
@@ -12,9 +12,7 @@ EXAMPLE = """examples:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("file", type=Path, help="native, NVIDIA's or gpauloski's")
     parser.add_argument(
         "--tokenizer", type=Path, help="tokenizer.json or vocab.txt (default: that of the dataset; without one, ids)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.sentences import load_splitter
 from bertline.corpus.shards import split_part
 from bertline.corpus.unicode_sentences import split_by_marks
@@ -13,6 +13,7 @@ from bertline.corpus.unicode_sentences import split_by_marks
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/split_sentences.py "
         "--documents documents/part-00000.jsonl.zst --corpus wikipedia "
         "--punkt punkt --sentences sentences/part-00000.txt.zst --index sentences/part-00000.index.npy",

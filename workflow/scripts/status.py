@@ -8,7 +8,7 @@ import slurm_queue
 from tabulate import tabulate
 
 from bertline.configuration import read_yaml
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.overview import overview
 from bertline.plan import make_plan
 from bertline.status import PhaseStatus, phase_statuses
@@ -17,7 +17,11 @@ HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: status.py --configfile config/demo.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/status.py --configfile config/demo.yaml",
+    )
     parser.add_argument("--configfile", required=True)
     arguments = parser.parse_args()
     plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")

@@ -6,13 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.reporting.terminal import summary
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/summary.py --record results/runs/demo/record-0123456789abcdef.json "
         "--report results/report/0123456789abcdef/index.html",
     )

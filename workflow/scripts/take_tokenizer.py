@@ -3,13 +3,14 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/take_tokenizer.py vocab.txt --lowercase --output tokenizer.json",
     )
     parser.add_argument("vocabulary", type=Path, help="vocab.txt, one token a line, or tokenizer.json")

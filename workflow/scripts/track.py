@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.files import write_json
 from bertline.tracking.store import default_tracking_uri, follow, track
 
@@ -13,6 +13,7 @@ from bertline.tracking.store import default_tracking_uri, follow, track
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/track.py results/runs/demo/record-0123456789abcdef.json "
         "--output results/tracked-demo.json",
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.sentences import train_punkt
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/train_punkt.py "
         "--documents documents/*.jsonl.zst --counts documents/*.counts.json "
         "--output punkt",

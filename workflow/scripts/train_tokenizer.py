@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
 
@@ -13,6 +13,7 @@ TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level}
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/train_tokenizer.py shards/*.txt.zst --vocab-size 30522 "
         "--lowercase --output tokenizer.json",
     )

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.trigram import MAX_TOKENS, trigram_cross_entropy
 from bertline.files import write_json
@@ -14,6 +14,7 @@ from bertline.training.masking import held_out_positions
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/trigram_baseline.py --dataset results/runs/demo/dataset/dataset.json "
         '--recipe \'{"settings":{"sequence_length":128}}\' --output trigram.json',
     )

@@ -7,12 +7,14 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.tracking.store import default_tracking_uri
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: ui.py --port 5000")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=HelpFormatter, epilog="example: python workflow/scripts/ui.py --port 5000"
+    )
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--every", type=float, default=15, help="seconds between two looks at the journals")
     arguments = parser.parse_args()

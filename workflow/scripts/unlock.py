@@ -6,7 +6,7 @@ import subprocess
 
 import psutil
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 
 
 def living_snakemakes() -> list[int]:
@@ -23,7 +23,11 @@ def living_snakemakes() -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: unlock.py --configfile config/demo.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/unlock.py --configfile config/demo.yaml",
+    )
     parser.add_argument("--configfile", required=True)
     arguments = parser.parse_args()
     living = living_snakemakes()

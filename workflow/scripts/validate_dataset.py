@@ -3,13 +3,14 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.card import validate_dataset
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/validate_dataset.py results/runs/demo/dataset/dataset.json",
     )
     parser.add_argument("card", type=Path, metavar="DATASET_JSON", help="the dataset's dataset.json")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.encoding.validation import problems_of, summary_of
 
 EXAMPLE = """examples:
@@ -12,9 +12,7 @@ EXAMPLE = """examples:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files of samples, in any layout")
     parser.add_argument("--tokenizer", type=Path, help="the vocab.txt or tokenizer.json to check ids against")
     parser.add_argument(

@@ -4,13 +4,14 @@ import argparse
 import json
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.encoding.card import write_card
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/write_dataset_card.py results/datasets/0123456789abcdef "
         "--plan plan.json --fingerprint 0123456789abcdef --settings '{\"seed\":12345}' --sequence-lengths 128 512 "
         "--counts wikipedia documents/*.counts.json",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 from bertline.corpus.signatures import write_signatures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
+        formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/write_signatures.py --documents documents/part-00000.jsonl.zst "
         "--counts documents/part-00000.counts.json --output signatures/part-00000.npy",
     )

@@ -52,10 +52,6 @@ VALUE_KIND = {
     "mayor": "person",
     "founding_year": "year",
 }
-PERSON_RELATIONS = (
-    *("birthplace", "residence", "school", "job", "instrument", "dish", "pet", "birth_year", "spouse", "teacher"),
-)
-TOWN_RELATIONS = ("river", "product", "mayor", "founding_year")
 
 
 @dataclass(frozen=True)
