@@ -94,7 +94,9 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
     for name in ("train", "dev", *(("test",) if with_tests else ())):
         source = given[name]
         if isinstance(source, dict):
-            path = f"resources/evaluation/{source['url'].rsplit('/', 1)[1]}"
+            # Every table may have a train.csv, and a table's two files one name in two folders of the network.
+            folder = f"{where.replace('.', '/', 2)}/{name}" if "kind" in given else "evaluation"
+            path = f"resources/{folder}/{source['url'].rsplit('/', 1)[1]}"
             data.downloads[path] = source
             data.files[name], data.content[name] = path, source
         else:

@@ -541,3 +541,19 @@ def test_a_task_without_its_data_is_one_line(evaluation: dict, finetune: dict, m
         plan_of(with_tasks(evaluation, finetune))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_tables_whose_files_have_one_name_are_downloaded_apart() -> None:
+    def table(name: str) -> dict:
+        host = f"https://example.org/{name}"
+        files = {split: {"url": f"{host}/{split}/data.csv"} for split in ("train", "dev")}
+        return {"kind": "classification", **files, "texts": ["text"], "label": "label"}
+
+    config = changed(runs__first__finetune={"tables": {"a.b": {}, "c": {}}})
+    config["evaluation"] = {"tables": {name: table(name) for name in ("a.b", "c")}}
+    plan = plan_of(config)
+    assert {path: source["url"] for path, source in plan.downloads.items()} == {
+        f"resources/evaluation/tables/{name}/{split}/data.csv": f"https://example.org/{name}/{split}/data.csv"
+        for name in ("a.b", "c")
+        for split in ("train", "dev")
+    }
