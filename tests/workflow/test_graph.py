@@ -51,6 +51,14 @@ def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: P
     assert not (workflow_folder / "resources").exists()
 
 
+def test_a_size_for_a_phase_that_no_run_has_is_told(workflow_folder: Path) -> None:
+    example = (workflow_folder / "profiles/slurm/site.example.yaml").read_text()
+    (workflow_folder / "site.yaml").write_text(f"{example}  phase2: {{nodes: 2}}\n  phaes1: {{nodes: 4}}\n")
+    output = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", "list_parts").stdout
+    told = [line for line in output.splitlines() if "no run here has a phase" in line]
+    assert told == ["site.yaml: phases.phaes1: no run here has a phase of this name"]
+
+
 def test_a_given_configuration_replaces_the_default_one(workflow_folder: Path) -> None:
     """With a merge, the dry run would hold the 2 phases of bert-base as well, and Wikipedia's real dump."""
     generate(workflow_folder / "resources/sample", 1)

@@ -1,6 +1,5 @@
 """The plan behind the rules: what the configuration asks for, and functions from wildcards to files."""
 
-import atexit
 import json
 import re
 import shlex
@@ -86,24 +85,6 @@ def takes_tokenizer(dataset):
     return "file" in dataset.get("settings", {}).get("tokenizer", {})
 
 
-def refuse_missing_inputs():
-    """Stop a real run, not a dry one, while files that the configuration names are absent."""
-    if plan.problems:
-        first, *others = plan.problems
-        plan.problems.clear()
-        sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
-
-
-def tell_missing_inputs():
-    for problem in plan.problems:
-        print(f"before a real run: {problem}", file=sys.stderr)
-
-
-# A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.
-if workflow.is_main_process:
-    atexit.register(tell_missing_inputs)
-
-
 def listing_of(corpus):
     """The files of a dump, which are known once it was listed."""
     entry = plan.corpora[corpus]
@@ -126,17 +107,7 @@ include: "../inputs/removal.smk"
 include: "../inputs/pretrain.smk"
 include: "../inputs/finetune.smk"
 include: "../inputs/report.smk"
-
-
-def refuse_wrong_site():
-    """Stop a real run whose site.yaml asks for what the cluster does not have."""
-    try:
-        if SITE:
-            check_site.check_site(
-                SITE, status_command=workflow.executor_settings.status_command
-            )
-    except BertlineError as error:
-        sys.exit(f"error: {error}")
+include: "../inputs/checks.smk"
 
 
 onstart:

@@ -1,0 +1,45 @@
+"""What stops a real run before its first job, and what a dry one tells."""
+
+import atexit
+
+
+def refuse_wrong_site():
+    """Stop a real run whose site.yaml asks for what the cluster does not have."""
+    try:
+        if SITE:
+            check_site.check_site(
+                SITE, status_command=workflow.executor_settings.status_command
+            )
+    except BertlineError as error:
+        sys.exit(f"error: {error}")
+
+
+def phase_names():
+    return {phase["phase"] for phase in plan.phases.values()}
+
+
+def refuse_missing_inputs():
+    """Stop a real run, not a dry one, while files that the configuration names are absent."""
+    if plan.problems:
+        first, *others = plan.problems
+        plan.problems.clear()
+        sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
+
+
+def tell_missing_inputs():
+    for problem in plan.problems:
+        print(f"before a real run: {problem}", file=sys.stderr)
+
+
+# A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.
+if workflow.is_main_process:
+    atexit.register(tell_missing_inputs)
+
+
+# One site file may serve several configurations, so this is no error.
+if SITE and workflow.is_main_process:
+    for name in sorted(SITE.phases.keys() - {"default", *phase_names()}):
+        print(
+            f"{SITE.path}: phases.{name}: no run here has a phase of this name",
+            file=sys.stderr,
+        )
