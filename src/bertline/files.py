@@ -64,9 +64,9 @@ def read_json(path: Path | str) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist") from None
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BertlineError(f"{path} is not JSON ({error}); delete it and make it again") from None
+        raise BertlineError(f"{path} is not JSON ({error}); give another file, or make this one again") from None
 
 
 def sha256_of_file(path: Path | str) -> str:
