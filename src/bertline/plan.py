@@ -24,6 +24,9 @@ from bertline.training.settings import check_packing, check_static_masks, check_
 
 Json = dict[str, Any]
 
+# What stands in results/runs/{run}/ beside the phases.
+TAKEN_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")
+
 
 @dataclass
 class Plan:
@@ -129,6 +132,10 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     model = resolve_model(plan.schema, plan.models, where, run["model"])
     phases: dict[str, str] = {}
     for phase, settings in run["phases"].items():
+        if phase in TAKEN_NAMES:
+            raise BertlineError(
+                f"{where}.phases: a phase cannot be called '{phase}': another link of the run is; rename it"
+            )
         _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
         _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))

@@ -13,7 +13,7 @@ from bertline.configuration import load_schema
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
-from bertline.plan import Plan, make_plan, record
+from bertline.plan import TAKEN_NAMES, Plan, make_plan, record
 from bertline.plan_models import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
@@ -291,6 +291,16 @@ def test_the_contact_of_the_example_is_not_sent_to_wikimedia(contact: str, probl
     found = plan_of({**CONFIG, "contact": contact, "mirrors": ["https://dumps.wikimedia.org"]}).problems
     assert [problem.startswith("configuration: contact: still you@") for problem in found] == [True] * problems
     assert plan_of({**CONFIG, "contact": contact}).problems == []
+
+
+def test_a_phase_does_not_take_the_place_of_another_link() -> None:
+    plan = plan_of(CONFIG)
+    plan.write_links(existing_only=False)
+    beside = {path.name for path in Path("results/runs/first").iterdir()} - set(CONFIG["runs"]["first"]["phases"])
+    assert beside <= set(TAKEN_NAMES)
+    for name in beside:
+        with pytest.raises(BertlineError, match=f"runs.first.phases: a phase cannot be called '{name}'"):
+            plan_of(changed(runs__first__phases={name: PHASE}))
 
 
 def test_weights_without_their_configuration_are_told(tmp_path: Path) -> None:
