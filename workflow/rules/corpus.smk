@@ -80,12 +80,13 @@ rule read_files:
         columns=column_options,
         unpack_ratio=corpus_setting("unpack_ratio"),
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     message:
         "Reading the text files of {wildcards.part} of {wildcards.corpus}"
     shell:
         "python workflow/scripts/read_files.py --files {params.files:q} --source {params.source}"
         " --encoding {params.encoding} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
-        " --minimum-characters {params.minimum_characters}"
+        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
@@ -114,12 +115,13 @@ rule read_dataset:
         parts=corpus_setting("parts"),
         columns=column_options,
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     message:
         "Reading {wildcards.part} of the dataset {params.dataset}"
     shell:
         "python workflow/scripts/read_dataset.py --dataset {params.dataset} {params.configuration}"
         " --split {params.split:q} --revision {params.revision} --part {params.part} --parts {params.parts}"
-        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters}"
+        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
