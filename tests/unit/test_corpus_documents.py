@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.corpus.compressed import FRAME_BYTES, read_compressed, write_compressed
 from bertline.corpus.documents import (
+    _REPLACEMENTS,
     Document,
     Dropped,
     problem_of,
@@ -61,6 +62,22 @@ def test_a_tidy_line_is_tidy(line: str) -> None:
     assert "  " not in result
     assert result == result.strip()
     assert result.encode().decode() == result
+
+
+def plainly_tidy(line: str) -> str:
+    """As the docstring has it, every character looked at."""
+    return " ".join(unicodedata.normalize("NFC", line.translate(_REPLACEMENTS)).split())
+
+
+def test_every_character_is_tidied_as_by_the_plain_rule() -> None:
+    for code in (*range(0x20000), *range(0xE0000, 0xE1000)):
+        line = f"e{chr(code)}\u0301 b"
+        assert tidy(line) == plainly_tidy(line), hex(code)
+
+
+@given(st.text(st.one_of(st.characters(), st.sampled_from("\t\u00ad\u200b\u0301\x85\ufeff\ud800e \u00a0"))))
+def test_a_line_is_tidied_as_by_the_plain_rule(line: str) -> None:
+    assert tidy(line) == plainly_tidy(line)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ rule extract_part:
 
 rule clean_part:
     input:
-        "results/corpora/{corpus}/extracted/{part}",
+        ancient("results/corpora/{corpus}/extracted/{part}"),
     output:
         documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
         counts="results/corpora/{corpus}/documents/{part}.counts.json",
@@ -80,12 +80,13 @@ rule read_files:
         columns=column_options,
         unpack_ratio=corpus_setting("unpack_ratio"),
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     message:
         "Reading the text files of {wildcards.part} of {wildcards.corpus}"
     shell:
         "python workflow/scripts/read_files.py --files {params.files:q} --source {params.source}"
         " --encoding {params.encoding} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
-        " --minimum-characters {params.minimum_characters}"
+        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
@@ -114,19 +115,24 @@ rule read_dataset:
         parts=corpus_setting("parts"),
         columns=column_options,
         minimum_characters=corpus_setting("minimum_characters"),
+        steps=corpus_setting("cleaning"),
     message:
         "Reading {wildcards.part} of the dataset {params.dataset}"
     shell:
         "python workflow/scripts/read_dataset.py --dataset {params.dataset} {params.configuration}"
         " --split {params.split:q} --revision {params.revision} --part {params.part} --parts {params.parts}"
-        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters}"
+        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
 rule train_punkt:
     input:
-        documents=of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
-        counts=of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json"),
+        documents=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst")
+        ),
+        counts=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json")
+        ),
     output:
         directory("results/corpora/{corpus}/punkt"),
     log:
@@ -146,7 +152,7 @@ rule train_punkt:
 
 rule split_sentences:
     input:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
         punkt=ancient(punkt_model),
     output:
         sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",

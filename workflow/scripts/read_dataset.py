@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bertline.console import HelpFormatter, run_command
+from bertline.corpus.cleaning_steps import STEPS
 from bertline.corpus.huggingface import read_dataset
 from bertline.corpus.tables import add_column_arguments, columns_of
 
@@ -27,6 +28,9 @@ def main() -> None:
     add_column_arguments(parser)
     parser.add_argument("--source", required=True, help="stands in every document")
     parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
+    parser.add_argument(
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+    )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")
     arguments = parser.parse_args()
@@ -42,6 +46,7 @@ def main() -> None:
         source=arguments.source,
         columns=columns_of(arguments),
         minimum_characters=arguments.minimum_characters,
+        steps=arguments.steps,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bertline.console import HelpFormatter, run_command
+from bertline.corpus.cleaning_steps import STEPS
 from bertline.corpus.tables import add_column_arguments, columns_of
 from bertline.corpus.text_files import read_files
 
@@ -24,6 +25,9 @@ def main() -> None:
     parser.add_argument("--unpack-ratio", type=float, default=100.0, help="more is refused")
     add_column_arguments(parser)
     parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
+    parser.add_argument(
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+    )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")
     arguments = parser.parse_args()
@@ -35,6 +39,7 @@ def main() -> None:
         encoding=arguments.encoding,
         separator=arguments.separator,
         minimum_characters=arguments.minimum_characters,
+        steps=arguments.steps,
         columns=columns_of(arguments),
         unpack_ratio=arguments.unpack_ratio,
     )

@@ -9,6 +9,9 @@ from bertline.console import HelpFormatter, run_command
 from bertline.estimate import estimates
 from bertline.overview import overview
 from bertline.plan import make_plan
+from bertline.site import read_site
+
+HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 
 
 def main() -> None:
@@ -18,22 +21,26 @@ def main() -> None:
         epilog="example: python workflow/scripts/show_plan.py --configfile config/demo.yaml",
     )
     parser.add_argument("--configfile", required=True)
+    parser.add_argument("--site", help="the cluster's site.yaml: processes of a node, speed of a GPU")
     arguments = parser.parse_args()
+    site = read_site(arguments.site, "config/site.schema.yaml") if arguments.site else None
     plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
     rows = [
         [
             left.what,
-            left.jobs,
-            "?" if left.hours is None else f"{left.hours:,.2f}",
-            "?" if left.size is None else f"{left.size / 1e9:,.3f} GB",
+            "" if left.jobs is None else left.jobs,
+            "" if left.core_hours is None else f"{left.core_hours:,.2f}",
+            "" if left.node_hours is None else f"{left.node_hours:,.2f}",
+            "" if left.size is None else f"{left.size / 1e9:,.3f} GB",
+            left.basis,
         ]
-        for left in estimates(plan)
+        for left in estimates(plan, site)
     ]
     if rows:
         print()
-        print(tabulate(rows, headers=["still to do", "jobs", "core- or GPU-hours", "disk"], disable_numparse=True))
-        print("By the benchmarks and trainings on record here; ? where there is none alike.")
+        print(tabulate(rows, headers=HEADERS, disable_numparse=True))
+        print("Estimates, not measurements; node-hours of training alone, without evaluation and waiting in queues.")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """What is cleaned out of a text: small named steps, each with a count of what it removed.
 
-A step takes a line and what is known of its document, and returns the line without what it removes; an empty line is
-dropped. A corpus says which steps it wants, in the order in which they are done.
+A step takes a line, which is a paragraph, and what is known of its document, and returns the line without what it
+removes; an empty line is dropped. A corpus says which steps it wants, in the order in which they are done.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from bertline.corpus.documents import tidy
@@ -74,7 +74,7 @@ def _with_a_word(line: str, headings: Headings) -> str:
     return line if any(character.isalnum() for character in line) else ""
 
 
-# The names stand in config/config.schema.yaml too, with what a corpus does by default.
+# The names stand in config/config.schema.yaml too, with what a corpus does by default. Only dumps tell headings.
 STEPS: dict[str, Step] = {
     "headings": _without_heading,
     "placeholders": _without_placeholders,
@@ -100,17 +100,28 @@ def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts:
     ----------
     headings: of its sections, as wikitext: wikiextractor leaves them as lines with a full stop, which are told from
         short sentences by comparing them with these.
-    steps: names of STEPS, in the order in which they are done.
-    counts: grows by what each step removes.
+    steps, counts: see `clean_paragraphs`.
     """
     known = set(chain.from_iterable(_forms_of_heading(heading) for heading in headings))
-    paragraphs = []
+    return "\n".join(clean_paragraphs(text.split("\n"), known, steps, counts))
+
+
+def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[str], counts: Counts) -> Iterator[str]:
+    """The paragraphs of a document that are left, tidy.
+
+    Parameters
+    ----------
+    lines: a paragraph each.
+    headings: the lines that the document's headings may have become.
+    steps: names of STEPS, in the order in which they are done.
+    counts: from `no_counts`; grows by what each step removes, when the last paragraph was taken.
+    """
     touched = set()
-    for line in text.split("\n"):
+    for line in lines:
         if not line.strip():
             continue
         for name in steps:
-            rest = STEPS[name](line, known)
+            rest = STEPS[name](line, headings)
             if rest is not line and rest != line:
                 touched.add(name)
                 counts[name]["characters"] += len(line) - len(rest)
@@ -123,10 +134,9 @@ def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts:
             touched.add(NORMALISATION)
             counts[NORMALISATION]["characters"] += len(line) - len(paragraph)
         if paragraph:
-            paragraphs.append(paragraph)
+            yield paragraph
     for name in touched:
         counts[name]["documents"] += 1
-    return "\n".join(paragraphs)
 
 
 def _comparable(line: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, write_documents
-from bertline.corpus.plain_text import documents_of, lines_of
+from bertline.corpus.plain_text import Found, documents_of, lines_of
 from bertline.corpus.tables import ROWS_AT_ONCE, TEXT_ALONE, Columns, check_columns, text_and_origin
 
 OFFLINE_ADVICE = (
@@ -31,6 +30,7 @@ def read_dataset(
     source: str,
     columns: Columns = TEXT_ALONE,
     minimum_characters: int = 1,
+    steps: Sequence[str] = (),
 ) -> None:
     """Turn one part of a dataset into documents.
 
@@ -38,8 +38,7 @@ def read_dataset(
     ----------
     dataset: an id of the Hub, as `wikimedia/wikipedia`; or the absolute path of a folder laid out like one.
     documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many
-        `data_files` the part has, and `gutenberg_lines_removed` and `divided` as in `text_files.read_files`.
-        Reasons to drop: `empty`, `short`.
+        `data_files` the part has, and what `plain_text.Found.counts` says. Reasons to drop: `empty`, `short`.
     configuration: the dataset's, as `20231101.en`; None if it has one only.
     split: as `train`.
     revision: the commit; None for a folder.
@@ -48,6 +47,7 @@ def read_dataset(
     columns: where the text is. Without a column for ids they are `{data file's number}#{row's number}`, which does not
         depend on `parts`.
     minimum_characters: shorter documents are dropped.
+    steps: of cleaning, see `plain_text.Found`.
 
     Rows are streamed, nothing is kept on disk. HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN mean what they mean to the
     library. Raises BertlineError if the dataset, configuration, split, revision or a column does not exist, cannot be
@@ -56,7 +56,7 @@ def read_dataset(
     name = f"the dataset {dataset}" + (f" at {revision[:12]}" if revision else "")
     if not dataset.startswith("/") and Path(dataset).exists():
         raise BertlineError(f"'{dataset}' is a folder here, which would be read instead of {name}; rename it")
-    found: Counter[str] = Counter(gutenberg_lines_removed=0, divided=0)
+    found = Found(steps)
     more: dict[str, Any] = {}
 
     def records() -> Iterator[Document | Dropped]:
@@ -65,9 +65,9 @@ def read_dataset(
             where, identity = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
             text, origin = text_and_origin(row, columns, where=where, identity=identity)
             yield from documents_of(
-                lines_of(text), origin, source=source, minimum_characters=minimum_characters, counts=found
+                lines_of(text), origin, source=source, minimum_characters=minimum_characters, found=found
             )
-        more.update(found)
+        more.update(found.counts())
 
     write_documents(records(), documents, counts, more)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from bertline.console import BertlineError
+from bertline.corpus.cleaning_steps import Counts, clean_paragraphs, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy
 
 CHUNK_BYTES = 1 << 20
@@ -40,8 +40,24 @@ def check_encoding(encoding: str) -> None:
         raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
 
 
+class Found:
+    """What making documents of texts has come upon so far, beside the documents."""
+
+    def __init__(self, steps: Sequence[str] = ()) -> None:
+        """`steps` of cleaning are names of `cleaning_steps.STEPS`, all but headings, which only dumps tell."""
+        self.steps = steps
+        self.cleaning: Counts = no_counts(steps)
+        self.gutenberg_lines_removed = self.divided = 0
+
+    def counts(self) -> dict[str, Any]:
+        """For the part's counts: `gutenberg_lines_removed`; `divided`, the documents that came of dividing long ones;
+        and, where there are steps, `cleaning`, what each of them removed."""
+        counts = {"gutenberg_lines_removed": self.gutenberg_lines_removed, "divided": self.divided}
+        return {**counts, "cleaning": self.cleaning} if self.steps else counts
+
+
 def documents_of(
-    lines: Iterable[str], origin: Origin, *, source: str, minimum_characters: int, counts: Counter[str]
+    lines: Iterable[str], origin: Origin, *, source: str, minimum_characters: int, found: Found
 ) -> Iterator[Document | Dropped]:
     """The document that a text is, or why it is dropped: `empty` or `short`.
 
@@ -52,11 +68,12 @@ def documents_of(
     lines: without their ends; they stream.
     source: stands in every document.
     minimum_characters: shorter texts are dropped.
-    counts: `gutenberg_lines_removed` and `divided`, the documents added by dividing, grow.
+    found: says how paragraphs are cleaned, and its counts grow.
     """
-    for number, piece in enumerate(_pieces_without_gutenberg(lines, counts)):
-        counts["divided"] += number > 0
-        text = "\n".join(paragraphs(piece))
+    for number, piece in enumerate(_pieces_without_gutenberg(lines, found)):
+        found.divided += number > 0
+        whole = paragraphs(piece)
+        text = "\n".join(clean_paragraphs(whole, (), found.steps, found.cleaning) if found.steps else whole)
         if len(text) < max(1, minimum_characters):
             yield Dropped("short" if text else "empty")
             continue
@@ -102,7 +119,7 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
         yield text()
 
 
-def _pieces_without_gutenberg(lines: Iterable[str], counts: Counter[str]) -> Iterator[list[str]]:
+def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[list[str]]:
     """A text's lines without Project Gutenberg's licence, in pieces of at most about LONGEST_DOCUMENT characters.
 
     The licence is what stands before a start marker and what follows an end marker, up to the next start in a file of
@@ -115,14 +132,14 @@ def _pieces_without_gutenberg(lines: Iterable[str], counts: Counter[str]) -> Ite
         if start[:1] in "*Ee":
             end = not is_licence and _GUTENBERG_END.match(start) is not None
             if _GUTENBERG_START.match(start) or (not is_licence and _GUTENBERG_SMALL_PRINT.match(start)):
-                counts["gutenberg_lines_removed"] += 1 if is_licence else len(kept) - book + 1
+                found.gutenberg_lines_removed += 1 if is_licence else len(kept) - book + 1
                 if not is_licence:
                     del kept[book:]
                 book, is_licence = len(kept), False
                 continue
         is_licence = is_licence or end
         if is_licence:
-            counts["gutenberg_lines_removed"] += 1
+            found.gutenberg_lines_removed += 1
             continue
         kept.append(line)
         size += len(line) + 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
-from bertline.corpus.plain_text import Origin, check_encoding, decoded_lines, divide, documents_of, lines_of
+from bertline.corpus.plain_text import Found, Origin, check_encoding, decoded_lines, divide, documents_of, lines_of
 from bertline.corpus.tables import TEXT_ALONE, Columns, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
     ARCHIVES,
@@ -45,6 +45,7 @@ def read_files(
     minimum_characters: int = 1,
     columns: Columns = TEXT_ALONE,
     unpack_ratio: float = 100.0,
+    steps: Sequence[str] = (),
 ) -> None:
     """Turn files into the documents of one part, in the order given.
 
@@ -57,21 +58,21 @@ def read_files(
     files: paths; `name_of` makes ids of them, with `!member` for a member of an archive and `#number` for a document
         of a file that has several.
     documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `files`,
-        how many lines of Project Gutenberg's header and footer were cut off (`gutenberg_lines_removed`), how many
-        documents came of dividing long ones (`divided`, see `plain_text.documents_of`), and which members of archives
-        were not read (`members_skipped`). Reasons to drop: `empty`, `short`.
+        what `plain_text.Found.counts` says, and which members of archives were not read (`members_skipped`). Reasons
+        to drop: `empty`, `short`.
     source: stands in every document.
     encoding: of texts and CSV, any that Python knows.
     separator: a line that stands between two documents of a text; without one a text is one document.
     minimum_characters: shorter documents are dropped.
     columns: of tables.
     unpack_ratio: a compressed file that unpacks to more than this many times its size is refused.
+    steps: of cleaning, see `plain_text.Found`.
 
     Raises BertlineError for a file that is missing, damaged, cut short, not in the encoding (with the offset of the
     first wrong byte), unpacks to too much, or has a member or a row that cannot be read.
     """
     check_encoding(encoding)
-    found: Counter[str] = Counter(gutenberg_lines_removed=0, divided=0)
+    found = Found(steps)
     skipped: Counter[str] = Counter()
     more: dict[str, object] = {"files": len(files)}
 
@@ -107,7 +108,7 @@ def read_files(
                     yield from made_of(text_lines, origin._replace(id=f"{origin.id}#{number}"))
 
     def made_of(lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
-        return documents_of(lines, origin, source=source, minimum_characters=minimum_characters, counts=found)
+        return documents_of(lines, origin, source=source, minimum_characters=minimum_characters, found=found)
 
     def records() -> Iterator[Document | Dropped]:
         for file in progress(files, description=source, unit="files", total=len(files)):
@@ -115,7 +116,7 @@ def read_files(
                 yield from records_of(file)
         if skipped:
             logger.info("members of archives that are not read: %s", dict(skipped))
-        more.update(found, members_skipped=dict(skipped))
+        more.update(found.counts(), members_skipped=dict(skipped))
 
     write_documents(records(), documents, counts, more)
 
