@@ -30,7 +30,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     name: the corpus's name under `corpora`.
     problems: grows by what is not there yet, as a dry run goes on without.
 
-    Raises BertlineError if a contact is needed and not given.
+    Raises BertlineError if a contact is needed and not given, and for settings that do not go together.
     """
     corpus = config["corpora"][name]
     kind = corpus["source"]
@@ -42,6 +42,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
             raise BertlineError(
                 f"configuration: the key 'contact' is missing; corpora.{name} downloads from Wikimedia, "
                 "which blocks requests that do not say whose they are"
+            )
+        if "list_items" in semantic and corpus["extractor"] != "bertline":
+            raise BertlineError(
+                f"configuration: corpora.{name}.list_items: given '{corpus['list_items']}', but wikiextractor keeps no "
+                "list items; add extractor: bertline or leave it out"
             )
         resolved["wiki"] = f"{corpus['language']}wiki"
     elif kind == "huggingface":

@@ -10,7 +10,6 @@ import pytest
 
 from bertline.console import BertlineError
 from bertline.corpus import dump as module
-from bertline.corpus import extract
 from bertline.corpus.clean import clean_part
 from bertline.corpus.documents import read_documents
 from bertline.corpus.dump import read_dump, scan_pages
@@ -129,7 +128,7 @@ def test_lines_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: py
 
 
 def test_an_oversized_page_is_counted_and_not_extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract, "LONGEST_PAGE_BYTES", 2000)
+    monkeypatch.setattr(module, "LONGEST_PAGE_BYTES", 2000)
     long = "The river rises in the hills and runs to the sea. " * 10
     namespaces = HEADER.replace(b"    </namesp", b'      <namespace key="10">Template</namespace>\n    </namesp')
     pages = [page(1, long), page(2, long * 9), page(3, long)]

@@ -32,6 +32,14 @@ def slice_option(wildcards):
     return f"--slice {number} {of}" if of > 1 else ""
 
 
+def extractor_options(wildcards):
+    """What tells our own extractor to do the work; wikiextractor has no options."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    if settings["extractor"] == "wikiextractor":
+        return ""
+    return f"--extractor {settings['extractor']} --list-items {settings['list_items']}"
+
+
 def dump_name(wildcards):
     entry = plan.corpora[wildcards.corpus]
     return f"{entry['wiki']}-{entry['settings']['dump']}"

@@ -21,9 +21,10 @@ rule extract_part:
         runtime=240,
     params:
         slice=slice_option,
+        extractor=extractor_options,
     shell:
-        "python workflow/scripts/extract_part.py --part {input} {params.slice} --processes {threads} --output {output}"
-        " > {log} 2>&1"
+        "python workflow/scripts/extract_part.py --part {input} {params.slice} {params.extractor}"
+        " --processes {threads} --output {output} > {log} 2>&1"
 
 
 rule clean_part:

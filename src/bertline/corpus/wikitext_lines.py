@@ -65,17 +65,18 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
                 continue
         for heading in waiting:
             headings.append(heading.text)
-            shown.append(heading.text if _SENTENCE_END.search(heading.text) else f"{heading.text}.")
+            shown.append(heading.text if _ends_as_sentence(heading.text) else f"{heading.text}.")
         waiting = []
         shown.append(line.text)
     return "\n".join(shown).replace(OTHER_SITE, ""), headings
 
 
 def _is_sentence(text: str) -> bool:
-    return (
-        len(text.encode("utf-8", "replace")) >= _SHORTEST_SENTENCE_BYTES
-        and _SENTENCE_END.search(text[-_LONGEST_SENTENCE_END:]) is not None
-    )
+    return len(text.encode("utf-8", "replace")) >= _SHORTEST_SENTENCE_BYTES and _ends_as_sentence(text)
+
+
+def _ends_as_sentence(text: str) -> bool:
+    return _SENTENCE_END.search(text[-_LONGEST_SENTENCE_END:]) is not None
 
 
 def _lines(wikitext: str) -> Iterator[_Line]:
