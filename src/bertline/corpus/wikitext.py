@@ -44,7 +44,9 @@ _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]
 # With namespaces, or several parts, or single brackets inside; of "]]]" the last two end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*+)\]\]")
 _LANGUAGE = re.compile(r"(?!mw|wmf|doi|rfc)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
-_MEDIA = re.compile(r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I)
+_MEDIA = re.compile(
+    r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I
+)
 
 _BREAK = re.compile(r"</?br\b[^<>]*+>", re.I)
 _BLOCK = re.compile(r"</?(?:div|p|blockquote|center|h[1-6]|[uod]l|d[td]|li|hr|tr|section|caption)\b[^<>]*+>", re.I)
@@ -56,8 +58,9 @@ _INLINE = re.compile(
 )
 # What a language with several scripts shows to some readers: https://www.mediawiki.org/wiki/Writing_systems/Syntax
 _VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?+([^{}]*+)\}-")
-_MAGIC_WORD = re.compile(r"__[^\W\d_]{3,30}+__")
+_MAGIC_WORD = re.compile(r"__[^\W\d_]{2,30}+__")
 _NO_CHARACTER = re.compile(r"&#\d{8,}+;?")  # Python refuses to read a number of thousands of digits
+_NOTHING = "&#8203;"  # keeps marks apart, and vanishes from documents
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
 
 
@@ -122,7 +125,10 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
                     pieces.append(show_call(_without_links(call, hidden), shown))
         elif match[1] is None:
             at = _end_of_comment(text, start)
-        elif not match[0].endswith("/>") and (name := match[1].lower()) not in endless:
+        elif match[0].endswith("/>"):
+            if match[1].lower() == "nowiki":
+                pieces.append(_NOTHING)
+        elif (name := match[1].lower()) not in endless:
             if closed := _END[name].search(text, end):
                 at = closed.end()
                 kind = _EXTENSIONS[name]

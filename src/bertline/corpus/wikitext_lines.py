@@ -50,7 +50,9 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
     A heading ends with a full stop, as wikiextractor writes it; one whose section shows nothing is left out.
     """
     lines = list(_lines(wikitext))
-    last_prose = max((at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)), default=-1)
+    last_prose = max(
+        (at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)), default=-1
+    )
     in_appendix = last_prose == -1
     shown: list[str] = []
     headings: list[str] = []
