@@ -31,8 +31,8 @@ def clean_part(
     extracted: the folder that `extract.extract_part` made.
     documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `pages`,
         `redirects`, `other_namespaces` and `articles` the dump holds (`read` is `articles`), and under `cleaning` what
-        each step removed. Reasons to drop: `extractor` (the extractor gave nothing for it: wikiextractor skips titles that
-        begin with the name of the template namespace, and none sees an oversized page), `empty`, `short`.
+        each step removed. Reasons to drop: `extractor` (it gave nothing: none sees an oversized page, and wikiextractor
+        skips titles that begin with the name of the template namespace), `empty`, `short`.
     source: stands in every document, as `enwiki-20261101`.
     minimum_characters: shorter texts are dropped.
     steps: names of `cleaning_steps.STEPS`.

@@ -1,8 +1,9 @@
 """One part of a dump through an extractor, and an account of every page that it holds.
 
-Ours is `articles.write_articles`. wikiextractor is a program of its own (its licence is AGPL-3.0, so it is started, never imported). It stops at nothing:
-it ends with success when no article came out, and hangs for ever on a truncated file. So we read the dump ourselves,
-count its pages on the way, and pass it on through a pipe. When we are killed the pipe closes and it ends too.
+Our own extractor is `articles.write_articles`. wikiextractor is a program of its own (its licence is AGPL-3.0, so it is
+started, never imported). It stops at nothing: it ends with success when no article came out, and hangs for ever on a
+truncated file. So we read the dump ourselves, count its pages on the way, and pass it on through a pipe. When we are
+killed the pipe closes and it ends too.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ _POEM = re.compile(r"<poem\b[^<>]*+>([^<]*+(?:<(?!/?poem)[^<]*+)*+)</poem>")
 _TABLE = re.compile(r"\n[ \t:*#;]*+(?:(\{\|)[^\n]*+|\|\})|<(?:(table)|/table)(?=[\s>])[^<>]*+>", re.I)
 
 _EXTERNAL_LINK = re.compile(
-    r"\[(?:(?:https?|ftps?|sftp|ircs?|git|svn|gopher|nntp|telnet|mms)://|//|(?:mailto|news|tel|urn|geo):)[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
+    r"\[(?:(?:https?|ftps?|sftp|ircs?|git|svn|gopher|nntp|telnet|mms)://|//|(?:mailto|news|tel|urn|geo):)"
+    r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
 )
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # With namespaces, or several parts, or single brackets inside; of "]]]" the last two end it.

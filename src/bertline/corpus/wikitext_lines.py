@@ -30,6 +30,7 @@ _SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}][\p{SB=Close}\p{SB=Sp}
 _LONGEST_SENTENCE_END = 8
 _CITATION = re.compile(rf"{OTHER_SITE}|\b(?:ISBN|ISSN|OCLC|LCCN|JSTOR|PMID|arXiv|doi)\b")
 _LIST_MARKS = "*#:;"
+_FIRST_MARKS = "*#:;=|!- "
 _QUOTES = re.compile(r"'{2,}")
 
 
@@ -50,27 +51,29 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
     A heading ends with a full stop, as wikiextractor writes it; one whose section shows nothing is left out.
     """
     lines = list(_lines(wikitext))
-    last_prose = max(
-        (at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)), default=-1
-    )
-    in_appendix = last_prose == -1
+    prose = [at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)]
+    last_prose = prose[-1] if prose else -1
+    in_appendix = not prose
     shown: list[str] = []
     headings: list[str] = []
     waiting: list[_Line] = []  # headings without text so far
     for at, line in enumerate(lines):
         if line.kind == "heading":
             in_appendix = at > last_prose
-            waiting = [above for above in waiting if above.level < line.level] + [line]
-            continue
-        if line.kind == "item" and list_items != "all":
-            if list_items == "none" or in_appendix or not _is_sentence(line.text) or _CITATION.search(line.text):
-                continue
-        for heading in waiting:
-            headings.append(heading.text)
-            shown.append(heading.text if _ends_as_sentence(heading.text) else f"{heading.text}.")
-        waiting = []
-        shown.append(line.text)
+            waiting = [*(above for above in waiting if above.level < line.level), line]
+        elif line.kind == "text" or _is_wanted(line.text, list_items, in_appendix):
+            for heading in waiting:
+                headings.append(heading.text)
+                shown.append(heading.text if _ends_as_sentence(heading.text) else f"{heading.text}.")
+            waiting = []
+            shown.append(line.text)
     return "\n".join(shown).replace(OTHER_SITE, ""), headings
+
+
+def _is_wanted(item: str, list_items: ListItems, in_appendix: bool) -> bool:
+    if list_items != "sentences":
+        return list_items == "all"
+    return not in_appendix and _is_sentence(item) and not _CITATION.search(item)
 
 
 def _is_sentence(text: str) -> bool:
@@ -83,12 +86,10 @@ def _ends_as_sentence(text: str) -> bool:
 
 def _lines(wikitext: str) -> Iterator[_Line]:
     paragraph: list[str] = []
-    for line in [*wikitext.split("\n"), ""]:
-        first = line[:1]
-        if "''" in line:
-            line = _without_quotes(line)
+    for given in [*wikitext.split("\n"), ""]:
+        line = _without_quotes(given) if "''" in given else given
         stripped = line.strip()
-        if stripped and first not in "*#:;=|!- ":
+        if stripped and (given[0] not in _FIRST_MARKS or not _has_meaning(given[0], stripped)):
             paragraph.append(stripped)
             continue
         if paragraph:
@@ -96,20 +97,29 @@ def _lines(wikitext: str) -> Iterator[_Line]:
             paragraph = []
         if not stripped:
             continue
+        first = given[0]
         if first in _LIST_MARKS:
-            if item := stripped.lstrip("*#:; \t"):
+            if item := stripped.lstrip(_LIST_MARKS + " \t"):
                 yield _Line("item", 0, item)
-        elif first == "=" and (level := _level(stripped)):
-            if heading := stripped[level:-level].strip():
-                yield _Line("heading", level, heading.replace(OTHER_SITE, ""))
+        elif first == "=":
+            level = _level(stripped)
+            if heading := stripped[level:-level].replace(OTHER_SITE, "").strip():
+                yield _Line("heading", level, heading)
+        elif first == "-":
+            paragraph += filter(None, [stripped.lstrip("-").strip()])
         elif first == " ":
             yield _Line("text", 0, stripped)
-        elif first == "-":  # four and more are a rule
-            if rest := stripped.lstrip("-") if stripped.startswith("----") else stripped:
-                paragraph.append(rest)
-        elif first == "=" or (first == "!" and "!!" not in line and "|" not in line):
-            paragraph.append(stripped)
-        # A line that begins with a bar is a row of a table, or a parameter of a template, that was never closed.
+
+
+def _has_meaning(first: str, line: str) -> bool:
+    """Whether the mark that begins a line makes it something else than text."""
+    if first == "=":
+        return _level(line) > 0
+    if first == "-":  # a rule, which text may follow
+        return line.startswith("----")
+    if first == "!":  # the heads of a table that was never closed; of its rows, and of a template's parameters, the bar
+        return "!!" in line or "|" in line
+    return True
 
 
 def _level(line: str) -> int:
@@ -122,8 +132,8 @@ def _level(line: str) -> int:
 def _without_quotes(line: str) -> str:
     """A line without the marks of bold and italic type, two to five quotes; what is more are apostrophes.
 
-    Where both are left open, one bold mark is an apostrophe before an italic one (l'''amour''), best after a word of one
-    letter, else after any word, else the first.
+    Where both are left open, one bold mark is an apostrophe and an italic mark (l'''amour''): best one after a word of
+    one letter, else one after any word, else the first.
     """
     if "'''" not in line:
         return line.replace("''", "")
