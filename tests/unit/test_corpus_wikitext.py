@@ -140,7 +140,8 @@ def test_a_quotation_is_a_paragraph_of_its_own() -> None:
 def test_headings_end_with_a_full_stop_and_those_of_empty_sections_are_left_out() -> None:
     page = (
         f"Lead.\n== A [[b|c]] &amp; ''d'' ==<!-- x -->\n=== Empty ===\n{{{{x}}}}\n=== Why? ===\n{PROSE}\n"
-        f"== Empty too ==\n=== Below ===\n[[Category:X]]\n== Text ==\n=no=heading\n======= Seven =======\n{PROSE}\n\n=\n"
+        "== Empty too ==\n=== Below ===\n[[Category:X]]\n== Text ==\n=no=heading\n======= Seven =======\n"
+        f"{PROSE}\n\n=\n"
     )
     text, headings = text_of_page(page, HIDDEN, "sentences")
     assert headings == ["A c & d", "Why?", "Text", "= Seven ="]
@@ -180,9 +181,11 @@ def test_list_items_that_are_sentences_are_kept_but_not_after_the_last_paragraph
 
 MARKS = st.sampled_from(
     [
-        *"[[ ]] [ ] {{ }} { } {{{ }}} {| |} |- | * # : ; - = == '' ''' ' < > /> <!-- --> -{ }- __ TOC x é .jpg".split(),
-        *"<ref> </ref> <ref <math> </math> <table> </table> <poem> </poem> File: Category: fr: http://a [http://a".split(),
-        *("{{lang|", "{{convert|", "{{nowrap|", "\n", "\n\n", " ", "a word.", "\x1f", "\ud800"),
+        *("[[", "]]", "[", "]", "{{", "}}", "{", "}", "{{{", "}}}", "{|", "|}", "|-", "|", "\n", "\n\n", " "),
+        *("*", "#", ":", ";", "-", "=", "==", "''", "'''", "'", "-{", "}-", "__", "TOC", "File:", "fr:", ".jpg"),
+        *("<ref>", "</ref>", "<ref", "/>", "<", ">", "<!--", "-->", "<math>", "</math>", "<table>", "</table>"),
+        *("<poem>", "</poem>", "{{lang|", "{{convert|", "{{nowrap|", "http://a ", "[http://a ", "a word.", "\x1f"),
+        *("\ud800", "é"),
     ]
 )
 MARKUP = st.lists(st.one_of(MARKS, st.text(max_size=4)), max_size=60).map("".join)
@@ -223,8 +226,9 @@ class Counting:
 @pytest.mark.parametrize(
     "piece",
     [
-        *"{{ [[ [[a| [[a: {{nowrap| {{nowrap|[[a| [[File:a|[ }} ]] ] {{{ -{ __A = &#1 '''a''".split(),
+        *("{{", "[[", "[[a|", "[[a:", "{{nowrap|", "{{nowrap|[[a|", "[[File:a|[", "}}", "]]", "]", "{{{", "-{", "="),
         *("<ref>", "<ref", "<!--", "<poem>", "<math>a", "<table>", "\n{|", "\n*", "\n=", "\n:;", "[http://a "),
+        *("'''a''", "__A", "&#1"),
     ],
 )
 def test_every_pass_looks_at_a_page_a_bounded_number_of_times(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
