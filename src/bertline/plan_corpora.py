@@ -64,7 +64,8 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
-    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions("documents", "sentences")})
+    stages = ["documents", "sentences", *(["extraction"] if semantic.get("extractor") == "bertline" else [])]
+    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return f"{name}-{identity[:8]}", resolved
 
 
