@@ -34,7 +34,7 @@ WORD = re.compile(r"\w+")
 APPENDIX = re.compile(
     r"see also|references|notes|external links|further reading|bibliography|sources|works|footnotes", re.I
 )
-HIDDEN_LINK = re.compile(r"(?:file|image|category|media|[a-z]{2,3}(?:-[a-z]+)?):", re.IGNORECASE)
+HIDDEN_LINK = r"(?:file|image|category|media|[a-z]{{2,3}}(?:-[a-z]+)?|{names}):"
 HIDDEN_TAGS = ("ref", "table", "gallery", "math", "chem", "syntaxhighlight", "source", "pre", "score", "timeline")
 # Templates whose first or last parameter is a word of the text.
 WORDS_FIRST = re.compile(
@@ -62,7 +62,17 @@ def pages_of(file: IO[bytes]) -> Iterator[tuple[str, str, str]]:
             element.clear()
 
 
-def visible_words(wikitext: str) -> dict[str, Counter[str]]:
+def hidden_link(dump: Path) -> re.Pattern[str]:
+    """What the links of pictures, categories and other languages begin with in this wiki."""
+    with bz2.open(dump) as file:
+        for _, element in ElementTree.iterparse(file):  # noqa: S314
+            if element.tag.endswith("}namespaces"):
+                names = [child.text or "" for child in element if child.get("key") in ("6", "14")]
+                return re.compile(HIDDEN_LINK.format(names="|".join(map(re.escape, names))), re.IGNORECASE)
+    raise ValueError(f"{dump} names no namespaces")
+
+
+def visible_words(wikitext: str, hidden: re.Pattern[str]) -> dict[str, Counter[str]]:
     """The words that a reader of the page sees, by the kind of line that they stand in."""
     code = mwparserfromhell.parse(wikitext)
     for tag in code.filter_tags(matches=lambda node: str(node.tag).lower() in HIDDEN_TAGS):
@@ -70,7 +80,7 @@ def visible_words(wikitext: str) -> dict[str, Counter[str]]:
     for comment in code.filter_comments():
         remove(code, comment)
     for link in code.filter_wikilinks():
-        if HIDDEN_LINK.match(str(link.title).strip()):
+        if hidden.match(str(link.title).strip()):
             remove(code, link)
     of_templates = Counter[str]()
     for template in code.filter_templates():
@@ -153,8 +163,9 @@ def main() -> None:
     rows = []
     sizes = Counter[str]()
     sums = {extractor: Counter[str]() for extractor in EXTRACTORS}
+    hidden = hidden_link(arguments.dump)
     for identity, title, wikitext in list(articles(arguments.dump))[: arguments.pages]:
-        found = visible_words(wikitext)
+        found = visible_words(wikitext, hidden)
         visible = sum((found[kind] for kind in KINDS), Counter[str]())
         sizes.update({kind: found[kind].total() for kind in KINDS})
         shares = [percent(found[kind].total(), visible.total()) for kind in KINDS]
