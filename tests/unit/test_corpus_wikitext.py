@@ -58,7 +58,7 @@ def text_of(wikitext: str, list_items: Any = "sentences") -> str:
         ("[[a|b|c]]", "b|c"),
         ("[[:Category:Rivers]] and [[:File:a.jpg|a picture]]", "Category:Rivers and a picture"),
         ("[[wikt:river|river]] and [[Star Trek: Picard]]", "river and Star Trek: Picard"),
-        ("a [[fr:Rivière]] [[zh-min-nan:x]] [[simple:River]]", "a"),
+        ("a [[fr:Rivière]] [[zh-min-nan:x]] [[simple:River]] [[mwl:Riu]] [[mw:Help|b]]", "a b"),
         ("a [[Category:Rivers]] [[category: Rivers|sorted]]", "a"),
         ("[https://example.org a site], [//example.org/ b], [mailto:a@b.c c], [https://example.org]", "a site, b, c,"),
         ("[[https://example.org a site]] [not a link]", "[a site] [not a link]"),

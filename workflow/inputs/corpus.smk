@@ -40,6 +40,12 @@ def extractor_options(wildcards):
     return f"--extractor {settings['extractor']} --list-items {settings['list_items']}"
 
 
+def extraction_threads(wildcards):
+    """Of our own extractor one; wikiextractor works beside the process that feeds it."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    return 2 if settings["extractor"] == "wikiextractor" else 1
+
+
 def dump_name(wildcards):
     entry = plan.corpora[wildcards.corpus]
     return f"{entry['wiki']}-{entry['settings']['dump']}"

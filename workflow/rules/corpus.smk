@@ -14,7 +14,7 @@ rule extract_part:
         corpus=only(plan.corpora, from_dump),
     conda:
         "../../envs/bertline.yaml"
-    threads: 2
+    threads: extraction_threads
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bertline.corpus.wikitext_lines import OTHER_SITE, ListItems, join_lines
 from bertline.corpus.wikitext_templates import Shown, show_call, shows
 
-# MediaWiki expands templates to this depth (https://www.mediawiki.org/wiki/Manual:$wgMaxTemplateDepth was 40 for long).
+# Calls that stand for words are nested two or three deep; what is deeper than this is dropped, so that work is bounded.
 DEEPEST_TEMPLATE = 40
 # A picture's caption holds links; nobody writes a third level.
 LINK_PASSES = 4
@@ -44,7 +44,7 @@ _EXTERNAL_LINK = re.compile(
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # With namespaces, or several parts, or single brackets inside; of "]]]" the last two end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*+)\]\]")
-_LANGUAGE = re.compile(r"(?!mw|wmf|doi|rfc)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
+_LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(
     r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I
 )
@@ -54,7 +54,7 @@ _BLOCK = re.compile(r"</?(?:div|p|blockquote|center|h[1-6]|[uod]l|d[td]|li|hr|tr
 _INLINE = re.compile(
     r"</?(?:a|abbr|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|mark|noinclude|onlyinclude|q|rb|rp|rt|rtc|ruby"
     r"|s|samp|small|span|strike|strong|sub|sup|t[dh]|time|tt|u|var|wbr|translate|languages|tvar|ref|nowiki|poem|gallery"
-    r"|math|references|includeonly|section|pre|source|syntaxhighlight)(?=[\s/>])[^<>]*+>",
+    r"|math|references|includeonly|pre|source|syntaxhighlight)(?=[\s/>])[^<>]*+>",
     re.I,
 )
 # What a language with several scripts shows to some readers: https://www.mediawiki.org/wiki/Writing_systems/Syntax
@@ -115,8 +115,8 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
         at = end
         if text[start] == "{":
             opened += [(len(pieces), None)] * ((end - start) // 2)
-            if len(opened) <= DEEPEST_TEMPLATE and (shown := shows(_NAME.match(text, end)[0])):
-                opened[-1] = (len(pieces), shown)
+            if len(opened) <= DEEPEST_TEMPLATE and (name := _NAME.match(text, end)):
+                opened[-1] = (len(pieces), shows(name[0]))
         elif text[start] == "}":
             for _ in range(min((end - start) // 2, len(opened))):
                 first, shown = opened.pop()
@@ -129,17 +129,17 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
         elif match[0].endswith("/>"):
             if match[1].lower() == "nowiki":
                 pieces.append(_NOTHING)
-        elif (name := match[1].lower()) not in endless:
-            if closed := _END[name].search(text, end):
+        elif (element := match[1].lower()) not in endless:
+            if closed := _END[element].search(text, end):
                 at = closed.end()
-                kind = _EXTENSIONS[name]
+                kind = _EXTENSIONS[element]
                 if kind in numbers:
                     numbers[kind] += 1
                     pieces.append(f"{kind}_{numbers[kind]}")
                 elif kind:
                     pieces.append(text[end : closed.start()].translate(_AS_TEXT))
             else:
-                endless.add(name)
+                endless.add(element)
     pieces.append(text[at:])
     return "".join(pieces)
 

@@ -144,8 +144,8 @@ def _without_quotes(line: str) -> str:
     if bold % 2 and italic % 2:
 
         def rank(mark: re.Match[str]) -> tuple[bool, bool]:
-            before, letter = f"  {line[max(0, mark.start() - 2) : mark.start()]}"[-2:]
-            return letter == " ", before != " "
+            before = f"  {line[max(0, mark.start() - 2) : mark.start()]}"[-2:]
+            return before[1] == " ", before[0] != " "
 
         apostrophe = min((mark for mark in marks if len(mark[0]) in (3, 4)), key=rank, default=None)
     pieces, at = [], 0
