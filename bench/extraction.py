@@ -1,10 +1,10 @@
-"""What wikiextractor leaves out of a page's visible text, beside mwparserfromhell, and the CPU time of both.
+"""What each extractor leaves of a page's visible text, beside mwparserfromhell, and the CPU time of all three.
 
     pip install mwparserfromhell==0.7.2
     python bench/extraction.py enwiki-pages-articles1.xml.bz2 --pages 50
 
 The visible text is read from the wikitext by mwparserfromhell: without comments, references, tables, files, categories
-and templates, but with `convert`. docs/extraction.md explains the columns.
+and templates, but with those that stand for words, as `convert`. docs/extraction.md explains the columns.
 """
 
 from __future__ import annotations
@@ -34,8 +34,16 @@ WORD = re.compile(r"\w+")
 APPENDIX = re.compile(
     r"see also|references|notes|external links|further reading|bibliography|sources|works|footnotes", re.I
 )
-HIDDEN_LINK = re.compile(r"(?:file|image|category|media|[a-z]{2,3}(?:-[a-z]+)?):", re.IGNORECASE)
-KINDS = ("paragraphs", "headings", "list items", "list items of appendices", "convert")
+HIDDEN_LINK = r"(?:file|image|category|media|[a-z]{{2,3}}(?:-[a-z]+)?|{names}):"
+HIDDEN_TAGS = ("ref", "table", "gallery", "math", "chem", "syntaxhighlight", "source", "pre", "score", "timeline")
+# Templates whose first or last parameter is a word of the text.
+WORDS_FIRST = re.compile(
+    r"abbr|angbr|big|ipa|lang-.+|linktext|nobold|nowrap|sc|small(?:er)?|vanchor|nihongo|(?:block|c)?quote|quotation",
+    re.I,
+)
+WORDS_LAST = re.compile(r"lang|transl(?:iteration)?|script|rtl-lang|resize", re.I)
+KINDS = ("paragraphs", "headings", "list items", "list items of appendices", "templates")
+EXTRACTORS = ("wikiextractor", "bertline")
 
 
 def articles(dump: Path) -> Iterator[tuple[str, str, str]]:
@@ -54,25 +62,43 @@ def pages_of(file: IO[bytes]) -> Iterator[tuple[str, str, str]]:
             element.clear()
 
 
-def visible_words(wikitext: str) -> dict[str, Counter[str]]:
+def hidden_link(dump: Path) -> re.Pattern[str]:
+    """What the links of pictures, categories and other languages begin with in this wiki."""
+    with bz2.open(dump) as file:
+        for _, element in ElementTree.iterparse(file):  # noqa: S314
+            if element.tag.endswith("}namespaces"):
+                names = [child.text or "" for child in element if child.get("key") in ("6", "14")]
+                return re.compile(HIDDEN_LINK.format(names="|".join(map(re.escape, names))), re.IGNORECASE)
+    raise ValueError(f"{dump} names no namespaces")
+
+
+def visible_words(wikitext: str, hidden: re.Pattern[str]) -> dict[str, Counter[str]]:
     """The words that a reader of the page sees, by the kind of line that they stand in."""
     code = mwparserfromhell.parse(wikitext)
-    for tag in code.filter_tags(matches=lambda node: node.tag in ("ref", "table", "gallery", "math", "code")):
+    for tag in code.filter_tags(matches=lambda node: str(node.tag).lower() in HIDDEN_TAGS):
         remove(code, tag)
+    for comment in code.filter_comments():
+        remove(code, comment)
     for link in code.filter_wikilinks():
-        if HIDDEN_LINK.match(str(link.title).strip()):
+        if hidden.match(str(link.title).strip()):
             remove(code, link)
-    converted = Counter()
+    of_templates = Counter[str]()
     for template in code.filter_templates():
-        if template.name.strip().lower() in ("convert", "cvt") and len(template.params) > 1:
-            value, unit = (str(part.value) for part in template.params[:2])
-            converted.update(words(f"{value} {unit} {value} {unit}"))  # 3 miles (5 km): twice a number and a unit
+        name, values = template.name.strip(), [str(part.value) for part in template.params]
+        if name.lower() in ("convert", "cvt") and len(values) > 1:
+            of_templates.update(words(" ".join(values[:2] * 2)))  # 3 miles (5 km): twice a number and a unit
+        elif name.lower() == "as of":
+            of_templates.update(words(" ".join(["as of", *values])))
+        elif values and WORDS_FIRST.fullmatch(name):
+            of_templates.update(words(shown_of(values[0])))
+        elif values and WORDS_LAST.fullmatch(name):
+            of_templates.update(words(shown_of(values[-1])))
         remove(code, template)
     found = {kind: Counter[str]() for kind in KINDS}
-    found["convert"] = converted
+    found["templates"] = of_templates
     in_appendix = False
     for line in str(code).split("\n"):
-        shown = mwparserfromhell.parse(line).strip_code()
+        shown = shown_of(line)
         if line.startswith("="):
             in_appendix = bool(APPENDIX.search(line)) or (in_appendix and line.startswith("==="))
             kind = "headings"
@@ -82,6 +108,10 @@ def visible_words(wikitext: str) -> dict[str, Counter[str]]:
             kind = "paragraphs"
         found[kind].update(words(shown))
     return found
+
+
+def shown_of(wikitext: str) -> str:
+    return str(mwparserfromhell.parse(wikitext).strip_code())
 
 
 def remove(code: Wikicode, node: object) -> None:
@@ -100,19 +130,21 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def kept_by_wikiextractor(dump: Path) -> tuple[dict[str, Counter[str]], float]:
+def kept_by(extractor: str, dump: Path, rounds: int) -> tuple[dict[str, Counter[str]], float]:
     """The words of each article after extraction and the default cleaning, and the CPU seconds of the extraction."""
     with tempfile.TemporaryDirectory() as folder:
-        start = cpu_seconds()
-        extract_part(dump, Path(folder, "extracted"))
-        seconds = cpu_seconds() - start
+        seconds = []
+        for _ in range(rounds):
+            start = cpu_seconds()
+            extract_part(dump, Path(folder, "extracted"), extractor=extractor)
+            seconds.append(cpu_seconds() - start)
         headings = dict(lines_of(Path(folder, "extracted/headings.jsonl")))
         steps = [step for step in STEPS if step not in ("lists", "tables", "markup")]
         kept = {}
         for article in lines_of(Path(folder, "extracted/articles.jsonl")):
             text = clean_text(article["text"], headings[article["id"]], steps, no_counts(steps))
             kept[article["id"]] = Counter(words(text))
-    return kept, seconds
+    return kept, min(seconds)
 
 
 def lines_of(path: Path) -> list[Any]:
@@ -123,33 +155,55 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump", type=Path, help="a .xml.bz2 of pages-articles")
     parser.add_argument("--pages", type=int, default=50, help="how many of its articles to compare")
+    parser.add_argument("--rounds", type=int, default=3, help="extractions to take the least CPU time of")
     arguments = parser.parse_args()
-    kept, seconds = kept_by_wikiextractor(arguments.dump)
-    rows, totals, of_both = [], Counter[str](), Counter[str]()
+    kept, seconds = {}, {}
+    for extractor in EXTRACTORS:
+        kept[extractor], seconds[extractor] = kept_by(extractor, arguments.dump, arguments.rounds)
+    rows = []
+    sizes = Counter[str]()
+    sums = {extractor: Counter[str]() for extractor in EXTRACTORS}
+    hidden = hidden_link(arguments.dump)
     for identity, title, wikitext in list(articles(arguments.dump))[: arguments.pages]:
-        found = visible_words(wikitext)
-        sizes = {kind: found[kind].total() for kind in KINDS}
+        found = visible_words(wikitext, hidden)
         visible = sum((found[kind] for kind in KINDS), Counter[str]())
-        taken = kept.get(identity, Counter())
-        totals.update(sizes)
-        of_both.update(visible=visible.total(), taken=(taken & visible).total(), other=(taken - visible).total())
-        of_both.update(paragraphs=(taken & found["paragraphs"]).total())
-        share = [f"{100 * sizes[kind] / visible.total():.1f}" if visible else "-" for kind in KINDS]
-        rows.append(
-            [title, visible.total(), *share, f"{100 * (taken & visible).total() / max(1, visible.total()):.1f}"]
-        )
-    visible_total = of_both["visible"]
-    shares = [f"{100 * totals[kind] / visible_total:.1f}" for kind in KINDS]
-    rows.append(["all", visible_total, *shares, f"{100 * of_both['taken'] / visible_total:.1f}"])
-    names = ["page", "visible words", *(f"{kind} %" for kind in KINDS), "kept %"]
-    print(tabulate(rows, names, tablefmt="github", disable_numparse=True))
+        sizes.update({kind: found[kind].total() for kind in KINDS})
+        shares = [percent(found[kind].total(), visible.total()) for kind in KINDS]
+        for extractor in EXTRACTORS:
+            taken = kept[extractor].get(identity, Counter())
+            of_page = {kind: taken_of(kind, taken, found) for kind in KINDS}
+            of_page["all visible words"] = (taken & visible).total()
+            of_page["not visible"] = (taken - visible).total()
+            sums[extractor].update(of_page)
+            shares.append(percent(of_page["all visible words"], visible.total()))
+        rows.append([title, visible.total(), *shares])
+    total = sizes.total()
+    overall = [percent(sums[extractor]["all visible words"], total) for extractor in EXTRACTORS]
+    rows.append(["all", total, *(percent(sizes[kind], total) for kind in KINDS), *overall])
+    names = ["page", "visible words", *(f"{kind} %" for kind in KINDS), *(f"{name} %" for name in EXTRACTORS)]
+    print(tabulate(rows, names, tablefmt="github", disable_numparse=True), end="\n\n")
+    kept_rows = [
+        [kind, percent(sizes[kind], total), *(percent(sums[name][kind], sizes[kind]) for name in EXTRACTORS)]
+        for kind in KINDS
+    ]
+    for name in ("all visible words", "not visible"):
+        kept_rows.append([name, "", *(percent(sums[extractor][name], total) for extractor in EXTRACTORS)])
     start, characters = time.process_time(), 0
     for _, _, wikitext in articles(arguments.dump):
         characters += len(mwparserfromhell.parse(wikitext).strip_code())
-    other = time.process_time() - start
-    print(f"\nof the paragraphs' words kept: {100 * of_both['paragraphs'] / totals['paragraphs']:.1f} %")
-    print(f"words kept that are not visible: {100 * of_both['other'] / visible_total:.1f} % of the visible")
-    print(f"CPU: wikiextractor {seconds:.2f} s, mwparserfromhell {other:.2f} s, {other / seconds:.1f} times")
+    seconds["mwparserfromhell"] = time.process_time() - start
+    print(tabulate(kept_rows, ["of", "visible %", *(f"kept by {name} %" for name in EXTRACTORS)], tablefmt="github"))
+    print("\nCPU seconds, the whole dump:", ", ".join(f"{name} {spent:.2f}" for name, spent in seconds.items()))
+
+
+def taken_of(kind: str, taken: Counter[str], found: dict[str, Counter[str]]) -> int:
+    """How many of the words of a kind were kept: those that the kinds before it cannot account for."""
+    before = sum((found[other] for other in KINDS[: KINDS.index(kind)]), Counter[str]())
+    return (taken & (before + found[kind])).total() - (taken & before).total()
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}" if whole else "-"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     name: the corpus's name under `corpora`.
     problems: grows by what is not there yet, as a dry run goes on without.
 
-    Raises BertlineError if a contact is needed and not given.
+    Raises BertlineError if a contact is needed and not given, and for settings that do not go together.
     """
     corpus = config["corpora"][name]
     kind = corpus["source"]
@@ -40,6 +40,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         _check_contact(config, name, problems)
+        if "list_items" in semantic and corpus["extractor"] != "bertline":
+            raise BertlineError(
+                f"configuration: corpora.{name}.list_items: given '{corpus['list_items']}', but wikiextractor keeps no "
+                "list items; add extractor: bertline or leave it out"
+            )
         resolved["wiki"] = f"{corpus['language']}wiki"
     elif kind == "huggingface":
         resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
@@ -56,7 +61,8 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
-    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions("documents", "sentences")})
+    stages = ["documents", "sentences", *(["extraction"] if semantic.get("extractor") == "bertline" else [])]
+    identity = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return f"{name}-{identity[:8]}", resolved
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import bz2
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertline.console import BertlineError
 from bertline.corpus import dump as module
-from bertline.corpus import extract
 from bertline.corpus.clean import clean_part
 from bertline.corpus.documents import read_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
 from bertline.files import read_json
 
+EITHER = pytest.mark.parametrize("extractor", ["wikiextractor", "bertline"])
 HEADER = b"<mediawiki>\n  <siteinfo>\n    <namespaces>\n    </namespaces>\n  </siteinfo>\n"
 END = b"</mediawiki>\n"
 
@@ -57,8 +58,9 @@ def test_slices_hold_together_every_page_once(tmp_path: Path, monkeypatch: pytes
     assert ids_and_counts(part, 5)[1] == ids_and_counts(part, 1)[1]
 
 
+@EITHER
 @pytest.mark.parametrize("name", ["enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles"])
-def test_slices_of_a_real_dump_give_its_documents(test_data: Path, tmp_path: Path, name: str) -> None:
+def test_slices_of_a_real_dump_give_its_documents(test_data: Path, tmp_path: Path, name: str, extractor: Any) -> None:
     whole = test_data / f"wiki/{name}.xml.bz2"
     part = tmp_path / "dump.xml.bz2"
     xml = bz2.decompress(whole.read_bytes())
@@ -70,7 +72,7 @@ def test_slices_of_a_real_dump_give_its_documents(test_data: Path, tmp_path: Pat
 
     def documents(dump: Path, number: int, of: int) -> list:
         paths = tmp_path / "d.jsonl.zst", tmp_path / "d.counts.json"
-        extract_part(dump, tmp_path / "extracted", number=number, of=of)
+        extract_part(dump, tmp_path / "extracted", number=number, of=of, extractor=extractor)
         clean_part(tmp_path / "extracted", *paths, source="s", minimum_characters=200, steps=["headings"])
         return list(read_documents(paths[0]))
 
@@ -128,14 +130,17 @@ def test_lines_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: py
         assert b"".join(read_dump(part)) == HEADER + b"".join(pages) + END
 
 
-def test_an_oversized_page_is_counted_and_not_extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract, "LONGEST_PAGE_BYTES", 2000)
+@EITHER
+def test_an_oversized_page_is_counted_and_not_extracted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractor: Any
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAGE_BYTES", 2000)
     long = "The river rises in the hills and runs to the sea. " * 10
     namespaces = HEADER.replace(b"    </namesp", b'      <namespace key="10">Template</namespace>\n    </namesp')
     pages = [page(1, long), page(2, long * 9), page(3, long)]
     part, paths = tmp_path / "dump.xml.bz2", (tmp_path / "d.jsonl.zst", tmp_path / "d.counts.json")
     part.write_bytes(bz2.compress(namespaces + b"".join(pages) + END))
-    extract_part(part, tmp_path / "extracted")
+    extract_part(part, tmp_path / "extracted", extractor=extractor)
     clean_part(tmp_path / "extracted", *paths, source="s", minimum_characters=1, steps=["headings"])
     assert [document["id"] for document in read_documents(paths[0])] == ["1", "3"]
     counts = read_json(paths[1])

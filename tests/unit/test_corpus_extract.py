@@ -1,4 +1,4 @@
-"""A dump's pages through wikiextractor to documents: nothing disappears uncounted."""
+"""A dump's pages through either extractor to documents: nothing disappears uncounted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from bertline.corpus.extract import extract_part
 from bertline.files import read_json
 
 DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
+EITHER = pytest.mark.parametrize("extractor", ["wikiextractor", "bertline"])
 DEFAULT = ("headings", "placeholders", "empty_brackets", "symbols")
 
 HEADER = """<mediawiki xml:lang="en">
@@ -116,8 +117,25 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
     assert documents[1]["text"] == f"It flows at. {tidy_long}"
 
 
-def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: Path) -> None:
-    extract_part(dump, tmp_path / "extracted")
+def test_our_own_extractor_takes_no_article_for_a_template(dump: Path, tmp_path: Path) -> None:
+    extract_part(dump, tmp_path / "extracted", extractor="bertline")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    assert [document["title"] for document in documents] == ["River", "Template of rivers", "Formula"]
+    accounts = {**COUNTS, **NONE_OVERSIZED, "read": 5, "kept": 3, "dropped": {"empty": 1, "short": 1}}
+    assert {key: counts[key] for key in accounts} == accounts
+    assert counts["cleaning"]["headings"]["lines"] == 2
+    assert documents[0] == {
+        "id": "1",
+        "title": "River",
+        "text": f"River {LONG.strip()}\n{LONG.strip()}\nA. B.",
+        "source": "enwiki-20261101",
+        "url": "https://en.wikipedia.org/wiki?curid=1",
+    }
+
+
+@EITHER
+def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: Path, extractor: Any) -> None:
+    extract_part(dump, tmp_path / "extracted", extractor=extractor)
     names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
     assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
     assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED
@@ -132,10 +150,13 @@ def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: P
         ("missing", "does not exist"),
         ("no pages", "holds no articles (0 pages, of these 0 redirects and 0 outside the main namespace)"),
         ("no articles", "holds no articles (3 pages, of these 1 redirects and 2 outside the main namespace)"),
-        ("no siteinfo", "wikiextractor found no articles in"),
+        ("no siteinfo", " found no articles in"),
     ],
 )
-def test_a_dump_without_articles_is_one_line_and_leaves_nothing(tmp_path: Path, content: str, message: str) -> None:
+@EITHER
+def test_a_dump_without_articles_is_one_line_and_leaves_nothing(
+    tmp_path: Path, content: str, message: str, extractor: Any
+) -> None:
     part, output = tmp_path / "dump.xml.bz2", tmp_path / "results" / "extracted"
     if content == "truncated":
         part.write_bytes(write_dump(part, PAGES).read_bytes()[:-30])
@@ -150,7 +171,7 @@ def test_a_dump_without_articles_is_one_line_and_leaves_nothing(tmp_path: Path, 
     elif content == "no siteinfo":
         write_dump(part, PAGES, header="<mediawiki>\n")
     with pytest.raises(BertlineError) as caught:
-        extract_part(part, output)
+        extract_part(part, output, extractor=extractor)
     assert message in str(caught.value)
     assert str(part) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -310,10 +331,11 @@ def test_real_dumps_are_counted_as_an_xml_parser_counts_them(test_data: Path, na
     assert counts == counted_by_element_tree(path)
 
 
+@EITHER
 @pytest.mark.parametrize("name", DUMPS)
-def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path, name: str) -> None:
+def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path, name: str, extractor: Any) -> None:
     path = test_data / "wiki" / f"{name}.xml.bz2"
-    extract_part(path, tmp_path / "extracted", processes=2)
+    extract_part(path, tmp_path / "extracted", processes=2, extractor=extractor)
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     expected = counted_by_element_tree(path)
     assert {key: counts[key] for key in expected} == expected
@@ -322,8 +344,9 @@ def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path,
     assert len({document["id"] for document in documents}) == len(documents)
 
 
-def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path) -> None:
-    extract_part(test_data / "wiki" / f"{DUMPS[0]}.xml.bz2", tmp_path / "extracted")
+@EITHER
+def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path, extractor: Any) -> None:
+    extract_part(test_data / "wiki" / f"{DUMPS[0]}.xml.bz2", tmp_path / "extracted", extractor=extractor)
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     lines = [line for document in documents for line in document["text"].split("\n")]
     assert not {"History.", "Etymology.", "Further reading.", "Classification.", "See also."} & set(lines)
@@ -332,13 +355,30 @@ def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path) -> N
     assert sum(len(line.split()) <= 2 and line.endswith(".") for line in lines) < 10
 
 
-def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(test_data: Path, tmp_path: Path) -> None:
+def test_both_extractors_name_the_same_articles_and_ours_finds_more_text(test_data: Path, tmp_path: Path) -> None:
+    of_each = []
+    for extractor in ("wikiextractor", "bertline"):
+        extract_part(test_data / "wiki" / f"{DUMPS[1]}.xml.bz2", tmp_path / extractor, extractor=extractor)
+        of_each.append({document["id"]: document for document in clean(tmp_path / extractor, tmp_path)[0]})
+    theirs, ours = of_each
+    in_both = theirs.keys() & ours.keys()
+    assert len(in_both) > 0.95 * len(theirs)  # the others are lists of names
+    for identity in in_both:
+        assert {**ours[identity], "text": ""} == {**theirs[identity], "text": ""}
+    assert sum(len(ours[key]["text"]) for key in in_both) > sum(len(theirs[key]["text"]) for key in in_both)
+
+
+@EITHER
+def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(
+    test_data: Path, tmp_path: Path, extractor: str
+) -> None:
     dump = test_data / "wiki" / f"{DUMPS[1]}.xml.bz2"
     scripts = Path(__file__).parents[2] / "workflow" / "scripts"
     for run, processes, hash_seed in (("a", "1", "1"), ("b", "3", "2")):
         folder = tmp_path / run
         commands = (
-            f"extract_part.py --part {dump} --processes {processes} --output {folder}/extracted",
+            f"extract_part.py --part {dump} --extractor {extractor} --processes {processes}"
+            f" --output {folder}/extracted",
             f"clean_part.py --extracted {folder}/extracted --source ltgwiki --steps {' '.join(STEPS)}"
             f" --documents {folder}/part.jsonl.zst --counts {folder}/part.counts.json",
         )

@@ -37,7 +37,8 @@ def peak_kb(script: str, *arguments: object) -> int:
 
 
 @pytest.mark.slow
-def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("extractor", ["wikiextractor", "bertline"])
+def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path, extractor: str) -> None:
     part, extracted = tmp_path / "dump.xml.bz2", tmp_path / "extracted"
     with part.open("wb") as file:
         file.write(bz2.compress(HEADER + PAGE % 1 + PIECE[:3000] + PAGE_END + PAGE % 2))
@@ -45,11 +46,25 @@ def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path
         for _ in range(PIECES):
             file.write(piece)
         file.write(bz2.compress(PAGE_END + PAGE % 3 + PIECE[:3000] + PAGE_END + b"</mediawiki>\n"))
-    assert peak_kb("extract_part.py", "--part", part, "--output", extracted) < GIBIBYTE_IN_KB // 2
+    options = ("--extractor", extractor, "--part", part, "--output", extracted)
+    assert peak_kb("extract_part.py", *options) < GIBIBYTE_IN_KB // 2
     assert read_json(extracted / "pages.json")["articles"] == 3
     assert read_json(extracted / "pages.json")["oversized"] == 1
     assert len((extracted / "articles.jsonl").read_bytes().splitlines()) == 2
     assert len((extracted / "headings.jsonl").read_bytes().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_an_article_of_16_mb_of_markup_is_extracted_in_half_a_gibibyte(tmp_path: Path) -> None:
+    piece = (
+        "\n* [[River]]s 🌊 ''run'' &lt;ref&gt;{{cite|x=y}}&lt;/ref&gt; {{convert|3|km}} to the [[Sea|sea]].".encode()
+    )
+    part, extracted = tmp_path / "dump.xml.bz2", tmp_path / "extracted"
+    page = PAGE % 1 + piece * (((1 << 24) - 1000) // len(piece)) + PAGE_END
+    part.write_bytes(bz2.compress(HEADER + page + b"</mediawiki>\n"))
+    options = ("--extractor", "bertline", "--list-items", "all", "--part", part, "--output", extracted)
+    assert peak_kb("extract_part.py", *options) < GIBIBYTE_IN_KB // 2
+    assert (extracted / "articles.jsonl").stat().st_size > 1 << 22
 
 
 @pytest.mark.slow

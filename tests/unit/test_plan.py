@@ -12,6 +12,7 @@ import pytest
 from bertline.configuration import load_schema
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
+from bertline.identity import STAGE_VERSIONS
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.plan import TAKEN_NAMES, Plan, make_plan, record
 from bertline.plan_models import PUBLISHED
@@ -221,6 +222,23 @@ def test_a_licence_alters_no_corpus_and_cleaning_does() -> None:
     assert plan_of(changed(corpora__wikipedia__sentences="unicode")).corpora.keys() != before
 
 
+def test_our_own_extractor_and_its_version_make_other_corpora_and_the_default_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = plan_of(CONFIG).corpora.keys()
+    assert plan_of(changed(corpora__wikipedia__extractor="wikiextractor")).corpora.keys() == before
+    ours = changed(corpora__wikipedia__extractor="bertline")
+    of_ours = plan_of(ours).corpora.keys()
+    assert len(of_ours & before) == len(before) - 1
+    ours["corpora"]["wikipedia"]["list_items"] = "sentences"
+    assert plan_of(ours).corpora.keys() == of_ours
+    ours["corpora"]["wikipedia"]["list_items"] = "all"
+    assert plan_of(ours).corpora.keys() != of_ours
+    monkeypatch.setitem(STAGE_VERSIONS, "extraction", 0)
+    assert plan_of(CONFIG).corpora.keys() == before
+    assert plan_of(changed(corpora__wikipedia__extractor="bertline")).corpora.keys() != of_ours
+
+
 def test_the_description_and_the_experiment_alter_no_result() -> None:
     after = plan_of(changed(runs__first__description="why", experiment="other"))
     assert after.phases.keys() == plan_of(CONFIG).phases.keys()
@@ -260,6 +278,10 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
         (
             {"datasets__both__evaluation_overlap": "drop", "evaluation": {}, "runs__first__finetune": {}},
             "evaluation: missing, but a dataset sets evaluation_overlap",
+        ),
+        (
+            {"corpora__wikipedia__list_items": "all"},
+            "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; add extractor: bertline",
         ),
         (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},

@@ -21,6 +21,7 @@ from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.text_files import read_files
+from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
@@ -32,6 +33,7 @@ from bertline.identity import STAGE_VERSIONS
 # What each version of each stage makes of the text below. A digest that changed is a reason to raise the stage's number
 # in bertline/identity.py, which makes new results instead of mixing with old ones, and to add a line here.
 DIGESTS = {
+    ("extraction", 1): "0f66a12f3b20d6d3",
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("signatures", 1): "f57d50479d4f942f",
@@ -59,6 +61,19 @@ BOOKS = {
     "It did not stop.\n\n\nThe end.\n",
     "three.txt": "*** START OF THE BOOK ***\nA café, a naïve girl, and № 5.\n*** END OF THE BOOK ***\nNotes.\n",
 }
+WIKITEXT = """{{Infobox|a=b}}[[File:A.jpg|thumb|A [[mill]].]]'''The mill''' is {{convert|9|m|ft}} tall.<ref>x</ref>
+It stands in [[Harrow (town)|Harrow]].{{cn}}
+== History &amp; name ==
+{| class="x"
+| 1 || 2
+|}
+* It was built in {{lang|fr|l'an mille}}, as nobody doubts.
+* [[Names]]
+:l'''amour'' of <math>x</math> moved the miller to build it.
+The end, with a [https://example.org link] &ndash; and <small>more</small>.
+== See also ==
+* [[Mills]] are houses in which corn is ground to flour.
+"""
 
 
 def digest(content: bytes) -> str:
@@ -112,6 +127,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     masked = gather_imported(tmp_path)
     overlap = Path("overlap.json").read_bytes()
     return {
+        "extraction": digest(repr(text_of_page(WIKITEXT, {"file"}, "sentences")).encode()),
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
@@ -125,7 +141,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "stage", ["documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"]
+    "stage",
+    ["extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:
     assert made[stage] == DIGESTS[stage, STAGE_VERSIONS[stage]]

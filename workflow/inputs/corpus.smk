@@ -32,6 +32,20 @@ def slice_option(wildcards):
     return f"--slice {number} {of}" if of > 1 else ""
 
 
+def extractor_options(wildcards):
+    """What tells our own extractor to do the work; wikiextractor has no options."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    if settings["extractor"] == "wikiextractor":
+        return ""
+    return f"--extractor {settings['extractor']} --list-items {settings['list_items']}"
+
+
+def extraction_threads(wildcards):
+    """Of our own extractor one; wikiextractor works beside the process that feeds it."""
+    settings = plan.corpora[wildcards.corpus]["settings"]
+    return 2 if settings["extractor"] == "wikiextractor" else 1
+
+
 def dump_name(wildcards):
     entry = plan.corpora[wildcards.corpus]
     return f"{entry['wiki']}-{entry['settings']['dump']}"

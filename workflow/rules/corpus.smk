@@ -14,16 +14,17 @@ rule extract_part:
         corpus=only(plan.corpora, from_dump),
     conda:
         "../../envs/bertline.yaml"
-    threads: 2
+    threads: extraction_threads
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     params:
         slice=slice_option,
+        extractor=extractor_options,
     shell:
-        "python workflow/scripts/extract_part.py --part {input} {params.slice} --processes {threads} --output {output}"
-        " > {log} 2>&1"
+        "python workflow/scripts/extract_part.py --part {input} {params.slice} {params.extractor}"
+        " --processes {threads} --output {output} > {log} 2>&1"
 
 
 rule clean_part:

@@ -209,7 +209,7 @@ def start_on_nodes(
     for node, host in enumerate(hosts[1 : given.nodes], 1):
         options = ["--nodes", given.nodes, "--processes-per-node", given.processes_per_node]
         options += ["--on-node", node, place.address, place.port, "--"]
-        script = (given.checkpoints or Path.cwd()).absolute() / f"start-node-{node}.sh"
+        script = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(script, schedulers.script_for_a_node([sys.executable, __file__, *map(str, options), *command[1:]]))
         print(f"node {node} of {given.nodes}: {host}", file=sys.stderr, flush=True)
         started.append(start([*scheduler.start(slots, host), "/bin/sh", str(script)]))

@@ -18,8 +18,8 @@ from typing import Any
 
 from bertline.console import BertlineError
 
-# What the programs on the other nodes must be told; PBS hands on nothing.
-HANDED_ON = re.compile(r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|(PYTHON|NCCL_|GLOO_|OMP_|MKL_|TORCH|HF_)\w*")
+# What the trainers on the other nodes must be told; PBS hands on nothing. It is written to a file: no secrets.
+HANDED_ON = re.compile(r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|(PYTHON|NCCL_|GLOO_|OMP_|MKL_|TORCH)\w*")
 STOPPED = 143  # how a job ended whose scheduler told it to stop
 JOB_SCRIPT = """#!/bin/sh
 # The scheduler tells every process of a job to stop; this shell stays, to write down how the job ended.

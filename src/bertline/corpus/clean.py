@@ -1,4 +1,4 @@
-"""From wikiextractor's articles to documents."""
+"""From extracted articles to documents."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def clean_part(
     extracted: the folder that `extract.extract_part` made.
     documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `pages`,
         `redirects`, `other_namespaces` and `articles` the dump holds (`read` is `articles`), and under `cleaning` what
-        each step removed. Reasons to drop: `extractor` (wikiextractor gave nothing for it: it skips titles that begin
-        with the name of the template namespace), `empty`, `short`.
+        each step removed. Reasons to drop: `extractor` (it gave nothing: none sees an oversized page, and wikiextractor
+        skips titles that begin with the name of the template namespace), `empty`, `short`.
     source: stands in every document, as `enwiki-20261101`.
     minimum_characters: shorter texts are dropped.
     steps: names of `cleaning_steps.STEPS`.
@@ -52,7 +52,7 @@ def clean_part(
 
 
 def _pairs(extracted: Path) -> Iterator[tuple[Json | None, list[str]]]:
-    """Every article of the dump as wikiextractor gave it, or None if it did not, with the headings of its sections.
+    """Every article of the dump as the extractor gave it, or None if it did not, with the headings of its sections.
 
     Both files are in the order of the dump, so that neither needs to be held in memory.
     """

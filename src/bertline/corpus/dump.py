@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import bz2
 import html
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +22,11 @@ CHUNK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
 HELD_BACK_BYTES = 16
 LONGEST_HEADER_BYTES = 1 << 20
+# An extractor holds a page in memory many times over. MediaWiki's own limit is 2 MiB of text, which is 12 MiB at most
+# with every character escaped; what is longer is no article that anyone wrote.
+LONGEST_PAGE_BYTES = 1 << 24
+
+logger = logging.getLogger(__name__)
 
 _STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
 _STREAM_START_BYTES = 10
@@ -119,6 +125,32 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int]) -> Iterator[Artic
             f"the dump breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
             "pages; download it again or name another dump"
         )
+
+
+def pass_whole_pages(
+    lines: Iterable[bytes], take: Callable[[bytes], object], counts: dict[str, int]
+) -> Iterator[bytes]:
+    """Yield every line, and hand the header, each page when it is whole, and what follows the last, to `take`.
+
+    Pages of more than LONGEST_PAGE_BYTES are counted as `oversized` and handed over empty.
+    """
+    counts["oversized"] = 0
+    page: list[bytes] = []
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size <= LONGEST_PAGE_BYTES:
+            page.append(line)
+        elif page:
+            page.clear()
+            counts["oversized"] += 1
+            logger.info("a page of more than %d bytes is left out", LONGEST_PAGE_BYTES)
+        if b"</page>" in line or b"</siteinfo>" in line:
+            take(b"".join(page))
+            page.clear()
+            size = 0
+        yield line
+    take(b"".join(page))
 
 
 def _header(part: Path | str, size: int) -> Iterator[bytes]:

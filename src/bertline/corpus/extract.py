@@ -1,8 +1,9 @@
-"""One part of a dump through wikiextractor, and an account of every page that it holds.
+"""One part of a dump through an extractor, and an account of every page that it holds.
 
-wikiextractor is a program of its own (its licence is AGPL-3.0, so it is started, never imported). It stops at nothing:
-it ends with success when no article came out, and hangs for ever on a truncated file. So we read the dump ourselves,
-count its pages on the way, and pass it on through a pipe. When we are killed the pipe closes and it ends too.
+Our own extractor is `articles.write_articles`. wikiextractor is a program of its own (its licence is AGPL-3.0, so it is
+started, never imported). It stops at nothing: it ends with success when no article came out, and hangs for ever on a
+truncated file. So we read the dump ourselves, count its pages on the way, and pass it on through a pipe. When we are
+killed the pipe closes and it ends too.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.articles import write_articles
+from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
+from bertline.corpus.wikitext_lines import ListItems
 from bertline.files import fsync_directory, write_json
 
 logger = logging.getLogger(__name__)
@@ -29,18 +32,23 @@ logger = logging.getLogger(__name__)
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 600.0  # without a byte in or out, as when one of its workers was killed for lack of memory
 
-# wikiextractor holds a page in memory many times over. MediaWiki's own limit is 2 MiB of text, which is 12 MiB at most
-# with every character escaped; what is longer is no article that anyone wrote.
-LONGEST_PAGE_BYTES = 1 << 24
 
-
-def extract_part(part: Path | str, output: Path | str, processes: int = 1, *, number: int = 0, of: int = 1) -> None:
+def extract_part(
+    part: Path | str,
+    output: Path | str,
+    processes: int = 1,
+    *,
+    number: int = 0,
+    of: int = 1,
+    extractor: Literal["wikiextractor", "bertline"] = "wikiextractor",
+    list_items: ListItems = "sentences",
+) -> None:
     """Extract the articles of one part of a dump, or of a slice of it, into a folder.
 
-    The folder appears complete or not at all. It holds `articles.jsonl`, wikiextractor's own output (one JSON object an
-    article: id, revid, url, title, text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in
-    the same order) and `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than
-    LONGEST_PAGE_BYTES, which wikiextractor does not get to see).
+    The folder appears complete or not at all. It holds `articles.jsonl` (one JSON object an article: id, revid, url,
+    title, text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
+    `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than LONGEST_PAGE_BYTES, which no extractor
+    gets to see).
 
     Parameters
     ----------
@@ -48,6 +56,8 @@ def extract_part(part: Path | str, output: Path | str, processes: int = 1, *, nu
     output: the folder to make; one that is there is replaced.
     processes: how many wikiextractor may use beside the two that read and write.
     number, of: which slice of how many; see `dump.read_dump`.
+    extractor: the program wikiextractor, or our own.
+    list_items: which our own keeps; see `wikitext_lines`. wikiextractor keeps none.
 
     Raises BertlineError if the part is missing, truncated or damaged, or if no article came out of a whole part.
     """
@@ -56,7 +66,10 @@ def extract_part(part: Path | str, output: Path | str, processes: int = 1, *, nu
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        counts = _run_wikiextractor(part, unfinished, processes, number, of)
+        if extractor == "bertline":
+            counts = write_articles(part, unfinished, number, of, list_items)
+        else:
+            counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:
             raise BertlineError(
                 f"{part} holds no articles ({counts['pages']} pages, of these {counts['redirects']} redirects and "
@@ -64,7 +77,7 @@ def extract_part(part: Path | str, output: Path | str, processes: int = 1, *, nu
             )
         if counts["articles"] > counts["oversized"] and not (unfinished / "articles.jsonl").stat().st_size:
             raise BertlineError(
-                f"wikiextractor found no articles in {part}, which holds {counts['articles']}; "
+                f"{extractor} found no articles in {part}, which holds {counts['articles']}; "
                 "it needs the <siteinfo> with the names of the namespaces at the beginning of the file"
             )
         write_json(unfinished / "pages.json", counts)
@@ -79,7 +92,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
     """Pass the dump through the program, writing articles.jsonl and headings.jsonl; return the counts of its pages."""
     command = [*PROGRAM, "--json", "--no-templates", "--html-safe", "", "--processes", str(processes)]
     command += ["-o", "-", "/dev/stdin"]
-    counts: dict[str, int] = {"oversized": 0}
+    counts: dict[str, int] = {}
     log, articles = folder / "wikiextractor.log", folder / "articles.jsonl"
     with log.open("wb") as messages, articles.open("wb") as output:
         program = subprocess.Popen(  # noqa: S603
@@ -88,26 +101,11 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
     pipe = cast(IO[bytes], program.stdin)
     fed = 0
 
-    def pass_on(lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Write the header and whole pages to the pipe, and yield every line."""
+    def measured(lines: Iterable[bytes]) -> Iterator[bytes]:
         nonlocal fed
-        page: list[bytes] = []
-        size = 0
         for line in lines:
             fed += len(line)
-            size += len(line)
-            if size <= LONGEST_PAGE_BYTES:
-                page.append(line)
-            elif page:
-                page.clear()
-                counts["oversized"] += 1
-                logger.info("%s: a page of more than %d bytes is left out", part.name, LONGEST_PAGE_BYTES)
-            if b"</page>" in line or b"</siteinfo>" in line:
-                pipe.write(b"".join(page))
-                page.clear()
-                size = 0
             yield line
-        pipe.write(b"".join(page))
 
     try:
         with (
@@ -115,7 +113,8 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
             (folder / "headings.jsonl").open("w", encoding="utf-8") as headings,
         ):
             try:
-                found = scan_pages(pass_on(read_dump(part, number, of)), counts)
+                lines = measured(read_dump(part, number, of))
+                found = scan_pages(pass_whole_pages(lines, pipe.write, counts), counts)
                 for article in progress(found, description=part.name, unit="articles"):
                     headings.write(json.dumps(article, ensure_ascii=False) + "\n")
                 pipe.close()

@@ -1,0 +1,89 @@
+"""The articles of one part of a dump with our own extractor.
+
+https://www.mediawiki.org/wiki/Help:Export describes the XML of which a page is made.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import unescape
+
+from bertline.console import progress
+from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
+from bertline.corpus.wikitext import text_of_page
+from bertline.corpus.wikitext_lines import ListItems
+
+_BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
+_HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^>]*>([^<]+)<')  # files, categories
+_TITLE = re.compile(rb"<title>([^<]*)</title>")
+_REVISION = re.compile(rb"<revision>\s*<id>(\d+)</id>")
+_QUOTES = {"&quot;": '"', "&apos;": "'", "&#039;": "'"}
+
+
+class _Site(NamedTuple):
+    address: str
+    hidden: frozenset[str]  # see `wikitext.text_of_page`
+
+
+def write_articles(part: Path, folder: Path, number: int, of: int, list_items: ListItems) -> dict[str, int]:
+    """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
+
+    `extract.extract_part` says what they hold and what is raised. Without a <siteinfo>, which names the namespaces of
+    files and categories, there are no articles.
+    """
+    counts: dict[str, int] = {}
+    site: _Site | None = None
+    page = b""
+
+    def take(content: bytes) -> None:
+        nonlocal site, page
+        page = content
+        if site is None and b"</siteinfo>" in content:
+            site = _site(content)
+
+    with (
+        (folder / "articles.jsonl").open("w", encoding="utf-8", errors="replace") as articles,
+        (folder / "headings.jsonl").open("w", encoding="utf-8", errors="replace") as of_articles,
+    ):
+        found = scan_pages(pass_whole_pages(read_dump(part, number, of), take, counts), counts)
+        for article in progress(found, description=part.name, unit="articles"):
+            headings: list[str] = []
+            if site and page:
+                text, headings = text_of_page(_wikitext(page), site.hidden, list_items)
+                fields = {
+                    "id": article.id,
+                    "revid": _field(_REVISION, page),
+                    "url": f"{site.address}?curid={article.id}",
+                    "title": _field(_TITLE, page),
+                    "text": text,
+                }
+                articles.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            # As wikitext, which is what the cleaning reads.
+            as_wikitext = [f"== {html.escape(heading, quote=False)} ==" for heading in headings]
+            of_articles.write(json.dumps([article.id, as_wikitext], ensure_ascii=False) + "\n")
+    return counts
+
+
+def _site(header: bytes) -> _Site:
+    base = _BASE.search(header)
+    names = {"file", "image", "category"}  # known on every wiki
+    names.update(_unescaped(name).lower() for name in _HIDING_NAMESPACE.findall(header))
+    return _Site(_unescaped(base[1]) if base else "", frozenset(names))
+
+
+def _field(pattern: re.Pattern[bytes], page: bytes) -> str:
+    match = pattern.search(page)
+    return _unescaped(match[1]) if match else ""
+
+
+def _wikitext(page: bytes) -> str:
+    start, end = page.find(b"<text"), page.rfind(b"</text>")
+    return _unescaped(page[page.index(b">", start) + 1 : end]) if 0 <= start < end else ""
+
+
+def _unescaped(xml: bytes) -> str:
+    return unescape(xml.decode("utf-8", "replace"), _QUOTES)

@@ -1,0 +1,172 @@
+"""Which templates stand for words that a reader sees in the middle of a sentence, and what they show.
+
+A template is a page of its own, which a dump of articles does not hold, so what it shows cannot be computed. Most are
+boxes, notes and references, and are dropped. These few hold their words in the call itself, and without them a sentence
+has a hole: "the tower is {{convert|324|m|ft}} tall". The names are those of the English Wikipedia, many of which other
+languages share; each is described at https://en.wikipedia.org/wiki/Template:NAME.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+# A call's parameters without a name, in their order, and those with one -> what the page shows.
+Shown = Callable[[Sequence[str], dict[str, str]], str]
+
+_NUMBERED = re.compile(r"\s*(\d{1,2})\s*=\s*")
+_NAMED = re.compile(r"\s*([a-z][a-z _-]{0,30}?)\s*=\s*")
+
+_NUMBER = re.compile(r"[+\-−]?[\d.,]++(?:[+-]?\d++[/⁄]\d++|[/⁄]\d++|e[+-]?\d++)?")
+# What may stand between two numbers of {{convert}} -> how it is shown.
+_BETWEEN = {
+    **{"-": "–", "–": "–", "to": " to ", "to(-)": " to ", "and": " and ", "or": " or "},
+    **{"by": " by ", "x": " × ", "×": " × ", "+/-": " ± ", "±": " ± "},
+}
+# Codes of units that are not their own symbols.
+_UNITS = {
+    **{"sqmi": "sq mi", "sqft": "sq ft", "sqyd": "sq yd", "acre": "acres", "cuft": "cu ft", "cumi": "cu mi"},
+    **{"cuyd": "cu yd", "m2": "m²", "km2": "km²", "cm2": "cm²", "m3": "m³", "km3": "km³", "C": "°C", "F": "°F"},
+    **{"kph": "km/h", "nmi": "nautical miles", "foot": "feet", "mile": "miles", "metre": "metres"},
+    **{"meter": "meters", "usgal": "US gal", "impgal": "imp gal", "LT": "long tons", "ST": "short tons"},
+}
+_DIVIDED = ("ft", "foot", "mi", "yd", "lb", "st")  # may be followed by a number of smaller units: 6 ft 2 in
+
+
+def _parameter(number: int) -> Shown:
+    """A parameter by its number, -1 for the last."""
+    return lambda positional, named: positional[number] if len(positional) > number and positional else ""
+
+
+def _around(before: str, after: str = "") -> Shown:
+    return lambda positional, named: f"{before}{positional[0]}{after}" if positional else ""
+
+
+def _always(text: str) -> Shown:
+    return lambda positional, named: text
+
+
+def _fraction(positional: Sequence[str], named: dict[str, str]) -> str:
+    """{{frac|2}} is 1/2, {{frac|2|3}} is 2/3, {{frac|1|2|3}} is 1 2/3."""
+    *whole, numerator, denominator = ["1", *positional] if len(positional) < 2 else positional[:3]
+    return " ".join([*whole, f"{numerator}/{denominator}"])
+
+
+def _measure(positional: Sequence[str], named: dict[str, str]) -> str:
+    """The first of the two measures of {{convert|5|to|8|mi|km}}; a program on the wiki computes the second."""
+    shown, at = "", 0
+    while at < len(positional) and (_NUMBER.fullmatch(positional[at]) or (shown and positional[at] in _BETWEEN)):
+        shown += _BETWEEN.get(positional[at], positional[at])
+        at += 1
+    while at < len(positional) and shown:
+        unit = positional[at]
+        shown += f" {_UNITS.get(unit, unit)}"
+        number, smaller = [*positional[at + 1 : at + 3], "", ""][:2]
+        if unit not in _DIVIDED or not _NUMBER.fullmatch(number) or not smaller or _NUMBER.fullmatch(smaller):
+            break
+        shown += f" {number}"
+        at += 2
+    return shown
+
+
+def _value(positional: Sequence[str], named: dict[str, str]) -> str:
+    """{{val|6.02|e=23|u=mol}}"""
+    power = f" × 10^{named['e']}" if "e" in named else ""
+    return f"{positional[0] if positional else ''}{power} {named.get('u') or named.get('ul') or ''}".strip()
+
+
+def _quotation(positional: Sequence[str], named: dict[str, str]) -> str:
+    text = named.get("text") or named.get("quote") or (positional[0] if positional else "")
+    return f"\n\n{text}\n\n"
+
+
+def _japanese(positional: Sequence[str], named: dict[str, str]) -> str:
+    """{{nihongo|English|kanji|romaji}}"""
+    english, *others = [*positional[:3], ""]
+    rest = ", ".join(filter(None, others))
+    return f"{english} ({rest})" if english and rest else english or rest
+
+
+def _as_of(positional: Sequence[str], named: dict[str, str]) -> str:
+    """{{as of|2010|3|14|df=US}}"""
+    words = "as of" if "lc" in named else "As of"
+    return named.get("alt") or " ".join([words, "-".join(positional[:3])])
+
+
+_TABLE: dict[str, Shown] = {
+    # Words in another language, script or type.
+    "abbr|allcaps|as written|big|bold|center|code|em|flag|flagcountry|flagu|formatnum|ill|illm|interlanguage link"
+    "|ipa|ital|italic|kbd|keypress|large|larger|lc|lcfirst|linktext|literal|math|mono|mvar|nastaliq|nobold|nobr|nobreak"
+    "|noitalic|not a typo|nowrap|polytonic|proper name|samp|sc|small|smallcaps|small caps|smaller|strong|sub|sup|typo"
+    "|u|uc|ucfirst|underline|unicode|vanchor|var|visible anchor": _parameter(0),
+    "color|colour|font color|lang|resize|rtl-lang|script|transl|transliteration|wikt-lang": _parameter(-1),
+    "langx": _parameter(1),
+    "angbr": _around("⟨", "⟩"),
+    "nihongo|nihongo2|nihongo3": _japanese,
+    "chem|chem2|gaps": lambda positional, named: "".join(positional),
+    # Numbers, measures, dates, money.
+    "convert|conv|cvt": _measure,
+    "frac|fraction|sfrac": _fraction,
+    "val": _value,
+    "date|start date": lambda positional, named: "-".join(positional[:3]),
+    "as of|asof": _as_of,
+    "circa|c.|ca.": _around("c. "),
+    "floruit|fl.": _around("fl. "),
+    "reign|r.": lambda positional, named: "r. " + "–".join(positional[:2]),
+    "bc|bce": _around("", " BC"),
+    "ad": _around("AD "),
+    "us$|usd": _around("US$"),
+    "gbp|£": _around("£"),
+    "eur|euro|€": _around("€"),
+    # Ships: {{HMS|Victory}}, {{ship|HMS|Victory}}.
+    **{name.lower(): _around(f"{name} ") for name in ("HMS", "USS", "HMAS", "HMCS", "SMS", "RMS", "MV", "SS")},
+    "ship": lambda positional, named: " ".join(filter(None, positional[:2])),
+    # Marks.
+    "snd|spnd|sndash|spaced ndash|spaced en dash": _always(" – "),
+    "ndash|nd|en dash|endash": _always("–"),
+    "mdash|em dash|emdash|mdashb": _always("—"),
+    "snds|spaced mdash|spaced em dash": _always(" — "),
+    "nbsp|space|spaces|thinsp|thin space|hair space": _always(" "),
+    "'|apostrophe": _always("&#39;"),
+    "'s": _always("&#39;s"),
+    "=": _always("="),
+    "dot|middot|·|•": _always(" · "),
+    "okina|ʻ|hamza": _always("ʻ"),
+    "co2": _always("CO2"),
+    "h2o": _always("H2O"),
+    "times": _always("×"),
+    # Quotations are paragraphs of their own.
+    "quote|blockquote|bquote|cquote|quotation|poemquote|poem quote": _quotation,
+}
+_SHOWN = {name: shown for names, shown in _TABLE.items() for name in names.split("|")}
+
+
+def shows(name: str) -> Shown | None:
+    """What the template or parser function of this name shows, or None of one that is dropped."""
+    name = name.strip().lower().replace("_", " ")
+    if name not in _SHOWN and name.startswith(("lang-", "formatnum:", "lc:", "uc:", "lcfirst:", "ucfirst:")):
+        return _SHOWN["nowrap"]
+    return _SHOWN.get(name)
+
+
+def show_call(call: str, shown: Shown) -> str:
+    """The text of a call.
+
+    Parameters
+    ----------
+    call: what stands between the braces, `lang|fr|mot`, without links and other templates.
+    shown: what `shows` returned for its name.
+    """
+    name, *parameters = call.split("|")
+    positional = [name.partition(":")[2].strip()] if ":" in name else []
+    named = {}
+    for parameter in parameters:
+        if match := _NUMBERED.match(parameter):
+            number = int(match[1]) - 1
+            positional += [""] * (number + 1 - len(positional))
+            positional[number] = parameter[match.end() :].strip()
+        elif match := _NAMED.match(parameter):
+            named[match[1]] = parameter[match.end() :].strip()
+        else:
+            positional.append(parameter.strip())
+    return shown(positional, named)

@@ -1,0 +1,243 @@
+"""Wikitext to text by MediaWiki's published rules, one by one, and whatever anybody may have saved."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertline.corpus import wikitext as module
+from bertline.corpus import wikitext_lines
+from bertline.corpus.documents import tidy
+from bertline.corpus.wikitext import text_of_page
+
+HIDDEN = frozenset({"file", "image", "category", "fails"})
+PROSE = "The river rises in the hills, runs to the sea, and is navigable."
+
+
+def text_of(wikitext: str, list_items: Any = "sentences") -> str:
+    """The text as the cleaning leaves it."""
+    return "\n".join(map(tidy, text_of_page(wikitext, HIDDEN, list_items).text.split("\n")))
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "text"),
+    [
+        # Help:Formatting
+        ("''italic'' and '''bold''' and '''''both'''''", "italic and bold and both"),
+        ("''''four'''' and ''''''six''''''", "'four' and 'six'"),
+        ("l'''amour'' and d''été''", "l'amour and dété"),
+        ("un '''amour''", "un 'amour"),
+        ("an '' open quote", "an open quote"),
+        ("rock 'n' roll, isn't it", "rock 'n' roll, isn't it"),
+        ("one line\nand the next", "one line and the next"),
+        ("a paragraph\n\nand another", "a paragraph\nand another"),
+        ("above\n----\nbelow", "above\nbelow"),
+        ("above\n---- below", "above\nbelow"),
+        ("above\n- a dash", "above - a dash"),
+        ("text\n preformatted\nmore", "text\npreformatted\nmore"),
+        ("a<br>b<br />c</br>d", "a b c d"),
+        ("a<blockquote>b</blockquote>c<p>d", "a\nb\nc\nd"),
+        ("H<sub>2</sub>O <SPAN style='x'>is</SPAN> <small>wet</small>", "H2O is wet"),
+        ("<u>1 < 2</u>, 3 > 2, and <word> is shown", "1 < 2, 3 > 2, and <word> is shown"),
+        ("<code>printf</code> <tt>x</tt>", "printf x"),
+        ("a<!-- [[b]] {{c -->d", "ad"),
+        ("a\n<!-- line -->\nb", "a b"),
+        ("a <!-- no end", "a"),
+        ("<nowiki>''[[a]]''</nowiki> {{b}}", "''[[a]]''"),
+        ("<nowiki>\n* a\n</nowiki>", "* a"),
+        ("<nowiki />* a <pre>b</pre>", "* a codice_1"),
+        ("1&nbsp;km &amp; &lt;b&gt; &#8211; &eacute;", "1 km & <b> – é"),
+        ("&#91;[a] &#" + "9" * 5000 + ";", "[[a]"),
+        # Help:Links
+        ("[[hill]] and [[hill|the hills]], [[hill]]s", "hill and the hills, hills"),
+        ("[[#Course|below]] [[River#Course]]", "below River#Course"),
+        ("[[a|b|c]]", "b|c"),
+        ("[[:Category:Rivers]] and [[:File:a.jpg|a picture]]", "Category:Rivers and a picture"),
+        ("[[wikt:river|river]] and [[Star Trek: Picard]]", "river and Star Trek: Picard"),
+        ("a [[fr:Rivière]] [[zh-min-nan:x]] [[simple:River]] [[mwl:Riu]] [[mw:Help|b]]", "a b"),
+        ("a [[Category:Rivers]] [[category: Rivers|sorted]]", "a"),
+        ("[https://example.org a site], [//example.org/ b], [mailto:a@b.c c], [https://example.org]", "a site, b, c,"),
+        ("[[https://example.org a site]] [not a link]", "[a site] [not a link]"),
+        ("https://example.org/a", "https://example.org/a"),
+        ("[[open and [[closed]]", "open and closed"),
+        ("closed]] and [[", "closed and"),
+        # Help:Images
+        ("[[File:a.jpg|thumb|left|A [[hill|low hill]] [sic] by [https://example.org him]]]text", "text"),
+        ("[[Image:a.jpg|thumb|with [[File:b.png|x]] inside]]text", "text"),
+        ("[[fails:a.jpg]] [[FILE : a.jpg]] [[Attēls:a b.svg|thumb|caption]]text", "text"),
+        # Help:Tables
+        ("a\n{| class='x'\n! head\n|-\n| [[cell]] || cell\n|}\nb", "a\nb"),
+        ("a\n{|\n| b\n:{|\n| c\n|}\n| d\n|}\ne", "a\ne"),
+        ("a\n{| class=x\n| never closed\n|-\n|b\n\nc", "a\nc"),
+        ("a<table><tr><td>b<table>c</table></td></tr></TABLE>d", "a\nd"),
+        ("a |} b", "a |} b"),
+        ("!Kung is a language", "!Kung is a language"),
+        # Help:Templates
+        ("a {{cite|b={{c}}|[[d]]}}e", "a e"),
+        ("{{Infobox\n| a = [[b]]\n| c = {{d|\n{{e}}}}\n}}\ntext", "text"),
+        ("{{#if:{{{1|}}}|a|{{{2}}}}} b", "b"),
+        ("{{never closed|a\n\nb {{c}} d", "never closed|a\nb d"),
+        ("a }} b", "a b"),
+        # Extension tags
+        ("a<ref name='x'>b {{c [[d</ref>e<ref name=x />f<references />", "aef"),
+        ("a<REF>b</Ref>c", "ac"),
+        ("a<ref>never closed", "anever closed"),
+        ("<math>x^2</math> and <chem>H2O</chem>, <ce>x</ce>", "formula_1 and formula_2, formula_3"),
+        ("<syntaxhighlight lang=c>\nint a[[1]];\n</syntaxhighlight><source>b</source>", "codice_1codice_2"),
+        ("a<gallery>\nFile:a.jpg|b\n</gallery>c<score>d</score>e<timeline>f</timeline>g", "aceg"),
+        ("<poem>\n[[a|one]]\ntwo\n</poem>", "one\ntwo"),
+        ("<includeonly>a</includeonly><noinclude>b</noinclude>", "b"),
+        # Help:Magic words
+        ("__NOTOC__a __目次__ __init__", "a __init__"),
+        # Writing systems/Syntax
+        ("-{zh-hans:计算机; zh-hant:電腦}- -{raw}- -{H|zh:x}-", "计算机 raw"),
+    ],
+)
+def test_markup_by_example(wikitext: str, text: str) -> None:
+    assert text_of(wikitext).strip() == text
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("convert|324|m|ft", "324 m"),
+        ("Convert|5|to|8|sqmi|km2|abbr=on", "5 to 8 sq mi"),
+        ("cvt|6|ft|2|in|m", "6 ft 2 in"),
+        ("convert|100|ft|0", "100 ft"),
+        ("convert|3+1/2|x|4|C", "3+1/2 × 4 °C"),
+        ("convert|{{frac|1|2}}|mi", "1/2 mi"),
+        ("convert|", ""),
+        ("convert|many|km", ""),
+        ("lang|fr|[[mot|mots]]", "mots"),
+        ("lang-fr|été|links=no", "été"),
+        ("nowrap|1=a = b", "a = b"),
+        ("Transliteration|ar|''al-jabr''", "al-jabr"),
+        ("IPA|/a/", "/a/"),
+        ("frac|1|2|3}} {{frac|2}} {{frac|3|4", "1 2/3 1/2 3/4"),
+        ("snd}}{{ndash}}{{mdash}}{{nbsp}}{{'}}{{=}}{{·}}", "– –— '= ·"),
+        ("as of|2010|3}} {{as of|2010|lc=y}} {{as of|2010|alt=since 2010", "As of 2010-3 as of 2010 since 2010"),
+        ("circa|300}} {{r.|1|2}} {{bc|3", "c. 300 r. 1–2 3 BC"),
+        ("val|6.02|e=23|u=mol", "6.02 × 10^23 mol"),
+        ("HMS|Victory|1765}} {{ship|HMS|Victory", "HMS Victory HMS Victory"),
+        ("nihongo|Aikido|合気道|aikidō|lead=yes}} {{nihongo||合", "Aikido (合気道, aikidō) 合"),
+        ("chem|H|2|O}} {{formatnum:1234", "H2O 1234"),
+        ("quote|text=No [[man]] is an island.|author=Donne", "No man is an island."),
+        ("unknown|a", ""),
+    ],
+)
+def test_templates_that_stand_for_words(call: str, text: str) -> None:
+    assert text_of("{{" + call + "}}").strip() == text
+
+
+def test_a_quotation_is_a_paragraph_of_its_own() -> None:
+    assert text_of("He said: {{quote|No man is an island.}} And died.") == "He said:\nNo man is an island.\nAnd died."
+
+
+def test_headings_end_with_a_full_stop_and_those_of_empty_sections_are_left_out() -> None:
+    page = (
+        f"Lead.\n== A [[b|c]] &amp; ''d'' ==<!-- x -->\n=== Empty ===\n{{{{x}}}}\n=== Why? ===\n{PROSE}\n"
+        "== Empty too ==\n=== Below ===\n[[Category:X]]\n== Text ==\n=no=heading\n======= Seven =======\n"
+        f"{PROSE}\n\n=\n"
+    )
+    text, headings = text_of_page(page, HIDDEN, "sentences")
+    assert headings == ["A c & d", "Why?", "Text", "= Seven ="]
+    assert [line for line in text.split("\n") if line != PROSE] == [
+        *("Lead.", "A c & d.", "Why?"),
+        *("Text.", "=no=heading", "= Seven =.", "="),
+    ]
+
+
+LISTS = f"""
+* {PROSE}
+* [[Name]]
+** {PROSE[:-1]}
+# {PROSE}<ref>x</ref>
+: ''{PROSE}''
+; Term
+* It is one.
+* {PROSE} [https://example.org Source].
+* A. Author: The river and all of its hills and dales. ISBN 0-123.
+* 这条河发源于山区，流入大海，可以通航。
+{PROSE}
+== Any name ==
+* {PROSE}
+"""
+
+
+def test_list_items_that_are_sentences_are_kept_but_not_after_the_last_paragraph() -> None:
+    chinese = "这条河发源于山区，流入大海，可以通航。"
+    assert text_of(LISTS).split("\n") == [PROSE, PROSE, PROSE, chinese, PROSE]
+    assert text_of(LISTS, "none") == PROSE
+    every = text_of(LISTS, "all").split("\n")
+    assert len(every) == 13
+    assert every[1] == "Name"
+    assert every[-2:] == ["Any name.", PROSE]
+    assert text_of(f"* {PROSE}\n* {PROSE}") == ""
+
+
+MARKS = st.sampled_from(
+    [
+        *("[[", "]]", "[", "]", "{{", "}}", "{", "}", "{{{", "}}}", "{|", "|}", "|-", "|", "\n", "\n\n", " "),
+        *("*", "#", ":", ";", "-", "=", "==", "''", "'''", "'", "-{", "}-", "__", "TOC", "File:", "fr:", ".jpg"),
+        *("<ref>", "</ref>", "<ref", "/>", "<", ">", "<!--", "-->", "<math>", "</math>", "<table>", "</table>"),
+        *("<poem>", "</poem>", "{{lang|", "{{convert|", "{{nowrap|", "http://a ", "[http://a ", "a word.", "\x1f"),
+        *("\ud800", "é"),
+    ]
+)
+MARKUP = st.lists(st.one_of(MARKS, st.text(max_size=4)), max_size=60).map("".join)
+ENTITY_OR_LITERAL = re.compile(r"&|<nowiki", re.IGNORECASE)
+
+
+@settings(max_examples=400, deadline=None)
+@given(MARKUP, st.sampled_from(["sentences", "all", "none"]))
+def test_any_markup_ends_as_text_without_marks(wikitext: str, list_items: str) -> None:
+    text, headings = text_of_page(ENTITY_OR_LITERAL.sub("", wikitext), HIDDEN, list_items)
+    assert not re.search(r"\[\[|\]\]|\{\{|\}\}", text)
+    lines = text.split("\n")
+    for heading in headings:
+        assert heading in lines or f"{heading}." in lines
+
+
+class Counting:
+    """A compiled pattern that counts the characters that it is given to look at."""
+
+    seen = 0
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern = pattern
+
+    def __getattr__(self, name: str) -> Any:
+        def method(*arguments: Any) -> Any:
+            result = getattr(self.pattern, name)(*arguments)
+            if name in ("search", "match"):  # from a place on, as far as it takes
+                text, at = (*arguments, 0)[:2]
+                Counting.seen += (result.end() if result else len(text)) - at
+            else:
+                Counting.seen += len(arguments[-1])
+            return result
+
+        return method
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("{{", "[[", "[[a|", "[[a:", "{{nowrap|", "{{nowrap|[[a|", "[[File:a|[", "}}", "]]", "]", "{{{", "-{", "="),
+        *("<ref>", "<ref", "<!--", "<poem>", "<math>a", "<table>", "\n{|", "\n*", "\n=", "\n:;", "[http://a "),
+        *("'''a''", "__A", "&#1"),
+    ],
+)
+def test_every_pass_looks_at_a_page_a_bounded_number_of_times(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (module, wikitext_lines):
+        for name, value in vars(room).items():
+            if hasattr(value, "fullmatch") and name.startswith("_"):
+                monkeypatch.setattr(room, name, Counting(value))
+    monkeypatch.setattr(module, "_END", {name: Counting(pattern) for name, pattern in module._END.items()})
+    for page in (piece * 30_000, piece * 15_000 + "]]}}|}</ref>" * 15_000, (piece + "b c]] }}\n|}") * 10_000):
+        Counting.seen = 0
+        text_of_page(page, HIDDEN, "all")
+        assert Counting.seen < 60 * len(page)
