@@ -597,7 +597,7 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     ("changes", "initial_weights", "message"),
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
-        ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model only 20"),
+        ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model has 20"),
         ({"precision": "fp16"}, None, "precision: given 'fp16', allowed are fp32, bf16"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, "weights", "the recipe starts from random weights"),
