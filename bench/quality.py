@@ -3,10 +3,10 @@
     python bench/quality.py results/runs/demo/export cola resources/sample/glue/CoLA/train.tsv .../dev.tsv \\
         --epochs 3 --batch-size 32 --learning-rate 5e-4
 
-Ours is `finetune` as the graph calls it. Theirs is transformers' network with its own loss, torch.optim.AdamW without
-decay of biases and normalisations, transformers' linear schedule, and batches drawn at random. Both read the same
-tokens, and the same code scores what they predict. The last line is JSON: medians, and their difference beside the
-wider of the two ranges over the seeds.
+Ours is `finetune` as the graph calls it. Theirs is transformers' network with its own loss, torch.optim.AdamW with the
+same betas and epsilon and without decay of biases and normalisations, transformers' linear schedule, and batches drawn
+at random. Both read the same tokens, and the same code scores what they predict. The last line is JSON: medians, and
+their difference beside the wider of the two ranges over the seeds.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import transformers
 from bertline.console import run_command
 from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer
 from bertline.finetuning.batches import pad
+from bertline.finetuning.optimizer import BETAS, EPSILON
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tasks import prepare_task
@@ -56,7 +57,7 @@ def theirs(task: PreparedTask, directory: Path, settings: Settings, seed: int) -
         model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, num_labels=task.outputs)
     decayed, others = ([one for one in model.parameters() if (one.ndim > 1) == matrix] for matrix in (True, False))
     groups = [{"params": decayed, "weight_decay": settings["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=settings["learning_rate"])
+    optimizer = torch.optim.AdamW(groups, lr=settings["learning_rate"], betas=BETAS, eps=EPSILON)
     an_epoch = math.ceil(len(task.train) / settings["batch_size"])
     steps = round(settings["epochs"] * an_epoch)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(settings["warmup"] * steps), steps)

@@ -20,7 +20,7 @@ from bertline.tracking.layout import lay_out
 from bertline.tracking.records import read_record
 
 ROOT = Path(__file__).parents[2]
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "river", "Élan", "is", "##s", "deep", "."]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "river", "élan", "is", "##s", "deep", "."]
 TASK = {"epochs": 1, "precision": "fp32", "batch_size": 4, "max_sequence_length": 16}
 CONFIG: dict[str, Any] = {
     "evaluation": {"glue": "glue"},
@@ -146,13 +146,15 @@ def test_such_a_run_is_trained_tracked_and_reported() -> None:
     assert not Path("report/model-cards").exists()
 
 
-def test_a_vocabulary_file_is_read_as_transformers_does() -> None:
+def test_a_tokenizer_is_read_as_transformers_does() -> None:
     text = "The rivers, THE Élan is deep; élan 河 is"
     for settings in ({}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}):
         Path("models/theirs/tokenizer_config.json").write_text(json.dumps(settings))
         theirs = transformers.BertTokenizer.from_pretrained("models/theirs")
         ours = read_tokenizer("models/theirs/vocab.txt").encode(text)
         assert ours.ids == theirs(text).input_ids, settings
+        theirs.save_pretrained("saved")
+        assert read_tokenizer("saved/tokenizer.json").encode(text).ids == ours.ids
 
 
 def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> None:

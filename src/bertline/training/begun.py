@@ -26,7 +26,8 @@ def write_begun(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
     recipe: frozen, with the circumstances of this trainer.
     """
     path = checkpoints / "recipe.json"
-    before = read_json(path).get("jobs", []) if path.exists() else []
-    jobs = list(dict.fromkeys([*before, *filter(None, [scheduler_job()])]))
+    before = read_json(path) if path.exists() else {}
+    earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
+    jobs = list(dict.fromkeys([*earlier, *filter(None, [scheduler_job()])]))
     write_json(path, {**recipe, "jobs": jobs})
     return jobs
