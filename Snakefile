@@ -47,7 +47,7 @@ rule encode:
 rule pretrain:
     input:
         exports(),
-        markers("pretrain"),
+        markers("pretrain", plan.trained_runs),
 
 
 rule finetune:

@@ -17,8 +17,9 @@ def overview(plan: Plan) -> list[list[str]]:
     """
     rows = []
     for name, run in plan.runs.items():
-        dataset = Path(plan.dataset_folder(run["dataset"]))
-        rows.append([name, "dataset", str(dataset), _dataset_state(plan, run["dataset"], dataset)])
+        if run["dataset"] is not None:
+            dataset = Path(plan.dataset_folder(run["dataset"]))
+            rows.append([name, "dataset", str(dataset), _dataset_state(plan, run["dataset"], dataset)])
         for phase, key in run["phases"].items():
             folder = Path("results/phases", key)
             rows.append([name, phase, str(folder), _phase_state(folder, plan.phases[key]["settings"]["steps"])])

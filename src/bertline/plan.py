@@ -20,6 +20,7 @@ from bertline.identity import canonical_json, fingerprint, stage_versions
 from bertline.plan_corpora import digests, expand, resolve_corpus
 from bertline.plan_evaluation import evaluation_sets
 from bertline.plan_models import check_length, resolve_model
+from bertline.plan_weights import foreign_tokenizer, foreign_weights, without_directory
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
@@ -44,6 +45,11 @@ class Plan:
     finetunings: dict[str, Json] = field(default_factory=dict)
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
     runs: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def trained_runs(self) -> dict[str, Json]:
+        """The runs that pretrain a model; the others fine-tune weights from elsewhere."""
+        return {name: run for name, run in self.runs.items() if run["phases"]}
 
     def dataset_folder(self, dataset: str) -> str:
         """Where the dataset lies: in results/, or where someone else's finished one was named."""
@@ -123,6 +129,9 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
 
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
     where = f"configuration: runs.{name}"
+    if "pretrained" in run:
+        _add_foreign_run(plan, name, run)
+        return
     if run["dataset"] not in named_datasets:
         allowed = ", ".join(named_datasets)
         raise BertlineError(
@@ -140,8 +149,44 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
         _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
     plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
-    for task, settings in _tasks(run["finetune"]):
-        _add_finetunings(plan, plan.runs[name], model, task, settings)
+    start = _Start(
+        initial={"phase": list(phases.values())[-1]},
+        # Random weights still depend on the dataset: its tokenizer reads the task's text.
+        random={"model": model, "dataset": dataset},
+        model=model,
+        network=model,
+    )
+    _add_tasks(plan, name, start)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the fine-tunings of a run start from. `random` is what random weights depend on."""
+
+    initial: Json
+    random: Json
+    model: Json
+    network: Json  # the model's description, empty while its directory is not there
+    tokenizer: str | None = None  # its file, where it is not the dataset's
+
+
+def _add_foreign_run(plan: Plan, name: str, run: Json) -> None:
+    key = f"runs.{name}.pretrained"
+    initial = foreign_weights(plan.problems, key, run["pretrained"])
+    start = _Start(
+        initial=initial,
+        random={"model": without_directory(initial)},
+        model={"directory": initial["directory"]},
+        network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else {},
+        tokenizer=foreign_tokenizer(plan.problems, key, run["pretrained"]),
+    )
+    plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "finetunings": {}, "config": run}
+    _add_tasks(plan, name, start)
+
+
+def _add_tasks(plan: Plan, name: str, start: _Start) -> None:
+    for task, settings in _tasks(plan.runs[name]["config"]["finetune"]):
+        _add_finetunings(plan, plan.runs[name], start, task, settings)
     # Not the description: other words for the same run are no other run.
     parts = ("dataset", "phases", "finetunings")
     plan.runs[name]["fingerprint"] = fingerprint(
@@ -184,9 +229,7 @@ def _add_phase(
     given = settings.get("initial_weights")
     if given and "directory" in given:
         key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights.directory"
-        expand(plan.problems, key, [f"{given['directory']}/{file}" for file in ("config.json", "model.safetensors")])
-        folder = expand([], key, [f"{given['directory']}/*.*"])
-        initial = {"directory": given["directory"], "content": fingerprint(sorted(digests(folder).values()))}
+        initial = foreign_weights(plan.problems, key, given["directory"])
     elif given:
         initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
@@ -197,7 +240,7 @@ def _add_phase(
         "dataset": dataset,
         "seed": run["seed"],
         "phase": phase,
-        "initial_weights": {key: value for key, value in initial.items() if key != "directory"} if initial else None,
+        "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
     if initial is None or "directory" in initial or settings["hand_over"] == "weights":
@@ -245,10 +288,10 @@ def _key_of_task(task: str) -> str:
     return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
 
 
-def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Json) -> None:
+def _add_finetunings(plan: Plan, run: Json, start: _Start, task: str, settings: Json) -> None:
     is_squad = task.startswith("squad")
     key = f"configuration: runs.{run['name']}.finetune.{_key_of_task(task)}"
-    check_length(model, settings["max_sequence_length"], f"{key}.max_sequence_length")
+    check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
     if is_squad and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
         raise BertlineError(
             f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
@@ -265,21 +308,19 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
     schema_part = definition(plan.schema, "squad" if is_squad else "classification")
     name = task if is_squad or "/" in task else f"glue/{task}"
     common = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights", "grid")}
-    pretrained = {"phase": list(run["phases"].values())[-1]}
-    starts: list[tuple[str, str, Json, Json | None]] = [
-        (f"{name}{place}", "pretrained", common | point, pretrained) for place, point in _grid(settings.get("grid", {}))
+    starts: list[tuple[str, str, Json]] = [
+        (f"{name}{place}", "pretrained", common | point) for place, point in _grid(settings.get("grid", {}))
     ]
     for rate in settings["random_weights"]:
-        starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}, None))
-    for place, start, chosen, initial in starts:
+        starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}))
+    for place, begins, chosen in starts:
         for seed in range(1, settings["seeds"] + 1):
             key = fingerprint(
                 {
                     "task": task,
                     "seed": seed,
                     "settings": strip_defaults(chosen, schema_part, plan.schema),
-                    # Random weights still depend on the dataset: its tokenizer reads the task's text.
-                    "initial_weights": initial or {"model": model, "dataset": run["dataset"]},
+                    "initial_weights": without_directory(start.initial) if begins == "pretrained" else start.random,
                     "data": data.content,
                     "versions": stage_versions("finetuning"),
                 }
@@ -289,15 +330,16 @@ def _add_finetunings(plan: Plan, run: Json, model: Json, task: str, settings: Js
                 "fingerprint": key,
                 "task": task,
                 "seed": seed,
-                "start": start,
+                "start": begins,
                 "dataset": run["dataset"],
-                "model": model,
+                "model": start.model,
                 "settings": {
                     name: value for name, value in filled.items() if name not in ("seeds", "random_weights", "grid")
                 },
-                "initial_weights": initial,
+                "initial_weights": start.initial if begins == "pretrained" else None,
                 "data": data.files,
                 **({} if data.table is None else {"table": data.table}),
+                **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
             }
             run["finetunings"][f"{place}/seed{seed}"] = key
 
@@ -318,7 +360,7 @@ def record(plan: Plan, name: str) -> Json:
         "experiment": plan.config["experiment"],
         "description": run["config"]["description"],
         "config": run["config"],
-        "dataset": {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
+        "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
         "phases": [
             {"name": phase, "fingerprint": key, "path": f"results/phases/{key}"} for phase, key in run["phases"].items()
         ],
@@ -351,13 +393,14 @@ def recipe_json(entry: Json) -> str:
 
 
 def _links_of_run(plan: Plan, run: Json) -> Iterator[tuple[str, str]]:
-    yield "dataset", plan.dataset_folder(run["dataset"])
-    for phase, key in run["phases"].items():
-        yield phase, f"results/phases/{key}"
-    yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
     for name, key in run["finetunings"].items():
         yield name, f"results/finetunings/{key}"
-    yield "model-card.md", f"results/report/{report_fingerprint(plan)}/model-cards/{run['name']}.md"
+    if run["phases"]:
+        yield "dataset", plan.dataset_folder(run["dataset"])
+        for phase, key in run["phases"].items():
+            yield phase, f"results/phases/{key}"
+        yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
+        yield "model-card.md", f"results/report/{report_fingerprint(plan)}/model-cards/{run['name']}.md"
     yield "record.json", f"results/runs/{run['name']}/record-{run['fingerprint']}.json"
 
 
@@ -384,7 +427,7 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
             raise BertlineError(f"configuration: runs: {' -> '.join([*chain, name])} start from each other")
         if name in ordered or name not in runs:
             return
-        for phase in runs[name]["phases"].values():
+        for phase in runs[name].get("phases", {}).values():
             other = phase.get("initial_weights", {}).get("run")
             if other is not None and other != name:
                 visit(other, (*chain, name))

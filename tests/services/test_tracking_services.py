@@ -176,3 +176,21 @@ def test_a_server_with_a_password_takes_it_from_the_environment(
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a-long-enough-password")
         assert track(records, server.uri)["sent"] > 0
         assert held(server.uri) == {"run0": written(tmp_path, 0)}
+
+
+def test_a_server_whose_artifact_store_refuses_is_one_line_and_has_all_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = begin_runs(tmp_path)[:2]
+    train_to(tmp_path, 20)
+    (tmp_path / "artifacts").write_text("a file where a folder is wanted")
+    with mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server:
+        message = (
+            r"^MLflow at \S+ has all points, but its artifact store did not take record-run0\.json of run0 \([^\n]*$"
+        )
+        with pytest.raises(BertlineError, match=message):
+            track(records, server.uri)
+        assert held(server.uri) == {f"run{number}": written(tmp_path, number) for number in range(2)}
+        (tmp_path / "artifacts").unlink()
+        assert track(records, server.uri)["sent"] == 0

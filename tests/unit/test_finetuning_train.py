@@ -519,18 +519,28 @@ finetune(json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], threads=1, checkpoin
 
 @pytest.mark.parametrize("patience", [None, 2])
 def test_a_killed_fine_tuning_ends_as_one_that_was_not(
-    tmp_path: Path, tokenizer: Path, patience: int | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    tokenizer: Path,
+    patience: int | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), patience=patience, epochs=5)
     recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
     whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
     arguments = [json.dumps(recipe), str(tokenizer), str(tmp_path / "killed"), "11"]
+    monkeypatch.setenv("SLURM_JOB_ID", "11")
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    begun = json.loads((tmp_path / "killed/checkpoints/recipe.json").read_text())
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
     with caplog.at_level("INFO"):
         resumed = finetune(recipe, tokenizer, tmp_path / "killed", threads=1)
     assert any(line.startswith("going on from step ") for line in caplog.messages)
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
+    frozen = json.loads((tmp_path / "killed/recipe.json").read_text())
+    assert (begun["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
+    assert begun["settings"] == frozen["settings"]
     for name in ("metrics.jsonl", "predictions.tsv"):
         contents = [(tmp_path / folder / name).read_text() for folder in ("whole", "killed")]
         if name == "metrics.jsonl":
@@ -597,7 +607,7 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     ("changes", "initial_weights", "message"),
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
-        ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model only 20"),
+        ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model has 20"),
         ({"precision": "fp16"}, None, "precision: given 'fp16', allowed are fp32, bf16"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, "weights", "the recipe starts from random weights"),

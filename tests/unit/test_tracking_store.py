@@ -9,7 +9,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,91 @@ def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path, monke
     assert finished.info.status == "FINISHED"
     assert curves(finished) == journal("results/phases/phase1/metrics.jsonl")
     assert len(requests) == sent < len(stored_points(finished))
+
+
+def test_a_phase_has_its_parameters_and_jobs_while_it_is_trained(record: Path) -> None:
+    folder = unfinish("phase1", durable=50)
+    recipe = json.loads((folder / "recipe.kept").read_text())
+    begun = {key: value for key, value in recipe.items() if key != "finished"} | {"jobs": ["slurm 11"]}
+    write(folder / "checkpoints" / "recipe.json", begun)
+    track([record], uri())
+    first = runs()["phase1"]
+    assert first.info.status == "RUNNING"
+    assert first.data.params["learning_rate"] == "0.006"
+    assert first.data.tags["bertline.jobs"] == "slurm 11"
+    assert first.data.tags["mlflow.note.content"].startswith("Still training. ")
+    finish(folder)
+    write(folder / "recipe.json", recipe | {"jobs": ["slurm 11", "slurm 12"], "hardware": "another machine"})
+    track([record], uri())
+    last = runs()["phase1"]
+    assert last.info.run_id == first.info.run_id
+    assert last.data.params == first.data.params
+    assert last.data.tags["bertline.jobs"] == "slurm 11, slurm 12"
+    assert curves(last) == journal("results/phases/phase1/metrics.jsonl")
+
+
+def test_the_parent_of_weights_is_a_tag_and_where_they_lie_no_parameter(record: Path) -> None:
+    path = Path("results/phases/phase2/recipe.json")
+    recipe = json.loads(path.read_text())
+    tags = {}
+    for initial in ({"phase": "phase1"}, {"directory": "models/theirs", "content": "c" * 16}):
+        write(path, recipe | {"initial_weights": initial})
+        track([record], uri())
+        held = runs()["phase2"].data
+        tags[held.tags["bertline.parent"]] = held.tags["bertline.parent_path"]
+        assert "models/theirs" not in held.params.values()
+    assert tags == {"phase1": "results/phases/phase1", "c" * 16: "models/theirs"}
+    before = runs()["phase2"].info.run_id
+    write(path, recipe | {"initial_weights": {"directory": "moved", "content": "c" * 16}})
+    track([record], uri())
+    assert runs()["phase2"].info.run_id == before
+
+
+@pytest.fixture
+def full_disk(record: Path) -> Iterator[Path]:
+    """Where artifacts go, on a disk without room until its file `ballast` is deleted."""
+    disk = Path("mlartifacts").absolute()
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_an_artifact_store_without_space_is_one_line_and_the_points_are_sent(record: Path, full_disk: Path) -> None:
+    message = r"^MLflow at \S+ has all points, but its artifact store did not take [^\n]*No space left[^\n]* more; make"
+    with pytest.raises(BertlineError, match=message) as caught:
+        track([record], uri())
+    assert "\n" not in str(caught.value)
+    before = runs()
+    assert curves(before["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+    assert before["phase1"].info.status == "FINISHED"
+    (full_disk / "ballast").unlink()
+    assert track([record], uri())["sent"] == 0
+    assert runs()["phase1"].info.run_id == before["phase1"].info.run_id
+    assert [path.read_bytes() for path in full_disk.glob(f"**/{before['phase1'].info.run_id}/**/recipe.json")] == [
+        Path("results/phases/phase1/recipe.json").read_bytes()
+    ]
+
+
+def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_go_on(record: Path) -> None:
+    other = another_recipe(record, "other")
+    Path("mlartifacts").write_text("a file where a folder is wanted")
+    for _ in range(2):
+        with pytest.raises(
+            BertlineError, match=r"^MLflow at [^\n;]* did not take [^\n]* more; make it writable"
+        ) as caught:
+            track([record, other], uri())
+        assert "\n" not in str(caught.value)
+        assert {"demo", "phase1", "other"} <= runs().keys()
+        assert curves(runs()["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+    Path("mlartifacts").unlink()
+    track([record, other], uri())
+    assert [file.path for file in MlflowClient(uri()).list_artifacts(runs()["phase1"].info.run_id)] == ["recipe.json"]
 
 
 def test_a_phase_trained_anew_replaces_its_run_so_that_each_step_stands_once(record: Path) -> None:

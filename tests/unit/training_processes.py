@@ -17,7 +17,10 @@ CONTEXT.set_forkserver_preload(["bertline.training.loop"])
 
 
 class Trainer:
-    """The ranks of one phase in training, in a process group of their own."""
+    """The ranks of one phase in training, in a process group of their own.
+
+    Of `options`, `environment` and `stop_after_minutes` are for the processes, the others are the trainer's.
+    """
 
     def __init__(
         self,
@@ -109,6 +112,7 @@ def run_rank(
     from bertline.training.stop import StopSignal
 
     set_environment(rank, ranks, port)
+    os.environ.update(options.pop("environment", {}))
     with log.open("a") as file:
         os.dup2(file.fileno(), 2)
     stop_signal = StopSignal(options.pop("stop_after_minutes", None))

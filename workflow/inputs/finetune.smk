@@ -10,13 +10,18 @@ def finetuning_data(wildcards):
 
 
 def finetuning_tokenizer(wildcards):
-    return f"{plan.dataset_folder(plan.finetunings[wildcards.finetuning]['dataset'])}/tokenizer.json"
+    entry = plan.finetunings[wildcards.finetuning]
+    if "tokenizer" in entry:
+        return entry["tokenizer"]
+    return f"{plan.dataset_folder(entry['dataset'])}/tokenizer.json"
 
 
 def finetuning_weights(wildcards):
-    """The export to start from; none for random weights."""
-    initial = plan.finetunings[wildcards.finetuning]["initial_weights"]
-    return [f"results/phases/{initial['phase']}/huggingface"] if initial else []
+    """The export to start from, or weights from elsewhere; none for random weights."""
+    initial = plan.finetunings[wildcards.finetuning]["initial_weights"] or {}
+    if "phase" in initial:
+        return [f"results/phases/{initial['phase']}/huggingface"]
+    return [initial["directory"]] if initial else []
 
 
 def finetunings_for_submission(run):

@@ -16,6 +16,14 @@ def phase_metrics_of_run(wildcards):
     ]
 
 
+def pretraining_marker(wildcards):
+    """None for a run that fine-tunes weights from elsewhere."""
+    name = wildcards.run
+    return markers(
+        "pretrain", {name: plan.runs[name]} if name in plan.trained_runs else {}
+    )
+
+
 def scores_of_run(wildcards):
     return [
         f"results/finetunings/{finetuning}/metrics.json"

@@ -67,7 +67,9 @@ def dataset_cards():
 
 
 def exports():
-    last_phases = {list(run["phases"].values())[-1] for run in plan.runs.values()}
+    last_phases = {
+        list(run["phases"].values())[-1] for run in plan.trained_runs.values()
+    }
     return [f"results/phases/{phase}/huggingface" for phase in sorted(last_phases)]
 
 
@@ -85,19 +87,19 @@ def records():
     ]
 
 
-def markers(stage):
-    """The tracker's marks that a stage of every run is in MLflow."""
+def markers(stage, runs):
+    """The tracker's marks that a stage of these runs is in MLflow."""
     return [
         f"results/runs/{name}/tracked-{stage}-{run['fingerprint']}.json"
-        for name, run in plan.runs.items()
+        for name, run in runs.items()
     ]
 
 
 def logged_models():
-    """The marks that the final model of every run is in MLflow."""
+    """The marks that the final model of every run that trains one is in MLflow."""
     return [
         f"results/runs/{name}/logged-model-{run['fingerprint']}.json"
-        for name, run in plan.runs.items()
+        for name, run in plan.trained_runs.items()
     ]
 
 
@@ -118,6 +120,6 @@ def everything():
         *exports(),
         *scores(),
         report_page(),
-        *markers("complete"),
+        *markers("complete", plan.runs),
         *logged_models(),
     ]

@@ -62,7 +62,8 @@ rule track_pretraining:
 
 rule track_run:
     input:
-        pretraining=ancient("results/runs/{run}/tracked-pretrain-{fingerprint}.json"),
+        database=ancient("results/mlflow-is-initialised"),
+        pretraining=ancient(pretraining_marker),
         record="results/runs/{run}/record-{fingerprint}.json",
         scores=ancient(scores_of_run),
         report=ancient(report_page()),

@@ -13,11 +13,15 @@ from pathlib import Path
 
 from schedulers import scheduler_here
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, epilog="The profile starts it.").parse_args()
+    argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/cancel_jobs.py & exec snakemake",
+    ).parse_args()
     # Ctrl-C reaches this as well; snakemake says when it is time.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     snakemake = os.getppid()

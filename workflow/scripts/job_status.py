@@ -8,7 +8,7 @@ import time
 
 from schedulers import STOPPED, Scheduler, scheduler_here
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 
 # A network file system shows late what a job wrote on another node.
 LATENCY_SECONDS = 30.0
@@ -37,7 +37,11 @@ def is_over(scheduler: Scheduler, number: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: job_status.py 1234.server")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/job_status.py 1234.server",
+    )
     parser.add_argument("number", help="of the job")
     print(status_of(scheduler_here(), parser.parse_args().number))
 

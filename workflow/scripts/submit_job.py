@@ -9,11 +9,15 @@ from pathlib import Path
 from schedulers import job_script, request_of, scheduler_here
 from snakemake.utils import read_job_properties
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog="example: submit_job.py jobscript.sh")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=HelpFormatter,
+        epilog="example: python workflow/scripts/submit_job.py jobscript.sh",
+    )
     parser.add_argument("jobscript", type=Path, help="as Snakemake writes it")
     jobscript = parser.parse_args().jobscript
     scheduler = scheduler_here()

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertline.console import BertlineError
-from bertline.files import write_text
+from bertline.files import read_json, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -66,6 +66,26 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = _read_text(path).replace("\r\n", "\n")
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
+
+
+def read_tokenizer(path: Path | str) -> Tokenizer:
+    """The tokenizer of a tokenizer.json, or of a vocab.txt as the tokenizer_config.json beside it says.
+
+    Without that file text becomes lower case, as in transformers.
+    """
+    path = Path(path)
+    if path.suffix == ".json":
+        return load_tokenizer(path)
+    beside = path.with_name("tokenizer_config.json")
+    settings = read_json(beside) if beside.exists() else {}
+    tokenizer = take_tokenizer(path, lowercase=settings.get("do_lower_case", True))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    return tokenizer
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:

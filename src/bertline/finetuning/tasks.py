@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import load_tokenizer
+from bertline.encoding.tokenizer import read_tokenizer
 from bertline.finetuning.glue import GLUE_TASKS
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import special_tokens
@@ -37,7 +37,7 @@ def prepare_task(
     """
     if table is None and task not in (*SQUAD_TASKS, *GLUE_TASKS):
         raise BertlineError(f"unknown task '{task}', allowed are {', '.join([*SQUAD_TASKS, *GLUE_TASKS])}")
-    tokenizer = load_tokenizer(tokenizer_path)
+    tokenizer = read_tokenizer(tokenizer_path)
     special = special_tokens(tokenizer)
     if table is not None and table["kind"] == "tagging":
         return prepare_tagging(table, data, settings, tokenizer, special)

@@ -14,16 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import load_tokenizer
+from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import write_json, write_text
 from bertline.finetuning.loop import CHECKPOINT_MINUTES, predict, train
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks import prepare_task
 from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
+from bertline.training.begun import write_begun
 from bertline.training.checkpoints import clean_up
 from bertline.training.recipe import frozen_recipe
 
 logger = logging.getLogger(__name__)
+
+# Some models have more rows of embeddings than words, up to a multiple that matrix units like.
+MOST_PADDING = 128
 
 REQUIRED: tuple[str, ...] = ("fingerprint", "task", "seed", "start", "model", "initial_weights", "data", "settings")
 REQUIRED_SETTINGS: tuple[str, ...] = (
@@ -50,7 +55,7 @@ def finetune(
     ----------
     recipe: everything that alters the result, as `bertline.plan` makes it. The same recipe on the same number of CPU
         threads gives the same predictions.
-    tokenizer_path: the tokenizer.json that the initial weights were pretrained with.
+    tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
     output: a folder; it gets the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
     initial_weights: a directory in Hugging Face's layout, exactly when the recipe names initial weights.
     threads: CPU threads; None leaves PyTorch's choice.
@@ -60,6 +65,7 @@ def finetune(
     """
     begun, started = time.monotonic(), datetime.now(UTC)
     check_recipe(recipe, initial_weights)
+    recipe = with_network(recipe)
     settings, output = recipe["settings"], Path(output)
     if threads:
         torch.set_num_threads(threads)
@@ -73,6 +79,9 @@ def finetune(
 
     folder = output / "checkpoints"
     clean_up(folder, output)
+    frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
+    frozen["started"] = started.isoformat()
+    frozen["jobs"] = write_begun(folder, frozen)
     journal, steps, best = train(
         model,
         task,
@@ -104,8 +113,7 @@ def finetune(
         **({} if best is None else {"best_step": best.step, "last_step": steps}),
         "seconds": round(time.monotonic() - begun, 3),
     }
-    frozen = frozen_recipe(dict(recipe), device=device, world_size=1, threads=torch.get_num_threads())
-    frozen |= {"started": started.isoformat(), "finished": datetime.now(UTC).isoformat()}
+    frozen["finished"] = datetime.now(UTC).isoformat()
     for evaluation in evaluations:
         evaluation.write_predictions(output)
     write_text(output / "metrics.jsonl", journal.path.read_text(encoding="utf-8"))
@@ -134,12 +142,20 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
 
 
+def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe with the network's description where it only names the directory that holds it."""
+    model = recipe["model"]
+    if "directory" not in model:
+        return dict(recipe)
+    return {**recipe, "model": read_configuration(model["directory"]).to_dict()}
+
+
 def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
     """Raise BertlineError where weights come with a vocabulary, and it is not that of the tokenizer."""
     path = initial_weights / "vocab.txt"
     if not path.exists():
         return
-    ours = load_tokenizer(tokenizer_path).get_vocab()
+    ours = read_tokenizer(tokenizer_path).get_vocab()
     for number, word in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n")):
         if ours.get(word) != number:
             raise BertlineError(
@@ -159,12 +175,10 @@ def make_model(
     if initial_weights is None:
         config = config_from_dict({"vocab_size": task.vocabulary, **settings})
     else:
-        from bertline.modeling.huggingface import load_huggingface
-
         config, weights = load_huggingface(initial_weights)
-    if task.vocabulary > config.vocab_size:
+    if not 0 <= config.vocab_size - task.vocabulary < MOST_PADDING:
         raise BertlineError(
-            f"the tokenizer has {task.vocabulary} entries, {initial_weights or 'the model'} only {config.vocab_size}; "
+            f"the tokenizer has {task.vocabulary} entries, {initial_weights or 'the model'} has {config.vocab_size}; "
             "name the tokenizer that the model was made with"
         )
     if max_sequence_length > config.max_position_embeddings:
@@ -179,7 +193,5 @@ def make_model(
         make = networks.sequence_classification if task.head == "sequence" else networks.token_classification
         model = make(config, task.outputs)
     if initial_weights is not None:
-        from bertline.modeling.huggingface import load_encoder
-
         load_encoder(model, weights)
     return model

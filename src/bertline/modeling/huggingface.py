@@ -80,6 +80,29 @@ def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Te
     absent. Raises BertlineError where the directory is neither, is incomplete or holds its weights only as a pickle.
     """
     directory = Path(directory)
+    config = read_configuration(directory)
+    return config, from_huggingface(config, _read_weights(directory), str(directory))
+
+
+def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Hugging Face's weights, also by the names of old versions, in ours: float32, the vocabulary padded.
+
+    Names unknown to us are left out. `source` names the weights in errors: BertlineError where the vocabulary has
+    another size than `config` says.
+    """
+    layout = architecture_of(config).layout
+    theirs = {layout.present_name(name): tensor.float() for name, tensor in weights.items()}
+    ours = {}
+    for name, parts in layout.names_of(config).items():
+        if all(part in theirs for part in parts):
+            tensor = torch.cat([theirs[part] for part in parts]) if len(parts) > 1 else theirs[parts[0]]
+            ours[name] = _pad(tensor, config, source) if name in layout.PADDED else tensor
+    return ours
+
+
+def read_configuration(directory: Path | str) -> NetworkConfig:
+    """The network that a directory's config.json describes. Raises BertlineError where it is none of ours."""
+    directory = Path(directory)
     given = read_json(directory / "config.json")
     layouts = {architecture.layout.MODEL_TYPE: architecture.layout for architecture in ARCHITECTURES.values()}
     layout = layouts.get(given.get("model_type", "bert"))
@@ -88,14 +111,7 @@ def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Te
             f"{directory / 'config.json'}: model_type is {given['model_type']!r}, only {' and '.join(layouts)} can be "
             "read; name a directory with one of them"
         )
-    config = layout.config_of(directory / "config.json", given)
-    theirs = _read_weights(directory, layout)
-    weights = {}
-    for name, parts in layout.names_of(config).items():
-        if all(part in theirs for part in parts):
-            tensor = torch.cat([theirs[part] for part in parts]) if len(parts) > 1 else theirs[parts[0]]
-            weights[name] = _pad(tensor, config) if name in layout.PADDED else tensor
-    return config, weights
+    return layout.config_of(directory / "config.json", given)
 
 
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
@@ -123,24 +139,26 @@ def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str
     return missing
 
 
-def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
+def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
     if tensor.shape[0] != config.vocab_size:
         raise BertlineError(
-            f"initial weights: {tensor.shape[0]} words in model.safetensors but vocab_size {config.vocab_size} in "
-            "config.json; the directory is damaged"
+            f"{source}: the weights have {tensor.shape[0]} words, but vocab_size of its configuration is "
+            f"{config.vocab_size}; the directory is damaged"
         )
     padding = tensor.new_zeros(config.padded_vocab_size - config.vocab_size, *tensor.shape[1:])
     return torch.cat([tensor, padding])
 
 
-def _read_weights(directory: Path, layout: Layout) -> dict[str, Tensor]:
+def _read_weights(directory: Path) -> dict[str, Tensor]:
     path = directory / "model.safetensors"
     if not path.exists():
-        reason = (
-            " (pytorch_model.bin is a pickle and is not read)" if (directory / "pytorch_model.bin").exists() else ""
-        )
-        raise BertlineError(f"{path} does not exist{reason}; save the model as safetensors")
-    return {layout.present_name(name): tensor.float() for name, tensor in load_tensors(path).items()}
+        if (directory / "pytorch_model.bin").exists():
+            raise BertlineError(
+                f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
+                f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
+            )
+        raise BertlineError(f"{path} does not exist; save the model as safetensors")
+    return load_tensors(path)
 
 
 def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:

@@ -156,9 +156,8 @@ def _unfinished(run: Record) -> str:
 def _recipes(run: Record) -> list[tuple[str, str]]:
     """The run's recipe as (what, sentence)."""
     recipes = []
-    models = [phase.recipe["model"] for phase in run.phases if phase.recipe]
-    if models:
-        recipes.append(("Network", words.describe_network(models[-1])))
+    if run.network:
+        recipes.append(("Network", words.describe_network(run.network)))
     recipes += [
         (phase.name, words.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
     ]
@@ -190,7 +189,8 @@ def _environment(run: Record) -> list[tuple[str, str]]:
                 facts.setdefault(key.replace("_", " "), {})[_as_text(recipe[key])] = None
         for name, version in recipe.get("versions", {}).items():
             facts.setdefault(name, {})[str(version)] = None
-    fingerprints = [("dataset", run.dataset.fingerprint), *((phase.name, phase.fingerprint) for phase in run.phases)]
+    fingerprints = [("dataset", run.dataset.fingerprint)] if run.dataset.fingerprint else []
+    fingerprints += [(phase.name, phase.fingerprint) for phase in run.phases]
     return [(name, ", ".join(values)) for name, values in facts.items()] + [
         (f"fingerprint of {name}", value) for name, value in fingerprints
     ]

@@ -27,8 +27,8 @@ class Place(NamedTuple):
 class Cost:
     """What a pretraining took. `processes` hours are hours times ranks: GPU hours where each rank has a GPU.
 
-    `kilowatt_hours` is an estimate from the power that the GPU of rank 0 drew whenever the journal was written, for all
-    ranks; None where no power was recorded.
+    `kilowatt_hours` is an estimate from the power that a GPU drew on average over the ranks whenever the journal was
+    written; None where no power was recorded.
     """
 
     process_hours: float
@@ -69,8 +69,8 @@ def hours_of(phase: Phase) -> float:
 
 
 def cost_of(phases: Sequence[Phase]) -> Cost | None:
-    """What the finished phases took; None where none is finished, as only then the number of ranks is known."""
-    finished = [phase for phase in phases if phase.recipe.get("world_size") and phase.journal]
+    """What the finished phases took; None where none is finished."""
+    finished = [phase for phase in phases if phase.finished and phase.recipe.get("world_size") and phase.journal]
     if not finished:
         return None
     process_hours, energy, powered = 0.0, 0.0, False

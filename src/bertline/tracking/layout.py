@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ from bertline.tracking.records import EncodedDataset, Finetuning, Phase, Record,
 # What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
 # a resume on other hardware must not conflict.
 _PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
+# Keys that say where something lies: weights that were moved are the same weights.
+_PLACES = ("directory", "pretrained")
 # What may differ between two makings of the same result.
 _CIRCUMSTANCES = (
     *("git_commit", "git_dirty", "hardware", "world_size", "threads"),
@@ -94,9 +96,9 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     children = []
     if record.dataset.card:
         children.append(_data_entry(record))
-    children += [_phase_entry(record, phase) for phase in record.phases if phase.journal or phase.finished]
+    children += [_phase_entry(record, phase) for phase in record.phases if phase.begun]
     for group, finetunings in record.groups.items():
-        begun = [finetuning for finetuning in finetunings if finetuning.journal or finetuning.finished]
+        begun = [finetuning for finetuning in finetunings if finetuning.begun]
         if begun:
             children.append(_task_entry(record, group, finetunings, begun))
     config = {key: value for key, value in record.config.items() if key != "description"}
@@ -109,7 +111,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         finished=record.finished,
         started=min(starts, default=None),
         ended=max(ends, default=None),
-        parameters=flatten(config),
+        parameters=_without_places(flatten(config)),
         tags=_latest_tags(record),
         points=_courses(record) + (run_summary(record) if record.finished else []),
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
@@ -164,7 +166,7 @@ def _phase_entry(record: Record, phase: Phase) -> Entry:
     return Entry(
         name=phase.name,
         identity=_identity(phase.name, phase.fingerprint),
-        description=words.describe_phase(phase.recipe, record.phase_names) if phase.recipe else "Still training.",
+        description=_described(phase, words.describe_phase, record),
         finished=phase.finished,
         started=_started(phase),
         ended=_ended(phase),
@@ -213,9 +215,7 @@ def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
             seed=finetuning.seed,
             start=finetuning.start,
         ),
-        description=(
-            words.describe_finetuning(finetuning.recipe, record.phase_names) if finetuning.recipe else "Still training."
-        ),
+        description=_described(finetuning, words.describe_finetuning, record),
         finished=finetuning.finished,
         started=_started(finetuning),
         ended=_ended(finetuning),
@@ -224,6 +224,11 @@ def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
         points=points,
         artifacts=_artifacts(finetuning, "recipe.json", "metrics.json"),
     )
+
+
+def _described(training: Training, describe: Callable[..., str], record: Record) -> str:
+    recipe = describe(training.recipe, record.phase_names) if training.recipe else ""
+    return recipe if training.finished else f"Still training. {recipe}".strip()
 
 
 def journal_points(training: Training) -> list[Point]:
@@ -276,9 +281,8 @@ def run_summary(record: Record) -> list[Point]:
 
 def _run_description(record: Record) -> str:
     lines = [record.description] if record.description else []
-    models = [phase.recipe["model"] for phase in record.phases if phase.recipe]
-    if models:
-        lines.append(words.describe_network(models[-1]))
+    if record.network:
+        lines.append(words.describe_network(record.network))
     if record.dataset.card:
         lines.append(f"Data: {words.describe_dataset(record.dataset.card)}")
     lines += [
@@ -292,7 +296,11 @@ def _run_description(record: Record) -> str:
 def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
     """The settings that alter the result, those under `settings` without that prefix."""
     kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
-    return flatten({**kept, **recipe.get("settings", {})})
+    return _without_places(flatten({**kept, **recipe.get("settings", {})}))
+
+
+def _without_places(parameters: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in parameters.items() if key.rpartition(".")[2] not in _PLACES}
 
 
 def _recipe_tags(training: Training) -> dict[str, str]:
@@ -304,12 +312,25 @@ def _recipe_tags(training: Training) -> dict[str, str]:
     for key in _CIRCUMSTANCES:
         if recipe.get(key) is not None:
             tags |= flatten({key: recipe[key]}, "bertline.")
-    return tags | flatten(recipe.get("versions", {}), "bertline.version.")
+    if recipe.get("jobs"):
+        tags["bertline.jobs"] = ", ".join(recipe["jobs"])
+    return tags | _parent_tags(recipe) | flatten(recipe.get("versions", {}), "bertline.version.")
+
+
+def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprint of the weights that it started from, and where they lie."""
+    initial = recipe.get("initial_weights")
+    if not initial:
+        return {}
+    if "phase" in initial:
+        return {"bertline.parent": initial["phase"], "bertline.parent_path": f"results/phases/{initial['phase']}"}
+    return {"bertline.parent": initial["content"], "bertline.parent_path": initial["directory"]}
 
 
 def _latest_tags(record: Record) -> dict[str, str]:
-    """The code and dataset tags of the run's last finished phase."""
-    recipes = [phase for phase in record.phases if phase.recipe]
+    """The code and dataset tags of the run's last phase or, without phases, fine-tuning."""
+    stages: list[Training] = [*record.phases] if record.phases else [*record.finetunings]
+    recipes = [stage for stage in stages if stage.recipe]
     kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
     return {key: value for key, value in _recipe_tags(recipes[-1]).items() if key in kept} if recipes else {}
 

@@ -30,6 +30,8 @@ def log_model(record_path: Path | str, tracking_uri: str, registered_name: str |
     Returns the ids and how to load it. Raises BertlineError when the run was not tracked or not exported.
     """
     record = read_record(record_path)
+    if not record.phases:
+        raise BertlineError(f"the run {record.name} pretrains no model, so there is none to keep; name another run")
     phase = record.phases[-1]
     export = phase.path / "huggingface"
     if not (export / "config.json").exists():

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +39,15 @@ SENT_TAG = "bertline.sent"
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass over one tree: the store, and the runs it holds for the tree's entries by fingerprint."""
+    """A pass over one tree: the store, and the runs it holds for the tree's entries by fingerprint.
+
+    `refused` grows by a line for each artifact that the store did not take: everything else is sent all the same.
+    """
 
     client: MlflowClient
     experiment_id: str
     known: dict[str, list[Run]]
+    refused: list[str] = field(default_factory=list)
 
     def find(self, entry: Entry) -> Run | None:
         """The oldest run of an entry."""
@@ -54,7 +58,8 @@ class _Pass:
 def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: Path | None) -> dict[str, Any]:
     """Bring the runs of `entry` and of all below it up to date.
 
-    Returns the experiment, the id of the tree's MLflow run, the points of each stage, and how many were sent now.
+    Returns the experiment, the id of the tree's MLflow run, the points of each stage, how many were sent now, and a
+    line for each artifact that was `refused`; the next pass sends it again.
     """
     experiment_id = _experiment(client, experiment, artifact_root)
     known = {
@@ -76,7 +81,7 @@ def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: 
         return run_id
 
     run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
-    return {"experiment": experiment, "mlflow_run": run_id, "points": points, "sent": sent}
+    return {"experiment": experiment, "mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
 
 
 def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
@@ -163,12 +168,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
 
     if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
         _log_dataset(client, run_id, entry.dataset)
-    artifacts = {}
-    for path, folder in entry.artifacts:
-        stored = f"{folder}/{path.name}".lstrip("/")
-        artifacts[stored] = sha256_of_file(path)[:16]
-        if before.get("artifacts", {}).get(stored) != artifacts[stored]:
-            client.log_artifact(run_id, str(path), folder or None)
+    artifacts = _send_artifacts(here, run_id, entry, before.get("artifacts", {}))
 
     sent = before.get("points", 0)
     after = {"points": len(entry.points), "digest": _digest(entry.points)}
@@ -225,6 +225,24 @@ def _log_batches(
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _send_artifacts(here: _Pass, run_id: str, entry: Entry, before: dict[str, str]) -> dict[str, str]:
+    """Send the artifacts that are not there yet; returns the digests of those that are there now."""
+    from mlflow.exceptions import MlflowException
+
+    stored = {}
+    for path, folder in entry.artifacts:
+        name, digest = f"{folder}/{path.name}".lstrip("/"), sha256_of_file(path)[:16]
+        try:
+            if before.get(name) != digest:
+                here.client.log_artifact(run_id, str(path), folder or None)
+        except (OSError, MlflowException) as error:  # the exceptions of requests are OSErrors
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            here.refused.append(f"{name} of {entry.name} ({reason[:200]})")
+        else:
+            stored[name] = digest
+    return stored
 
 
 def _log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:

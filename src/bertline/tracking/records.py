@@ -30,7 +30,7 @@ class JournalPoint:
 class Training:
     """A pretraining phase or a fine-tuning as it lies on disk.
 
-    `recipe` is empty until the trainer has frozen it; `journal` holds only points that no resume will take back.
+    `recipe` is empty until a trainer has begun; `journal` holds only points that no resume will take back.
     """
 
     name: str
@@ -39,6 +39,11 @@ class Training:
     recipe: dict[str, Any]
     journal: list[JournalPoint]
     finished: bool
+
+    @property
+    def begun(self) -> bool:
+        """Whether a trainer has left anything."""
+        return bool(self.recipe or self.journal)
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """The steps at which `key` was written and its values there."""
@@ -100,7 +105,10 @@ class Phase(Training):
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """A dataset folder; `card` is its dataset.json, empty until it is there."""
+    """A dataset folder; `card` is its dataset.json, empty until it is there.
+
+    A run that fine-tunes weights from elsewhere has none: its fingerprint is empty.
+    """
 
     fingerprint: str
     path: Path
@@ -124,7 +132,18 @@ class Record:
     @property
     def finished(self) -> bool:
         """True when every stage of the run is complete."""
-        return bool(self.dataset.card) and all(stage.finished for stage in [*self.phases, *self.finetunings])
+        encoded = bool(self.dataset.card) or not self.dataset.fingerprint
+        return encoded and all(stage.finished for stage in [*self.phases, *self.finetunings])
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The description of the run's network: of its last phase or, without phases, of what is fine-tuned.
+
+        Empty while no trainer has begun.
+        """
+        stages: list[Training] = [*self.phases] if self.phases else [*self.finetunings]
+        models = [stage.recipe["model"] for stage in stages if stage.recipe]
+        return models[-1] if models else {}
 
     @property
     def phase_names(self) -> dict[str, str]:
@@ -146,6 +165,7 @@ def read_record(path: Path | str) -> Record:
     content = read_json(path)
     try:
         dataset = content["dataset"]
+        folder = Path(dataset["path"]) if dataset else Path()
         return Record(
             path=path,
             name=content["run"],
@@ -153,8 +173,8 @@ def read_record(path: Path | str) -> Record:
             experiment=content["experiment"],
             fingerprint=content["fingerprint"],
             config=content["config"],
-            dataset=read_dataset(dataset["fingerprint"], Path(dataset["path"])),
-            phases=[_read_phase(phase, Path(dataset["path"])) for phase in content["phases"]],
+            dataset=read_dataset(dataset["fingerprint"], folder) if dataset else EncodedDataset("", folder, {}),
+            phases=[_read_phase(phase, folder) for phase in content["phases"]],
             finetunings=[_read_finetuning(finetuning) for finetuning in content["finetunings"]],
         )
     except KeyError as error:
@@ -204,11 +224,12 @@ def _read_training(path: Path, outputs: tuple[str, ...]) -> tuple[dict[str, Any]
     """Recipe, journal and whether it is finished. A training is finished when all its declared outputs are there."""
     if all((path / output).exists() for output in outputs):
         return read_json(path / "recipe.json"), read_journal(path / "metrics.jsonl"), True
-    durable = path / "checkpoints" / "durable.json"
+    checkpoints = path / "checkpoints"
+    begun, durable = checkpoints / "recipe.json", checkpoints / "durable.json"
+    recipe = read_json(begun) if begun.exists() else {}
     if not durable.exists():
-        return {}, [], False
-    journal = read_journal(path / "checkpoints" / "journal.jsonl", last_step=read_json(durable)["step"])
-    return {}, journal, False
+        return recipe, [], False
+    return recipe, read_journal(checkpoints / "journal.jsonl", last_step=read_json(durable)["step"]), False
 
 
 def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]:

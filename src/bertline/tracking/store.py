@@ -8,6 +8,7 @@ the journal's are deleted and made again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -41,6 +42,10 @@ _MLFLOW_SETTINGS = {
     # A pooled connection would go on writing into a database file that someone deleted.
     "MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool",
 }
+
+
+# Of a folder that keeps artifacts.
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def default_tracking_uri() -> str:
@@ -87,7 +92,10 @@ def track(
         except BertlineError as error:
             failures.append(str(error))
             continue
-        if known is not None:
+        refused = published.pop("refused")
+        if refused:
+            failures.append(_explain_refused(refused, tracking_uri))
+        elif known is not None:
             known[path] = entry
         marker["sent"] += published.pop("sent")
         marker["runs"][record.name] = published
@@ -184,14 +192,28 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "requests.")):
+        refused_to_write = isinstance(error, OSError) and error.errno in _REFUSALS
+        if not refused_to_write and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "requests.")):
             raise
         raise BertlineError(_explain(error, tracking_uri)) from error
 
 
+def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
+    more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return (
+        f"MLflow at {_shown(tracking_uri)} has all points, but its artifact store did not take {refused[0]}{more}; "
+        "make it writable or make room, then run `make track`"
+    )
+
+
+def _shown(tracking_uri: str) -> str:
+    """Without a password."""
+    return re.sub(r"//[^/@]*@", "//", tracking_uri)
+
+
 def _explain(error: Exception, tracking_uri: str) -> str:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    place = re.sub(r"//[^/@]*@", "//", tracking_uri)
+    place = _shown(tracking_uri)
     if "Max retries exceeded" in reason:
         return f"MLflow at {place} does not answer; nothing is lost, `make track` sends it again once it does"
     if "not authenticated" in reason:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertline.console import BertlineError
 
@@ -35,6 +35,13 @@ class Group:
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
+
+    def gather(self, values: list[float]) -> Tensor:
+        """Every rank's `values`, of the same number, on every rank: float32 [ranks, values], on the CPU."""
+        here = torch.tensor(values, dtype=torch.float32, device=self.device)
+        of_ranks = [torch.empty_like(here) for _ in range(self.world_size)]
+        distributed.all_gather(of_ranks, here)
+        return torch.stack(of_ranks).cpu()
 
     def wait(self) -> None:
         """Wait until every rank has come here."""

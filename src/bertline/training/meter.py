@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
 from bertline.training.flops import flops_of, peak_of
+from bertline.training.group import Group
 from bertline.training.system_metrics import SystemMetrics
 
 AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
@@ -15,11 +14,11 @@ AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 class Meter:
     """Averages between two points of the journal, and the speed."""
 
-    def __init__(self, model: PreTrainingNetwork, device: torch.device, *, world_size: int, has_pairs: bool) -> None:
+    def __init__(self, model: PreTrainingNetwork, group: Group, *, has_pairs: bool) -> None:
         self._model, self._has_pairs = model, has_pairs
-        peak = peak_of(device)
-        self._peak = peak * world_size if peak else None
-        self._system = SystemMetrics(device)
+        peak = peak_of(group.device)
+        self._peak = peak * group.world_size if peak else None
+        self._system = SystemMetrics(group)
         self._all_steps, self._all_seconds = 0, 0.0
         self._forget()
 
@@ -62,7 +61,7 @@ class Meter:
         self._norm, self._learning_rate = norm, learning_rate
 
     def read(self) -> dict[str, float]:
-        """Metrics since the last call; gradient norm and learning rate are the last step's."""
+        """Metrics since the last call; gradient norm and learning rate are the last step's. All ranks call at once."""
         averages = {name: total / max(1, self._steps) for name, total in self._sums.items()}
         metrics = {
             "train/loss": averages["mlm_loss"],

@@ -15,6 +15,7 @@ from bertline.console import BertlineError
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch
+from bertline.training.begun import write_begun
 from bertline.training.best import Best
 from bertline.training.checkpoints import (
     CheckpointWriter,
@@ -95,6 +96,7 @@ class Phase:
         self.scale = LossScale(self.settings["precision"])
         self.started = time.time_ns() // 1_000_000
         self.stop_wanted = False
+        self.jobs: list[str] = []
 
     def start(self, initial_weights: Path | None) -> None:
         """Resume the newest checkpoint, or begin with the initial weights."""
@@ -136,6 +138,7 @@ class Phase:
 
         self.journal = None
         if self.group.leads:
+            self.jobs = write_begun(self.checkpoints, self._frozen_recipe())
             self.journal = Journal(self.checkpoints / "journal.jsonl", last_step=self.step if found else -1)
         self.writer = CheckpointWriter(
             self.checkpoints,
@@ -144,7 +147,7 @@ class Phase:
             before=self._before_checkpoint,
         )
         has_pairs = self.data.has_pairs
-        self.meter = Meter(self.model, self.group.device, world_size=self.group.world_size, has_pairs=has_pairs)
+        self.meter = Meter(self.model, self.group, has_pairs=has_pairs)
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
         self.accumulation.seek(self.step + self.skipped)
         if found is None:
@@ -342,20 +345,9 @@ class Phase:
         if self.journal is not None:
             self.journal.close()
             weights, step, skipped = self._published()
-            recipe = {**self.recipe, "model": self.model.config.to_dict()}
-            frozen = frozen_recipe(
-                recipe,
-                device=self.group.device,
-                world_size=self.group.world_size,
-                threads=torch.get_num_threads(),
-            )
-            frozen |= {
-                "started": self.started,
+            frozen = self._frozen_recipe() | {
                 "finished": time.time_ns() // 1_000_000,
-                "dataset_digest": self.data.digest,
-                "tokenizer_sha256": self.data.tokenizer_sha256,
-                "compiled": self.options.compiled,
-                "micro_batch_tokens": self.layout.tokens,
+                "jobs": self.jobs,
                 "skipped_steps": self.skipped - self.backed_off,
                 "published_step": step,
                 "next_position": self.first_position + self.batch_ramp.position_at(step + skipped),
@@ -363,6 +355,22 @@ class Phase:
             publish_phase(self.output, weights, self.journal.path, frozen)
             logger.info("finished: %s", self.output / "model.safetensors")
         self.group.wait()
+
+    def _frozen_recipe(self) -> dict[str, Any]:
+        """The recipe with the circumstances that are known from the start."""
+        frozen = frozen_recipe(
+            {**self.recipe, "model": self.model.config.to_dict()},
+            device=self.group.device,
+            world_size=self.group.world_size,
+            threads=torch.get_num_threads(),
+        )
+        return frozen | {
+            "started": self.started,
+            "dataset_digest": self.data.digest,
+            "tokenizer_sha256": self.data.tokenizer_sha256,
+            "compiled": self.options.compiled,
+            "micro_batch_tokens": self.layout.tokens,
+        }
 
     def _published(self) -> tuple[dict[str, torch.Tensor], int, int]:
         """The weights to publish, their step, and the global batches skipped before it."""

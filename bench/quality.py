@@ -1,0 +1,152 @@
+"""Whether fine-tuning ends where transformers ends: the same weights, settings and seeds, our loop and the usual one.
+
+    python bench/quality.py results/runs/demo/export cola resources/sample/glue/CoLA/train.tsv .../dev.tsv \\
+        --epochs 3 --batch-size 32 --learning-rate 5e-4
+
+Ours is `finetune` as the graph calls it. Theirs is transformers' network with its own loss, torch.optim.AdamW with the
+same betas and epsilon and without decay of biases and normalisations, transformers' linear schedule, and batches drawn
+at random. Both read the same tokens, and the same code scores what they predict. The last line is JSON: medians, and
+their difference beside the wider of the two ranges over the seeds.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from bertline.console import run_command
+from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer
+from bertline.finetuning.batches import pad
+from bertline.finetuning.optimizer import BETAS, EPSILON
+from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.train import finetune
+
+Settings = dict[str, Any]
+
+
+def inputs_of(task: PreparedTask, sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
+    """A padded batch under transformers' names."""
+    input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, torch.device("cpu"))
+    mask = torch.ones_like(input_ids) if mask is None else mask.long()
+    return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
+
+
+def targets_of(task: PreparedTask, rows: np.ndarray) -> dict[str, torch.Tensor]:
+    targets = torch.from_numpy(task.train_targets[rows])
+    if task.head == "answer":
+        first, last = targets.unbind(1)
+        return {"start_positions": first, "end_positions": last}
+    return {"labels": targets}
+
+
+def theirs(task: PreparedTask, directory: Path, settings: Settings, seed: int) -> dict[str, float]:
+    """Scores of transformers' network, trained in the usual loop."""
+    transformers.set_seed(seed)
+    if task.head == "answer":
+        model = transformers.AutoModelForQuestionAnswering.from_pretrained(directory)
+    else:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(directory, num_labels=task.outputs)
+    decayed, others = ([one for one in model.parameters() if (one.ndim > 1) == matrix] for matrix in (True, False))
+    groups = [{"params": decayed, "weight_decay": settings["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=settings["learning_rate"], betas=BETAS, eps=EPSILON)
+    an_epoch = math.ceil(len(task.train) / settings["batch_size"])
+    steps = round(settings["epochs"] * an_epoch)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(settings["warmup"] * steps), steps)
+    generator = np.random.default_rng(seed)
+    model.train()
+    for step in range(steps):
+        if step % an_epoch == 0:
+            order = generator.permutation(len(task.train))
+        begin = step % an_epoch * settings["batch_size"]
+        rows = order[begin : begin + settings["batch_size"]]
+        model(**inputs_of(task, task.train, rows), **targets_of(task, rows)).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+    return task.dev.evaluate(their_outputs(task, model)).scores
+
+
+@torch.inference_mode()
+def their_outputs(task: PreparedTask, model: torch.nn.Module) -> np.ndarray:
+    """As `PredictedSet.evaluate` wants them, one input at a time."""
+    model.eval()
+    found = []
+    for row in range(len(task.dev.inputs)):
+        outputs = model(**inputs_of(task, task.dev.inputs, np.array([row])))
+        if task.head == "answer":
+            found.append(torch.stack([outputs.start_logits[0], outputs.end_logits[0]], dim=-1))
+        else:
+            found.append(outputs.logits)
+    return torch.cat(found).numpy()
+
+
+def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, settings: Settings, seed: int) -> Any:
+    recipe = {
+        **{"fingerprint": "quality", "task": task, "seed": seed, "start": "pretrained", "data": data},
+        **{"model": {"directory": str(directory)}, "initial_weights": {"directory": str(directory)}},
+        "settings": settings,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        return finetune(recipe, tokenizer, folder, initial_weights=directory, threads=torch.get_num_threads())["scores"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", type=Path, help="a BERT in Hugging Face's layout, such as the demo's export")
+    parser.add_argument("task", help="squad_v1, or a task of GLUE but STS-B")
+    parser.add_argument("train", help="the task's training file")
+    parser.add_argument("dev", help="the file that is scored")
+    parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    settings: Settings = {
+        **{"epochs": given.epochs, "batch_size": given.batch_size, "learning_rate": given.learning_rate, "warmup": 0.1},
+        **{"weight_decay": 0.01, "layerwise_decay": 1.0, "precision": "fp32", "patience": None},
+        **{"max_sequence_length": 128, "doc_stride": 64, "max_query_length": 64, "max_answer_length": 30},
+    }
+    data = {"train": given.train, "dev": given.dev}
+    scores: dict[str, list[float]] = {"ours": [], "transformers": []}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = Path(folder, "tokenizer.json")
+        names = ("tokenizer.json", "vocab.txt")
+        save_tokenizer(
+            read_tokenizer(next(given.weights / name for name in names if (given.weights / name).exists())), tokenizer
+        )
+        task = prepare_task(given.task, data, settings, tokenizer)
+        for seed in range(1, given.seeds + 1):
+            scores["ours"].append(ours(given.weights, given.task, data, tokenizer, settings, seed)[task.primary])
+            scores["transformers"].append(theirs(task, given.weights, settings, seed)[task.primary])
+            print(
+                f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.2f}" for name, values in scores.items()), flush=True
+            )
+    medians = {name: statistics.median(values) for name, values in scores.items()}
+    print(
+        json.dumps(
+            {
+                **{"task": given.task, "score": task.primary, "seeds": given.seeds},
+                **{name: round(value, 2) for name, value in medians.items()},
+                "difference": round(medians["ours"] - medians["transformers"], 2),
+                "range_over_seeds": round(max(max(values) - min(values) for values in scores.values()), 2),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,52 @@
+"""Weights from elsewhere that a configuration names: a directory in Hugging Face's layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertline.identity import fingerprint
+from bertline.plan_corpora import digests, expand
+
+Json = dict[str, Any]
+
+# One of them is needed; the first that is there is read.
+TOKENIZERS = ("tokenizer.json", "vocab.txt")
+# A README beside the weights, or the same weights in another layout, alter no result.
+FILES = ("config.json", "model.safetensors", *TOKENIZERS, "tokenizer_config.json")
+# Layouts that workflow/scripts/convert_weights.py reads.
+CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
+
+
+def foreign_weights(problems: list[str], key: str, directory: str) -> Json:
+    """The `directory` as a recipe names it, and the digest of its `content`.
+
+    Parameters
+    ----------
+    problems: grows by what is not there yet, or cannot be read.
+    key: where the configuration names it.
+    """
+    folder = Path(directory)
+    if not (folder / "model.safetensors").exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):
+        problems.append(
+            f"configuration: {key}: {folder} holds its weights as a pickle or a TensorFlow checkpoint, which are not "
+            f"read; convert them: python workflow/scripts/convert_weights.py {folder} --output another-folder"
+        )
+    else:
+        expand(problems, key, [f"{folder}/config.json", f"{folder}/model.safetensors"])
+    found = [path for name in FILES if (path := folder / name).is_file()]
+    return {"directory": str(folder), "content": fingerprint(sorted(digests(found).values()))}
+
+
+def without_directory(initial: Json) -> Json:
+    """Initial weights as they enter a fingerprint: where they lie alters nothing."""
+    return {key: value for key, value in initial.items() if key != "directory"}
+
+
+def foreign_tokenizer(problems: list[str], key: str, directory: str) -> str:
+    """The file in `directory` that its tokenizer is read from."""
+    folder = Path(directory)
+    found = next((name for name in TOKENIZERS if (folder / name).exists()), None)
+    if found is None:
+        problems.append(f"configuration: {key}: {folder} has neither {' nor '.join(TOKENIZERS)}; put one of them there")
+    return str(folder / (found or TOKENIZERS[0]))

@@ -1,0 +1,33 @@
+"""The recipe of a training while it goes on, beside its checkpoints, and the jobs that worked on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertline.files import read_json, write_json
+
+# Where schedulers tell a job its id.
+JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "sge": "JOB_ID"}
+
+
+def scheduler_job() -> str | None:
+    """The job that this process is a part of, as in `slurm 4711`; None outside of a scheduler's jobs."""
+    return next((f"{name} {os.environ[key]}" for name, key in JOB_IDS.items() if os.environ.get(key)), None)
+
+
+def write_begun(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
+    """Write `checkpoints`/recipe.json when a trainer begins or goes on; returns the jobs so far, this one's the last.
+
+    Parameters
+    ----------
+    recipe: frozen, with the circumstances of this trainer.
+    """
+    path = checkpoints / "recipe.json"
+    before = read_json(path) if path.exists() else {}
+    earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
+    jobs = list(dict.fromkeys([*earlier, *filter(None, [scheduler_job()])]))
+    write_json(path, {**recipe, "jobs": jobs})
+    return jobs

@@ -1,0 +1,170 @@
+"""Google's release and pickles become directories that transformers loads; TensorFlow wrote the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tensorflow_checkpoint.make import shapes, values
+
+from bertline.console import BertlineError
+from bertline.modeling.conversion import convert_weights
+from bertline.modeling.huggingface import load_huggingface
+from bertline.modeling.tensorflow_checkpoint import read_checkpoint
+
+WRITTEN = Path(__file__).parent / "tensorflow_checkpoint"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "##s", "."]
+CONFIG = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "vocab_size": 9,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+}
+
+
+def expected() -> dict[str, np.ndarray]:
+    """What the script beside the checkpoint wrote into it."""
+    return {name: values(name, shape) for name, shape in shapes().items()}
+
+
+@pytest.fixture
+def google(tmp_path: Path) -> Path:
+    """A folder as Google released them."""
+    folder = tmp_path / "uncased_L-2_H-8_A-2"
+    shutil.copytree(WRITTEN, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in VOCABULARY))
+    return folder
+
+
+def test_a_checkpoint_of_tensorflow_is_read_to_the_last_bit() -> None:
+    found = dict(read_checkpoint(WRITTEN / "bert_model.ckpt"))
+    for name, written in expected().items():
+        assert np.array_equal(found[name], written), name
+    assert found["global_step"] == 7
+    assert len(found) > len(expected()) + 1  # the optimizer's
+
+
+def test_google_s_release_becomes_what_transformers_loads(google: Path, tmp_path: Path) -> None:
+    convert_weights(google, tmp_path / "out", lowercase=True)
+    model, report = transformers.BertForPreTraining.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    theirs, written = model.state_dict(), expected()
+    layer = "layer.1.attention.self.value"
+    for name, key in {
+        "bert.embeddings.word_embeddings.weight": "bert/embeddings/word_embeddings",
+        "bert.embeddings.LayerNorm.weight": "bert/embeddings/LayerNorm/gamma",
+        f"bert.encoder.{layer}.weight": "bert/encoder/layer_1/attention/self/value/kernel",
+        f"bert.encoder.{layer}.bias": "bert/encoder/layer_1/attention/self/value/bias",
+        "bert.encoder.layer.0.intermediate.dense.weight": "bert/encoder/layer_0/intermediate/dense/kernel",
+        "cls.predictions.bias": "cls/predictions/output_bias",
+        "cls.predictions.transform.LayerNorm.bias": "cls/predictions/transform/LayerNorm/beta",
+        "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    }.items():
+        # A kernel multiplies from the other side than a Linear's weight.
+        wanted = written[key].T if key.endswith("kernel") else written[key]
+        assert np.array_equal(theirs[name].numpy(), wanted), name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer("A Rivers .").input_ids == [2, 5, 6, 7, 8, 3]
+
+
+def test_a_pickle_of_tensors_becomes_safetensors(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = transformers.BertForPreTraining(transformers.BertConfig(**CONFIG))
+    source = tmp_path / "theirs"
+    model.config.save_pretrained(source)
+    torch.save(model.state_dict(), source / "pytorch_model.bin")
+    (source / "vocab.txt").write_text("".join(f"{word}\n" for word in VOCABULARY))
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    convert_weights(source, tmp_path / "out")
+    again = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("was-run",)
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "theirs"
+    source.mkdir()
+    (source / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
+    for content in (pickle.dumps({"weight": Malicious()}, protocol=2), b"not a pickle"):
+        (source / "pytorch_model.bin").write_bytes(content)
+        with pytest.raises(BertlineError, match=r"^\S+pytorch_model\.bin is not a file of tensors alone [^\n]*$"):
+            convert_weights(source, tmp_path / "out")
+    torch.save({"weight": Malicious()}, source / "pytorch_model.bin")
+    with pytest.raises(BertlineError, match="is not a file of tensors alone"):
+        convert_weights(source, tmp_path / "out")
+    assert not Path("was-run").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "lowercase", "message"),
+    [
+        (lambda folder: cut(folder / "bert_model.ckpt.index", 300), True, r"\.index is not the index of a TensorFlow"),
+        (lambda folder: cut(folder / "bert_model.ckpt.index", 20), True, r"\.index is not the index of a TensorFlow"),
+        (lambda folder: cut(folder / "bert_model.ckpt.data-00000-of-00001", 900), True, r"00001 is cut off: .* fetch"),
+        (lambda folder: (folder / "bert_model.ckpt.data-00000-of-00001").unlink(), True, "00001 does not exist"),
+        (lambda folder: (folder / "bert_config.json").unlink(), True, r"bert_config\.json does not exist"),
+        (lambda folder: (folder / "vocab.txt").unlink(), True, r"neither tokenizer\.json nor vocab\.txt"),
+        (lambda folder: None, None, "give --lowercase for an uncased model, --no-lowercase for a cased one"),
+        (lambda folder: (folder / "bert_model.ckpt.index").unlink(), True, r"holds neither \*\.ckpt\.index nor pyto"),
+        (
+            lambda folder: (folder / "vocab.txt").write_text("\n".join([*VOCABULARY[:-1], "Paris"])),
+            True,
+            "has words in upper case, such as 'Paris'; give --no-lowercase",
+        ),
+        (
+            lambda folder: (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-1])),
+            True,
+            "has 8 entries where the model has 9",
+        ),
+        (
+            lambda folder: (folder / "bert_config.json").write_text(json.dumps({**CONFIG, "vocab_size": 10})),
+            True,
+            "the weights have 9 words, but vocab_size of its configuration is 10",
+        ),
+        (
+            lambda folder: (folder / "bert_config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3})),
+            True,
+            r"lacks the weights encoder\.layers\.2\.",
+        ),
+    ],
+)
+def test_a_bad_release_is_one_line_and_leaves_nothing(
+    google: Path, tmp_path: Path, spoil: Any, lowercase: bool | None, message: str
+) -> None:
+    spoil(google)
+    with pytest.raises(BertlineError, match=message) as caught:
+        convert_weights(google, tmp_path / "out", lowercase=lowercase)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_with_only_a_pickle_says_how_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(
+        BertlineError, match=r"is a pickle, which is not read; convert it: python workflow/scripts/conv"
+    ):
+        load_huggingface(tmp_path)
