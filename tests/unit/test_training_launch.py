@@ -31,6 +31,11 @@ for task in range(tasks):
     values["SLURM_LAUNCH_NODE_IPADDR"] = "10.0.0.7"
     subprocess.run(sys.argv[first:], env={**os.environ, **values}, check=True)
 """
+# Stand for PBS, which hands on neither environment nor folder, and LSF: start one command on "another node".
+STARTERS = {
+    "pbsdsh": '[ "$1 $2 $3" = "-n 2 --" ] || exit 9; shift 3; cd /; exec env -i PATH=/usr/bin:/bin "$@"',
+    "blaunch": '[ "$1" = 127.0.0.2 ] || exit 9; shift; exec "$@"',
+}
 
 
 def launch(tmp_path, program, *arguments, after=(), **environment):
@@ -76,6 +81,59 @@ def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
         assert values["LOCAL_WORLD_SIZE"] == "2"
         assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.7", "21234")
         assert arguments == ["--x"]
+
+
+def job_on_two_nodes(tmp_path, starter):
+    """The environment of a job with two slots on this node and one on another."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / starter).write_text(f"#!/bin/sh\n{STARTERS[starter]}\n")
+    (folder / starter).chmod(0o755)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1\n127.0.0.1\n127.0.0.2\n")
+    names = ("PBS_JOBID", "PBS_NODEFILE") if starter == "pbsdsh" else ("LSB_JOBID", "LSB_DJOB_HOSTFILE")
+    values = dict(zip(names, ("7", str(hosts)), strict=True))
+    return {**values, "PATH": f"{folder}:{os.environ['PATH']}", "OMP_TEST": "it's"}
+
+
+@pytest.mark.parametrize("starter", list(STARTERS))
+def test_on_pbs_and_lsf_each_node_starts_its_ranks(tmp_path, starter):
+    environment = job_on_two_nodes(tmp_path, starter)
+    given = ("--nodes", 2, "--processes-per-node", 2, "--options", "--note 'two words'")
+    program = f"{WRITE_ENVIRONMENT}\nassert os.environ['OMP_TEST'] == \"it's\""
+    done = launch(tmp_path, program, *given, after=["--recipe", '{"a": "it\'s"}'], **environment)
+    assert done.returncode == 0, done.stderr
+    ranks = environments(tmp_path)
+    assert [values["RANK"] for values, _ in ranks] == ["0", "1", "2", "3"]
+    assert [values["LOCAL_RANK"] for values, _ in ranks] == ["0", "1", "0", "1"]
+    for values, arguments in ranks:
+        assert (values["WORLD_SIZE"], values["LOCAL_WORLD_SIZE"], values["MASTER_ADDR"]) == ("4", "2", "127.0.0.1")
+        assert values["MASTER_PORT"] == ranks[0][0]["MASTER_PORT"]
+        assert arguments == ["--recipe", '{"a": "it\'s"}', "--note", "two words"]
+
+
+@pytest.mark.parametrize("starter", list(STARTERS))
+def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
+    program = "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(50)"
+    begun = time.monotonic()
+    done = launch(tmp_path, program, "--nodes", 2, **job_on_two_nodes(tmp_path, starter))
+    assert done.returncode == 3
+    assert time.monotonic() - begun < 30
+
+
+def test_a_job_with_too_few_nodes_is_refused(tmp_path):
+    done = launch(tmp_path, "", "--nodes", 3, **job_on_two_nodes(tmp_path, "blaunch"))
+    assert done.returncode == 1
+    assert "error: the job has 2 nodes (127.0.0.1, 127.0.0.2), not 3; see site.yaml" in done.stderr
+
+
+def test_the_trainer_is_told_to_stop_ahead_of_its_jobs_walltime(tmp_path):
+    ends = str(time.time() + 60 * 60)
+    done = launch(tmp_path, WRITE_ENVIRONMENT, "--minutes-to-save", 10, BERTLINE_JOB_ENDS=ends)
+    assert done.returncode == 0, done.stderr
+    option, minutes = environments(tmp_path)[0][1]
+    assert option == "--stop-after-minutes"
+    assert 48 < float(minutes) <= 50
 
 
 @pytest.mark.parametrize("status", [1, 75])
@@ -130,4 +188,4 @@ def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     done = launch(tmp_path, "", "--within-srun")
     assert done.returncode == 1
-    assert "several nodes need a Slurm job" in done.stderr
+    assert "several nodes need a job of Slurm, PBS or LSF" in done.stderr

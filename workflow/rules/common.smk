@@ -112,12 +112,11 @@ include: "../inputs/report.smk"
 
 
 def refuse_wrong_site():
-    """Stop a real run whose site.yaml asks for what the cluster does not have."""
+    """Stop a real run whose site.yaml asks for what the Slurm cluster does not have."""
+    settings = workflow.executor_settings
     try:
-        if SITE:
-            check_site.check_site(
-                SITE, status_command=workflow.executor_settings.status_command
-            )
+        if SITE and hasattr(settings, "status_command"):
+            check_site.check_site(SITE, status_command=settings.status_command)
     except BertlineError as error:
         sys.exit(f"error: {error}")
 

@@ -1,8 +1,8 @@
-"""Start a trainer's processes: one here, several here, or one task per rank through srun.
+"""Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of PBS or LSF.
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
-The exit status is that of the first process that failed. In a Slurm job the trainer is told to stop ahead of the
-walltime, and the job then asks Slurm to be run again; without progress in three attempts it gives up.
+The exit status is that of the first process that failed. In a cluster's job the trainer is told to stop ahead of the
+walltime, and a job of Slurm then asks to be run again; without progress in three attempts it gives up.
 """
 
 import argparse
@@ -14,12 +14,14 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import schedulers
 import slurm_queue
 
 from bertline.console import BertlineError, run_command
-from bertline.files import read_json, write_json
+from bertline.files import read_json, write_json, write_text
 from bertline.overview import durable_step
 
 EXAMPLE = """example:
@@ -43,10 +45,11 @@ def main() -> None:
     )
     parser.add_argument("--attempt", type=int, default=1, help="1 when a person asks: attempts are counted anew")
     parser.add_argument(
-        "--minutes-to-save", type=float, default=5.0, help="how long before a Slurm job's walltime the trainer stops"
+        "--minutes-to-save", type=float, default=5.0, help="how long before a job's walltime the trainer stops"
     )
     parser.add_argument("--options", default="", help="further options of the script, in one word")
     parser.add_argument("--within-srun", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--on-node", nargs=3, metavar=("NODE", "ADDRESS", "PORT"), help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script [arguments]")
     given = parser.parse_args()
     script = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -54,6 +57,10 @@ def main() -> None:
         parser.error("a script, and at least one node and process, are needed")
     if given.within_srun:
         become([sys.executable, *script], slurm_environment(given.processes_per_node))
+    if given.on_node:
+        node, address, port = given.on_node
+        place = Place(given.nodes, given.processes_per_node, address, int(port), int(node))
+        sys.exit(wait_for(start_ranks([sys.executable, *script], place)))
     run_command(lambda: sys.exit(run_job(given, script)))
 
 
@@ -62,16 +69,19 @@ def run_job(given: argparse.Namespace, script: list[str]) -> int:
     job = slurm_queue.own_job()
     if given.checkpoints is not None:
         count_attempt(given.checkpoints, anew=given.attempt == 1 and (job is None or job.restarts == 0))
-    left = job.minutes_left if job else None
+    left = job.minutes_left if job else schedulers.minutes_left()
     if left is not None:
         # A job of a few minutes must still get somewhere.
         script = [*script, "--stop-after-minutes", f"{left - min(given.minutes_to_save, 0.8 * left):.3f}"]
     command = [sys.executable, *script, *shlex.split(given.options)]
-    if given.nodes > 1:
+    scheduler = schedulers.own_scheduler()
+    if given.nodes > 1 and scheduler is not None:
+        status = wait_for(start_on_nodes(command, scheduler, given))
+    elif given.nodes > 1:
         threads = max(1, given.threads // given.processes_per_node)
         status = wait_for([start(srun_command(given.nodes, given.processes_per_node, threads, command[1:]))])
     else:
-        status = wait_for(start_local(command, given.processes_per_node))
+        status = wait_for(start_ranks(command, Place(1, given.processes_per_node, "127.0.0.1", free_port())))
     if status == STOPPED and job is not None:
         ask_for_the_next_job()
     return status
@@ -123,17 +133,6 @@ def become(command: list[str], environment: dict[str, str]) -> None:
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606
 
 
-def local_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
 def slurm_environment(processes_per_node: int) -> dict[str, str]:
     """Torchrun's names for what srun tells its tasks. srun was started on the first node, where rank 0 is."""
     slurm = os.environ
@@ -147,7 +146,7 @@ def slurm_environment(processes_per_node: int) -> dict[str, str]:
             "MASTER_PORT": str(20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
         }
     except KeyError as missing:
-        sys.exit(f"error: {missing.args[0]} is not set; several nodes need a Slurm job")
+        sys.exit(f"error: {missing.args[0]} is not set; several nodes need a job of Slurm, PBS or LSF")
 
 
 def srun_command(nodes: int, processes_per_node: int, threads: int, command: list[str]) -> list[str]:
@@ -170,12 +169,53 @@ def srun_command(nodes: int, processes_per_node: int, threads: int, command: lis
     ]
 
 
-def start_local(command: list[str], count: int) -> list[subprocess.Popen]:
-    """Start `count` ranks on this machine."""
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks of a node stand among all."""
+
+    nodes: int
+    processes_per_node: int
+    address: str  # of rank 0
+    port: int
+    node: int = 0
+
+    def environment(self, local_rank: int) -> dict[str, str]:
+        """Torchrun's, of a rank on this node."""
+        return {
+            "RANK": str(self.node * self.processes_per_node + local_rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(self.nodes * self.processes_per_node),
+            "LOCAL_WORLD_SIZE": str(self.processes_per_node),
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+        }
+
+
+def start_ranks(command: list[str], place: Place) -> list[subprocess.Popen]:
+    """Start the ranks of this node."""
     # Not torch.distributed.run: it turns every exit status into 1 (75 means "run me again"), prints its own traceback
     # after the rank's one line, and puts the ranks into sessions of their own, where killing the group leaves them.
-    port = free_port()
-    return [start(command, local_environment(rank, count, port)) for rank in range(count)]
+    return [start(command, place.environment(rank)) for rank in range(place.processes_per_node)]
+
+
+def start_on_nodes(
+    command: list[str], scheduler: schedulers.Scheduler, given: argparse.Namespace
+) -> list[subprocess.Popen]:
+    """Start the ranks of this node, the job's first, and this script on each of the others."""
+    slots = scheduler.hosts()
+    hosts = list(dict.fromkeys(slots))
+    if len(hosts) < given.nodes:
+        raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {given.nodes}; see site.yaml")
+    place = Place(given.nodes, given.processes_per_node, hosts[0], free_port())
+    started = start_ranks(command, place)
+    for node, host in enumerate(hosts[1 : given.nodes], 1):
+        options = ["--nodes", given.nodes, "--processes-per-node", given.processes_per_node]
+        options += ["--on-node", node, place.address, place.port, "--"]
+        script = (given.checkpoints or Path.cwd()).absolute() / f"start-node-{node}.sh"
+        write_text(script, schedulers.script_for_a_node([sys.executable, __file__, *map(str, options), *command[1:]]))
+        print(f"node {node} of {given.nodes}: {host}", file=sys.stderr, flush=True)
+        started.append(start([*scheduler.start(slots, host), "/bin/sh", str(script)]))
+    return started
 
 
 def start(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen:

@@ -1,0 +1,230 @@
+"""A scheduler that behaves as PBS or LSF do, on this machine: jobs wait for a slot, run in the background, have a state
+and an exit status, end with their walltime, and are killed with all their processes.
+
+It stands behind the names of their programs (`programs`), and speaks as much of them as the manuals say of what we use.
+There is no server: every job has a process that waits, starts and ends it. Nodes are loopback addresses. The walltime
+of job 7 is over at once where a file jobs/7.expire is put.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+SLOTS = 2
+KILL_DELAY_SECONDS = 5.0
+HOME = "/"
+PROGRAMS = {"pbs": ("qsub", "qstat", "qdel", "pbsdsh"), "lsf": ("bsub", "bjobs", "bkill", "blaunch")}
+# Seconds of a minute of walltime: tests have little time.
+MINUTE = float(os.environ.get("STAND_IN_MINUTE", "60"))
+
+
+def programs(kind: str, folder: Path) -> dict[str, str]:
+    """Put the programs of a scheduler into `folder`; the environment in which they are found."""
+    (folder / "jobs").mkdir(parents=True)
+    for name in PROGRAMS[kind]:
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {folder} {name} "$@"\n')
+        path.chmod(0o755)
+    return {"PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+class Job:
+    """One job: what it is, its state and its script lie in files."""
+
+    def __init__(self, folder: Path, number: str) -> None:
+        self.number, self.path = number, folder / "jobs" / number
+
+    def read(self) -> dict:
+        return json.loads(self.path.with_suffix(".json").read_text())
+
+    def write(self, **changed: object) -> None:
+        path = self.path.with_suffix(".json")
+        known = json.loads(path.read_text()) if path.exists() else {}
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps({**known, **changed}))
+        temporary.replace(path)
+
+    def processes(self) -> list[psutil.Process]:
+        """By what stands in their environment, wherever they went."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("STAND_IN_JOB") == str(self.path):
+                    found.append(process)
+        return found
+
+    def signal(self, number: int) -> None:
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+
+
+def submit(folder: Path, kind: str, *, nodes: list[str], minutes: float, log: str) -> str:
+    """Put the script on stdin into the queue. Returns the job's number."""
+    with locked(folder / "numbers"):
+        number = str(1 + len(list((folder / "jobs").glob("*.sh"))))
+        job = Job(folder, number)
+        job.path.with_suffix(".sh").write_text(sys.stdin.read())
+    job.write(kind=kind, state="waits", nodes=nodes, minutes=minutes, log=log, status=None)
+    subprocess.Popen(
+        [sys.executable, __file__, str(folder), "run", number],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return number
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(folder: Path, number: str) -> None:
+    """Wait for a slot, run the job, end it in time."""
+    job = Job(folder, number)
+    with contextlib.ExitStack() as held:
+        while not any(is_free(folder / f"slot-{slot}", held) for slot in range(SLOTS)):
+            if job.path.with_suffix(".delete").exists():
+                job.write(state="over", status=271)
+                return
+            time.sleep(0.05)
+        known = job.read()
+        hosts = job.path.with_suffix(".hosts")
+        hosts.write_text("\n".join(known["nodes"]) + "\n")
+        variables = {
+            "pbs": {"PBS_JOBID": f"{number}.standin", "PBS_NODEFILE": str(hosts)},
+            "lsf": {"LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
+        }[known["kind"]]
+        job.write(state="runs", started=time.time())
+        with open(known["log"], "a") as log:
+            process = subprocess.Popen(
+                ["/bin/sh", job.path.with_suffix(".sh")],
+                cwd=HOME,
+                env={**os.environ, **variables, "STAND_IN_JOB": str(job.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        ended_by = watch(job, process, time.monotonic() + MINUTE * known["minutes"])
+        # Whatever the job left behind.
+        job.signal(signal.SIGKILL)
+        job.write(state="over", status=ended_by or process.wait())
+
+
+def is_free(slot: Path, held: contextlib.ExitStack) -> bool:
+    file = held.enter_context(slot.open("a"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
+    """Wait for the end. Returns what ended the job, or 0: -29 for its walltime, 271 for who deleted it, as in PBS."""
+    while process.poll() is None:
+        deleted = job.path.with_suffix(".delete").exists()
+        if deleted or time.monotonic() > deadline or job.path.with_suffix(".expire").exists():
+            job.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(KILL_DELAY_SECONDS)
+            job.signal(signal.SIGKILL)
+            return 271 if deleted else -29
+        time.sleep(0.05)
+    return 0
+
+
+def qsub(folder: Path, arguments: list[str]) -> None:
+    given = {name: value for name, value in itertools.pairwise(arguments) if name in ("-o", "-N", "-q")}
+    limits = dict(value.split("=", 1) for name, value in itertools.pairwise(arguments) if name == "-l")
+    hours, minutes, seconds = map(int, limits["walltime"].split(":"))
+    chunks = int(limits["select"].partition(":")[0])
+    if len(given["-N"]) > 15 or limits["place"] != "scatter":
+        sys.exit("qsub: illegally formed job identifier")
+    if given["-q"] == "nowhere":
+        sys.exit("qsub: Unknown queue")
+    nodes = [f"127.0.0.{node + 1}" for node in range(chunks)]
+    number = submit(folder, "pbs", nodes=nodes, minutes=60 * hours + minutes + seconds / 60, log=given["-o"])
+    print(f"{number}.standin")
+
+
+def qstat(folder: Path, arguments: list[str]) -> None:
+    identity = arguments[-1]
+    job = Job(folder, identity.partition(".")[0])
+    if not job.path.with_suffix(".json").exists():
+        print(f"qstat: Unknown Job Id {identity}", file=sys.stderr)
+        sys.exit(153)
+    known = job.read()
+    if known["state"] == "over" and "-x" not in arguments:
+        print(f"qstat: {identity} Job has finished, use -x or -H to obtain historical job information", file=sys.stderr)
+        sys.exit(35)
+    print(f"Job id  Name  User  Time Use S Queue\n{identity}  x  me  00:00:01 {known['state'][0].upper()} workq")
+    if "-f" in arguments:
+        print(f"    Exit_status = {known['status']}")
+
+
+def bsub(folder: Path, arguments: list[str]) -> None:
+    given = dict(itertools.pairwise(arguments))
+    per_host = int(re.search(r"span\[ptile=(\d+)\]", " ".join(arguments))[1])
+    nodes = [f"127.0.0.{1 + slot // per_host}" for slot in range(int(given["-n"]))]
+    number = submit(folder, "lsf", nodes=nodes, minutes=float(given["-W"]), log=given["-oo"])
+    print(f"Job <{number}> is submitted to queue <{given['-q']}>.")
+
+
+def bjobs(folder: Path, arguments: list[str]) -> None:
+    job = Job(folder, arguments[-1])
+    if not job.path.with_suffix(".json").exists():
+        print(f"Job <{arguments[-1]}> is not found", file=sys.stderr)
+        sys.exit(255)
+    known = job.read()
+    over = "DONE" if known["status"] == 0 else "EXIT"
+    print({"waits": "PEND", "runs": "RUN", "over": over}[known["state"]])
+
+
+def delete(folder: Path, arguments: list[str]) -> None:
+    for identity in arguments:
+        Job(folder, identity.partition(".")[0]).path.with_suffix(".delete").touch()
+
+
+def pbsdsh(folder: Path, arguments: list[str]) -> None:
+    """PBS hands neither environment nor folder on."""
+    assert arguments[0] == "-n" and arguments[2] == "--"  # noqa: PT018
+    kept = {name: os.environ[name] for name in ("PBS_JOBID", "STAND_IN_JOB")}
+    environment = {"PATH": "/usr/bin:/bin", "PBS_NODENUM": arguments[1], **kept}
+    sys.exit(subprocess.run(arguments[3:], cwd=HOME, env=environment, check=False).returncode)
+
+
+def blaunch(folder: Path, arguments: list[str]) -> None:
+    sys.exit(subprocess.run(arguments[1:], check=False).returncode)
+
+
+def main() -> None:
+    folder, name, *arguments = sys.argv[1:]
+    if name == "run":
+        run(Path(folder), arguments[0])
+        return
+    commands = {"qdel": delete, "bkill": delete}
+    commands |= {each.__name__: each for each in (qsub, qstat, bsub, bjobs, pbsdsh, blaunch)}
+    commands[name](Path(folder), arguments)
+
+
+if __name__ == "__main__":
+    main()
