@@ -1,6 +1,7 @@
 # What a person asks for. `make help` lists it. Settings can be given on the command line: make plan CONFIG=my.yaml
 CONFIG ?= config/config.yaml
 PROFILE ?= profiles/local
+SITE ?= site.yaml
 PYTHON ?= python3
 PORT ?= 5000
 # Further options of pytest's: make test-slurm TESTS="-k preempted"
@@ -74,7 +75,7 @@ bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)
 
 plan: $(READY) ## what would run, why, and which finished trainings it concerns
-	@python workflow/scripts/show_plan.py --configfile $(CONFIG)
+	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(if $(wildcard $(SITE)),--site $(SITE))
 	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
 
 status: $(READY) ## how far each run is: step, speed, time left, last checkpoint, jobs

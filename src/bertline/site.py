@@ -41,6 +41,14 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """What one computes: the peak of its data sheet, and the share of it that training is expected to reach."""
+
+    peak_tflops: float
+    share: float
+
+
+@dataclass(frozen=True)
 class Site:
     """What a site file says, defaults filled in."""
 
@@ -50,6 +58,7 @@ class Site:
     partitions: dict[str, str]  # for cpu and gpu
     constraint: str | None
     phases: dict[str, Size]
+    gpu: Gpu | None = None
 
     def size(self, phase: str) -> Size:
         """The size of a phase's jobs, by the phase's name."""
@@ -82,4 +91,5 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
         partitions=filled["partitions"],
         constraint=filled.get("constraint"),
         phases={name: Size(**size) for name, size in filled["phases"].items()},
+        gpu=Gpu(**filled["gpu"]) if "gpu" in filled else None,
     )

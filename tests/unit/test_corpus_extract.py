@@ -278,6 +278,9 @@ def test_the_steps_of_the_configuration_are_those_there_are() -> None:
     schema = yaml.safe_load((Path(__file__).parents[2] / "config/config.schema.yaml").read_text())
     cleaning = schema["$defs"]["wikimedia"]["properties"]["cleaning"]
     assert (cleaning["items"]["enum"], tuple(cleaning["default"])) == (list(STEPS), DEFAULT)
+    # Of other texts nobody says which lines are headings.
+    cleaning = schema["$defs"]["cleaning"]
+    assert (["headings", *cleaning["items"]["enum"]], cleaning["default"]) == (list(STEPS), [])
 
 
 def counted_by_element_tree(path: Path) -> dict[str, int]:

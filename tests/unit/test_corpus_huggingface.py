@@ -88,6 +88,16 @@ def test_every_row_is_a_document_or_is_counted(tmp_path: Path, kind: str) -> Non
     assert (counts["read"], counts["dropped"], counts["data_files"]) == (FILES * ROWS, {"empty": FILES}, FILES)
 
 
+def test_rows_are_cleaned_by_the_steps_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    rows = [{"text": "A [[link]]."}, {"text": "{{x}}"}, {"text": "None."}]
+    (tmp_path / "dataset/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    documents, counts = read(tmp_path, tmp_path / "dataset", steps=["markup"])
+    assert [document["text"] for document in documents] == ["A link .", "None."]
+    assert (counts["read"], counts["kept"], counts["dropped"]) == (3, 2, {"empty": 1})
+    assert counts["cleaning"]["markup"] == {"lines": 1, "characters": 6, "documents": 2}
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_parts_hold_together_what_the_whole_holds(tmp_path: Path, kind: str, parts: int) -> None:

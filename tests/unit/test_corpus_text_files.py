@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import plain_text
+from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.documents import read_documents, validate_documents
 from bertline.corpus.text_files import read_files
 from bertline.files import read_json
@@ -220,3 +222,42 @@ def test_the_two_latin_1_books_are_refused_as_utf_8(test_data: Path, tmp_path: P
         with pytest.raises(UnicodeDecodeError) as reference:
             content.decode()
         assert f"byte {reference.value.start} is" in str(caught.value)
+
+
+WIKITEXT = [
+    "A [[link]] and {{x}}.",
+    "* an item",
+    "formula_1",
+    "It (, born) fell ().",
+    "| 1990 || 3",
+    "Plain.",
+    "* * *",
+    "",
+]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from(WIKITEXT), max_size=6), min_size=1, max_size=5),
+    st.permutations([name for name in STEPS if name != "headings"]).flatmap(
+        lambda all: st.sampled_from([all, all[:2]])
+    ),
+)
+def test_steps_clean_paragraphs_and_what_they_remove_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], steps: list[str]
+) -> None:
+    """Whether texts are files or rows: the same as cleaning the paragraphs that are there without steps."""
+    folder = tmp_path_factory.mktemp("texts")
+    files = [put(folder / f"{number}.txt", "\n\n".join(lines)) for number, lines in enumerate(texts)]
+    rows = put(folder / "rows.jsonl", "".join(json.dumps({"text": "\n\n".join(lines)}) + "\n" for lines in texts))
+    as_they_are = {document["id"]: document["text"] for document in read(folder, *files)[0]}
+    expected, removed = [], no_counts(steps)
+    for number in range(len(texts)):
+        text = clean_text(as_they_are.get(f"{number}.txt", ""), [], steps, removed)
+        expected += [text] if text else []
+    for given_files in (files, [rows]):
+        documents, counts = read(folder, *given_files, steps=steps)
+        assert [document["text"] for document in documents] == expected
+        assert counts["cleaning"] == removed
+        assert counts["read"] == len(texts) == counts["kept"] + counts["dropped"].get("empty", 0)
+    assert "cleaning" not in read(folder, *files)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from bertline.estimate import estimates
 from bertline.plan import Plan
 from bertline.pruning import not_asked_for, prunable
+from bertline.site import Gpu, Site, Size
 from bertline.status import phase_statuses
 
 KEY = "0" * 16
@@ -82,36 +84,88 @@ def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
     assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]
 
 
-def test_what_is_left_is_judged_by_what_is_on_record(plan: Plan) -> None:
-    settings = {
-        "sequence_length": 128,
-        "global_batch_size": 8,
-        "precision": "fp32",
-        "packing": False,
-        "optimizer": "lamb",
-    }
+MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False}
+MASKING = {"probability": 0.15, "max_predictions": 20}
+SITE = Site(
+    "site.yaml", None, None, {}, None, {"default": Size(2, 4, 8, 64000, 60, 16384)}, Gpu(peak_tflops=100.0, share=0.5)
+)
+
+
+@pytest.fixture
+def untrained(plan: Plan) -> Plan:
+    """A phase of 100 steps with nothing on record."""
     plan.config["sequence_lengths"] = [128]
-    plan.phases[KEY] = {"phase": "phase1", "model": {"hidden_size": 16}, "settings": {**settings, "steps": 100}}
-    plan.datasets["d"] = {"name": "books", "shards": ["00000", "00001"]}
-    unknown = estimates(plan)
-    assert [(left.what, left.jobs, left.hours, left.size) for left in unknown] == [
-        ("dataset books, its shards", 4, None, None),
-        (f"phase1 ({KEY})", 1, None, None),
-    ]
-    # Half an hour of four processes for 50 steps of the same kind, and jobs of 1800 and 3600 CPU seconds.
-    times = {"started": 0, "finished": 1_800_000, "world_size": 4}
-    recipe = {"model": {"hidden_size": 16, "more": 1}, "settings": {**settings, "steps": 50}, **times}
-    write(Path("results/phases/before/recipe.json"), json.dumps(recipe))
+    settings = {**SETTINGS, "steps": 100, "masking": MASKING}
+    plan.phases[KEY] = {"phase": "phase1", "model": MODEL, "dataset": "d", "settings": settings}
+    plan.datasets["d"] = {
+        "name": "books",
+        "shards": ["00000", "00001"],
+        "settings": {"tokenizer": {"train": "wordpiece", "vocab_size": 1000}},
+    }
+    return plan
+
+
+def write_speed(path: Path, *samples_per_second: float) -> None:
+    """A journal; its last line is half written."""
+    points = [{"step": 1, "metrics": {"train/samples_per_second": rate}} for rate in samples_per_second]
+    write(path, "".join(json.dumps(point) + "\n" for point in points) + '{"step": 2, "met')
+
+
+def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -> None:
+    untrained.corpora["c"] = {"name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
+    untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
+    shelf, wiki, data, _ = estimates(untrained)
+    assert (shelf.jobs, shelf.core_hours, shelf.basis) == (2, None, "not known: no read_files on record")
+    assert (wiki.jobs, wiki.basis) == (None, "not known: the dump is not listed yet (snakemake list_parts)")
+    assert (data.what, data.jobs, data.core_hours) == ("dataset books, its shards", 4, None)
+    # Jobs of 1800 and 3600 CPU seconds.
     write(Path("benchmarks/write_shard/x/00000.tsv"), "s\tcpu_time\n1\t1800\n1\tNA\n")
     write(Path("benchmarks/encode_shard/x/00000.tsv"), "s\tcpu_time\n1\t3600\n")
     write(Path("results/datasets/e/seq128/00000.h5"), "x" * 10)
-    data, training = estimates(plan)
-    assert data.hours == pytest.approx(2 * 0.5 + 2 * 1)
-    assert data.size == 20
-    assert training.hours == pytest.approx(100 * 4 * 0.5 / 50)
-    # A quarter of it is done.
-    write(PHASE / "checkpoints/durable.json", '{"step": 25}')
-    assert estimates(plan)[1].hours == pytest.approx(0.75 * training.hours)
+    write(Path("results/corpora/c/documents/part-00000.jsonl.zst"))
+    write(Path("results/corpora/c/sentences/part-00000.txt.zst"))
+    _, data, _ = estimates(untrained)
+    assert data.core_hours == pytest.approx(2 * 0.5 + 2 * 1)
+    assert (data.size, data.basis) == (20, "2 such jobs on record, of whatever size")
+
+
+def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -> None:
+    unknown = estimates(untrained)[-1]
+    assert (unknown.node_hours, unknown.basis) == (None, "not known: no run of this network on record")
+    # Four processes that did 10 samples a second, whatever the batch.
+    recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}
+    recipe |= {"world_size": 4, "hardware": "a GPU"}
+    write(Path("results/phases/before/recipe.json"), json.dumps(recipe))
+    write_speed(Path("results/phases/before/metrics.jsonl"), 10, 10, 1)
+    known = estimates(untrained)[-1]
+    assert known.node_hours == pytest.approx(100 * 8 / 10 / 3600)
+    assert known.basis == "1 finished of this network on record, on a GPU"
+    # Two nodes of four processes take as many node-hours as one.
+    assert estimates(untrained, SITE)[-1].node_hours == pytest.approx(known.node_hours)
+    eight = replace(SITE, phases={"default": replace(SITE.phases["default"], gpus_per_node=8)})
+    assert estimates(untrained, eight)[-1].node_hours == pytest.approx(known.node_hours / 2)
     # Another network says nothing about this one.
-    write(Path("results/phases/before/recipe.json"), json.dumps({**recipe, "model": {"hidden_size": 32}}))
-    assert estimates(plan)[1].hours is None
+    write(Path("results/phases/before/recipe.json"), json.dumps({**recipe, "model": {"hidden_size": 64}}))
+    assert estimates(untrained)[-1].node_hours is None
+
+
+def test_node_hours_of_a_training_that_was_begun_follow_from_its_own_journal(untrained: Plan) -> None:
+    write(PHASE / "checkpoints/durable.json", '{"step": 25}')
+    write(PHASE / "checkpoints/step-00000025/state.json", '{"exactness": {"world_size": 2}}')
+    write_speed(PHASE / "checkpoints/journal.jsonl", 5)
+    left = estimates(untrained)[-1]
+    assert left.node_hours == pytest.approx(75 * 8 / 5 / 3600)
+    assert left.basis == "its own journal, up to step 25 of 100"
+
+
+def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(untrained: Plan) -> None:
+    """The formula of docs/training.md by hand: 6 N s + 12 L h s^2 + 6 m (h^2 + h V)."""
+    matrices = 3 * (4 * 32 * 32 + 2 * 32 * 64)
+    masked = 0.15 * 128
+    flops = 6 * matrices * 128 + 12 * 3 * 32 * 128**2 + 6 * masked * (32**2 + 32 * 1000)
+    left = estimates(untrained, SITE)[-1]
+    assert left.node_hours == pytest.approx(100 * 8 * flops / (100e12 * 0.5) / 4 / 3600)
+    assert left.basis.startswith("arithmetic: ")
+    assert left.basis.endswith("at 50 % of 100 TFLOP/s a GPU (site.yaml)")
+    assert estimates(untrained, replace(SITE, gpu=None))[-1].node_hours is None

@@ -9,28 +9,35 @@ from bertline.console import run_command
 from bertline.estimate import estimates
 from bertline.overview import overview
 from bertline.plan import make_plan
+from bertline.site import read_site
+
+HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: show_plan.py --configfile config/demo.yaml")
     parser.add_argument("--configfile", required=True)
+    parser.add_argument("--site", help="the cluster's site.yaml: processes of a node, speed of a GPU")
     arguments = parser.parse_args()
+    site = read_site(arguments.site, "config/site.schema.yaml") if arguments.site else None
     with open(arguments.configfile, encoding="utf-8") as file:
         plan = make_plan(yaml.safe_load(file), "config/config.schema.yaml", "config/models")
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
     rows = [
         [
             left.what,
-            left.jobs,
-            "?" if left.hours is None else f"{left.hours:,.2f}",
-            "?" if left.size is None else f"{left.size / 1e9:,.3f} GB",
+            "" if left.jobs is None else left.jobs,
+            "" if left.core_hours is None else f"{left.core_hours:,.2f}",
+            "" if left.node_hours is None else f"{left.node_hours:,.2f}",
+            "" if left.size is None else f"{left.size / 1e9:,.3f} GB",
+            left.basis,
         ]
-        for left in estimates(plan)
+        for left in estimates(plan, site)
     ]
     if rows:
         print()
-        print(tabulate(rows, headers=["still to do", "jobs", "core- or GPU-hours", "disk"], disable_numparse=True))
-        print("By the benchmarks and trainings on record here; ? where there is none alike.")
+        print(tabulate(rows, headers=HEADERS, disable_numparse=True))
+        print("Estimates, not measurements; node-hours of training alone, without evaluation and waiting in queues.")
     for problem in plan.problems:
         print(f"missing: {problem}")
 
