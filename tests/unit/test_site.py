@@ -35,6 +35,7 @@ def test_a_phase_has_its_own_size_and_any_other_the_default(tmp_path: Path) -> N
         ("account: x\n", "the key 'partitions' is missing"),
         (PARTITIONS + "acount: x\n", "unknown key 'acount'; did you mean 'account'?"),
         (PARTITIONS + "phases: {phase1: {nodes: 0}}\n", r"phases.phase1.nodes: given 0, allowed is at least 1"),
+        (PARTITIONS + "gpu: {peak_tflops: 312}\n", "gpu: the key 'share' is missing"),
         ("a: [", "not YAML"),
     ],
 )

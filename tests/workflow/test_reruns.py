@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -62,12 +63,51 @@ def test_the_size_of_a_phases_jobs_runs_nothing_again(graph: Path) -> None:
         assert "Nothing to be done" in run_snakemake(graph, *options).stdout
 
 
-def test_a_copy_with_other_times_runs_nothing_again(graph: Path, tmp_path: Path) -> None:
-    """As after a move to another disk without `cp -a`: docs/cluster.md names the option."""
-    copied = shutil.copytree(graph, tmp_path / "copy", symlinks=True)
-    for number, path in enumerate(sorted(copied.glob("re*/**/*"), reverse=True)):
+# The sample is small: without this, Snakemake would compare what files hold instead of their times.
+COMPARE_TIMES = ("--max-checksum-file-size", "20000")
+
+
+@pytest.fixture
+def copied(graph: Path, tmp_path: Path) -> Path:
+    """The graph as after a move to another disk."""
+    return shutil.copytree(graph, tmp_path / "copy", symlinks=True)
+
+
+def change_times(folder: Path, order: int) -> None:
+    """Every file and folder gets another time, in an order that has nothing to do with who made it from what."""
+    paths = sorted(folder.glob("re*/**/*"))
+    random.Random(order).shuffle(paths)  # noqa: S311
+    for number, path in enumerate(paths):
         os.utime(path, (1.7e9 + number, 1.7e9 + number), follow_symlinks=False)
-    assert "Nothing to be done" in snakemake(copied, "--dry-run", "--rerun-triggers", "params", "input", "code")
+
+
+def test_a_copy_with_other_times_runs_only_what_a_changed_book_asks_for(copied: Path) -> None:
+    for order in range(3):
+        change_times(copied, order)
+        assert "Nothing to be done" in snakemake(copied, "--dry-run", *COMPARE_TIMES)
+    book = copied / "resources/sample/books/book-001.txt"
+    book.write_text(book.read_text() + "\n\nOne more sentence stands here.\n")
+    change_times(copied, 3)
+    jobs = jobs_of(snakemake(copied, "encode", "--dry-run", *COMPARE_TIMES))
+    of_the_book = {"read_files": 1, "train_punkt": 1, "split_sentences": 1}
+    of_the_dataset = {"plan_shards": 1, "write_shard": 3, "train_tokenizer": 1, "encode_shard": 3}
+    last = {"write_dataset_card": 1, "encode": 1, "total": 13}
+    assert jobs == of_the_book | of_the_dataset | last
+
+
+def test_what_snakemake_forgot_is_told(copied: Path) -> None:
+    """A book that lies elsewhere is read again, and leads to the same sentences; the new tokenizer is behind it."""
+    changed = copy.deepcopy(SMALL_CONFIG)
+    (copied / "shelf").mkdir()
+    shutil.move(copied / "resources/sample/books/book-001.txt", copied / "shelf")
+    changed["corpora"]["book"]["paths"] = ["shelf/book-001.txt"]
+    changed["datasets"]["small"]["tokenizer"]["vocab_size"] = 300
+    write_config(copied, changed)
+    options = ("--profile", "profiles/local", "--configfile", "small.yaml")
+    first = run_snakemake(copied, "encode", *options, check=False)
+    assert first.returncode == 0 or "is still to be made; run the same command again" in first.stdout
+    snakemake(copied, "encode")
+    assert "Nothing to be done" in snakemake(copied, "encode", "--dry-run")
 
 
 def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(graph: Path) -> None:

@@ -127,6 +127,20 @@ onstart:
     plan.write_links(existing_only=False)
 
 
+# Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.
+onsuccess:
+    absent = [
+        file
+        for job in workflow.dag.targetjobs
+        for file in job.output or job.input
+        if not Path(file).exists()
+    ]
+    if absent:
+        sys.exit(
+            f"error: {absent[0]} is still to be made; run the same command again"
+        )
+
+
 # The reason of each failure once more, below all that Snakemake prints around it.
 onerror:
     failures.show_reasons([Path(path) for path in log])

@@ -28,7 +28,7 @@ rule extract_part:
 
 rule clean_part:
     input:
-        "results/corpora/{corpus}/extracted/{part}",
+        ancient("results/corpora/{corpus}/extracted/{part}"),
     output:
         documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
         counts="results/corpora/{corpus}/documents/{part}.counts.json",
@@ -127,8 +127,12 @@ rule read_dataset:
 
 rule train_punkt:
     input:
-        documents=of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
-        counts=of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json"),
+        documents=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst")
+        ),
+        counts=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json")
+        ),
     output:
         directory("results/corpora/{corpus}/punkt"),
     log:
@@ -148,7 +152,7 @@ rule train_punkt:
 
 rule split_sentences:
     input:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
+        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
         punkt=ancient(punkt_model),
     output:
         sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",

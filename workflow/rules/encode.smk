@@ -3,7 +3,7 @@
 
 rule train_tokenizer:
     input:
-        training_shards,
+        ancient(training_shards),
     output:
         "results/datasets/{dataset}/tokenizer.json",
     log:
@@ -54,9 +54,9 @@ rule take_tokenizer:
 # All lengths in one job: the text is tokenized once.
 rule encode_shard:
     input:
-        shard="results/datasets/{dataset}/shards/{shard}.txt.zst",
-        plan="results/datasets/{dataset}/plan.json",
-        tokenizer="results/datasets/{dataset}/tokenizer.json",
+        shard=ancient("results/datasets/{dataset}/shards/{shard}.txt.zst"),
+        plan=ancient("results/datasets/{dataset}/plan.json"),
+        tokenizer=ancient("results/datasets/{dataset}/tokenizer.json"),
     output:
         expand(
             "results/datasets/{{dataset}}/seq{length}/{{shard}}.h5",
@@ -88,9 +88,9 @@ rule encode_shard:
 
 rule write_dataset_card:
     input:
-        plan="results/datasets/{dataset}/plan.json",
-        tokenizer="results/datasets/{dataset}/tokenizer.json",
-        samples=encoded_shards,
+        plan=ancient("results/datasets/{dataset}/plan.json"),
+        tokenizer=ancient("results/datasets/{dataset}/tokenizer.json"),
+        samples=ancient(encoded_shards),
         counts=ancient(
             of_all_corpora("results/corpora/{corpus}/documents/{part}.counts.json")
         ),

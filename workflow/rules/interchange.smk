@@ -18,7 +18,7 @@ rule gpauloski:
 
 rule export_nvidia:
     input:
-        samples="results/datasets/{dataset}/seq{length}/{shard}.h5",
+        samples=ancient("results/datasets/{dataset}/seq{length}/{shard}.h5"),
         card=ancient("results/datasets/{dataset}/dataset.json"),
     output:
         "results/datasets/{dataset}/nvidia/seq_len_{length}_dupe_factor_{copies}/bertline_{split}_{shard}.hdf5",
@@ -43,7 +43,7 @@ rule export_nvidia:
 # No held-out text: its reader takes every file below the folder that it is given, and evaluates nothing.
 rule export_gpauloski:
     input:
-        samples="results/datasets/{dataset}/seq{length}/{shard}.h5",
+        samples=ancient("results/datasets/{dataset}/seq{length}/{shard}.h5"),
         card=ancient("results/datasets/{dataset}/dataset.json"),
     output:
         "results/datasets/{dataset}/gpauloski/seq_len_{length}/train_{shard}.hdf5",

@@ -3,8 +3,8 @@
 
 rule write_signatures:
     input:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
+        counts=ancient("results/corpora/{corpus}/documents/{part}.counts.json"),
     output:
         SIGNATURES,
     log:
@@ -43,8 +43,8 @@ rule collect_ngrams:
 
 rule find_overlap:
     input:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        ngrams="results/evaluation/{evaluation}/ngrams.npz",
+        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
+        ngrams=ancient("results/evaluation/{evaluation}/ngrams.npz"),
     output:
         OVERLAP,
     log:

@@ -9,7 +9,7 @@ rule plan_shards:
         index=ancient(
             of_all_corpora("results/corpora/{corpus}/sentences/{part}.index.npy")
         ),
-        removed=removal_list,
+        removed=ancient(removal_list),
     output:
         "results/datasets/{dataset}/plan.json",
     log:
@@ -36,7 +36,7 @@ rule plan_shards:
 
 rule write_shard:
     input:
-        plan="results/datasets/{dataset}/plan.json",
+        plan=ancient("results/datasets/{dataset}/plan.json"),
         sentences=ancient(
             of_all_corpora("results/corpora/{corpus}/sentences/{part}.txt.zst")
         ),

@@ -1,0 +1,84 @@
+"""What LSF and PBS are asked for: the words of their manuals for the size of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "workflow/scripts"))
+from schedulers import SCHEDULERS, job_script, request_of
+
+# As Snakemake describes a phase on two nodes with four GPUs each.
+PHASE = {
+    "type": "single",
+    "rule": "pretrain_phase",
+    "wildcards": {"phase": "0123"},
+    "threads": 24,
+    "jobid": 3,
+    "resources": {
+        "nodes": 2,
+        "processes_per_node": 4,
+        "gres": "gpu:4",
+        "mem_mb": 64000,
+        "runtime": 605,
+        "slurm_partition": "large",
+        "slurm_account": "ours",
+        "constraint": "gpu_type=a100",
+        "attempt": 2,
+    },
+}
+GROUP = {
+    "type": "group",
+    "groupid": "samples",
+    "threads": 1,
+    "jobid": "77",
+    "resources": {"mem_mb": 1000, "runtime": 240},
+}
+LSF, PBS = SCHEDULERS
+
+
+def options(command: list[str]) -> list[tuple[str, str]]:
+    """Pairs of an option and its value."""
+    values = iter(command[1:])
+    return [(option, "" if option == "-V" else next(values)) for option in values]
+
+
+def test_pbs_is_asked_for_chunks_on_nodes_of_their_own() -> None:
+    job = request_of(PHASE, PBS.logs)
+    given = options(PBS.submit(job))
+    assert [value for option, value in given if option == "-l"] == [
+        "select=2:ncpus=24:mem=64000mb:ngpus=4:gpu_type=a100",
+        "place=scatter",
+        "walltime=10:05:00",
+    ]
+    assert {("-q", "large"), ("-A", "ours"), ("-N", "pretrain_phase"), ("-j", "oe"), ("-V", "")} <= set(given)
+    assert dict(given)["-o"].endswith("/logs/pbs/pretrain_phase-0123-2.log")
+
+
+def test_lsf_is_asked_for_slots_by_host() -> None:
+    given = options(LSF.submit(request_of(PHASE, LSF.logs)))
+    assert {("-n", "48"), ("-W", "605"), ("-gpu", "num=4"), ("-q", "large"), ("-P", "ours")} <= set(given)
+    needs = [value for option, value in given if option == "-R"]
+    assert needs == ["span[ptile=24] rusage[mem=64000MB/host]", "gpu_type=a100"]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+def test_a_group_of_data_jobs_asks_for_neither_gpu_nor_account(scheduler) -> None:
+    given = dict(options(scheduler.submit(request_of(GROUP, scheduler.logs))))
+    assert not {"-q", "-A", "-P", "-gpu"} & given.keys()
+    assert "ngpus" not in str(given)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+@pytest.mark.parametrize(("body", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$; exit 1", 143)])
+def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monkeypatch) -> None:
+    """143 for one that was told to stop."""
+    monkeypatch.chdir(tmp_path)
+    scheduler.ended.mkdir(parents=True)
+    script = job_script(scheduler, f"{body}\n", minutes=2)
+    done = subprocess.run(["/bin/sh"], input=script, env={scheduler.variable: "12.here"}, text=True, check=False)
+    assert done.returncode == status
+    assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
