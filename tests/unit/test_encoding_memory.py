@@ -17,14 +17,15 @@ from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 # BERTLINE_LARGE_SHARD=2000000000 tests a shard of 2 GB and a line of 200 MB, which takes half an hour.
 LARGE_BYTES = int(os.environ.get("BERTLINE_LARGE_SHARD", "30000000"))
 ENCODE = """
-import resource, sys
+import sys
 from pathlib import Path
 from bertline.encoding.encoder import encode_shard
 folder = Path(sys.argv[1])
 encode_shard(folder / "00000.txt.zst", folder / "tokenizer.json", folder / "plan.json",
              {128: folder / "128.h5", 512: folder / "512.h5"}, shard_name="00000", fingerprint="0" * 16, seed=1,
              pair_objective="next_sentence", short_sequence_probability=0.1)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+# Not ru_maxrss, which begins with what the process that started this one had.
+print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
@@ -65,4 +66,4 @@ def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
     large = peak_megabytes(tmp_path / "large", LARGE_BYTES)
     line = peak_megabytes(tmp_path / "line", LARGE_BYTES // 10, one_document=True, one_line=True)
     # The word cache fills on the way; a shard that is held would take several times its size.
-    assert max(large, line) < min(1024, small + 400)
+    assert max(large, line) < min(1024, small + 400), (small, large, line)
