@@ -43,7 +43,13 @@ def launch(tmp_path, program, *arguments, after=(), **environment):
     script.write_text(program)
     command = [sys.executable, LAUNCH, *arguments, script, tmp_path, *after]
     return subprocess.run(
-        [*map(str, command)], env={**os.environ, **environment}, timeout=60, capture_output=True, text=True, check=False
+        [*map(str, command)],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
