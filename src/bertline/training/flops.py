@@ -10,13 +10,34 @@ matrix weights, L layers of width h and V words, a sequence of s tokens of which
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
 
-# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, by a part of the device's name; SXM parts.
-PEAKS = {"B200": 2250, "H200": 989, "H100": 989, "A100": 312, "L40S": 362, "A10": 125, "RTX 4090": 165, "V100": 125}
+# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets (V100: fp16), by words of the device's name; the first
+# that is found counts. Names of SXM parts do not say so.
+PEAKS = {
+    "GB200": 2500,
+    "B200": 2250,
+    "GH200": 989,
+    "H200 NVL": 835,
+    "H200": 989,
+    "H100 PCIe": 756,
+    "H100 NVL": 835,
+    "H100": 989,
+    "A100": 312,
+    "A30": 165,
+    "A10G": 70,
+    "A10": 125,
+    "L40S": 362,
+    "L40": 181,
+    "L4": 121,
+    "RTX 4090": 165,
+    "V100": 125,
+}
 
 
 def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
@@ -35,5 +56,9 @@ def peak_of(device: torch.device) -> float | None:
     """Of `device` in TFLOP/s; None where it is not known."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((float(peak) for part, peak in PEAKS.items() if part in name), None)
+    return peak_of_name(torch.cuda.get_device_name(device))
+
+
+def peak_of_name(name: str) -> float | None:
+    """Of the GPU with this name in TFLOP/s; None where it is not known."""
+    return next((float(peak) for words, peak in PEAKS.items() if re.search(rf"\b{words}\b", name)), None)

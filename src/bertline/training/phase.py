@@ -70,6 +70,12 @@ class Phase:
         self.total_steps: int = self.settings["steps"]
         self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
+        self.writer = CheckpointWriter(
+            self.checkpoints,
+            keep=options.keep_checkpoints,
+            keep_every=options.keep_every,
+            before=self._before_checkpoint,
+        )
         length = self.settings["sequence_length"]
         prepare_precision(self.settings["precision"], group.device)
         if options.cuda_graphs:
@@ -137,12 +143,6 @@ class Phase:
         self.journal = None
         if self.group.leads:
             self.journal = Journal(self.checkpoints / "journal.jsonl", last_step=self.step if found else -1)
-        self.writer = CheckpointWriter(
-            self.checkpoints,
-            keep=self.options.keep_checkpoints,
-            keep_every=self.options.keep_every,
-            before=self._before_checkpoint,
-        )
         has_pairs = self.data.has_pairs
         self.meter = Meter(self.model, self.group.device, world_size=self.group.world_size, has_pairs=has_pairs)
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
