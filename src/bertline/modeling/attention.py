@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from bertline.modeling.dropout import drop
 
-
 # What FlashAttention 2 asks of a GPU (its compute capability) and of a head's size.
 AMPERE, LARGEST_HEAD = (8, 0), 256
 
