@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bertline.modeling.attention import Packed, attend, attend_in_rows
+from bertline.modeling.attention import Packed, attend, attend_in_rows, varlen_knows
 
 
 def heads(tokens: int) -> list[torch.Tensor]:
@@ -52,3 +52,14 @@ def test_rows_keep_their_shapes_so_that_they_can_be_compiled():
         traced(*given, first)
         with torch.compiler.set_stance("fail_on_recompile"):
             torch.testing.assert_close(traced(*given, second), one_by_one(*given, [12, 12]))
+
+
+def test_the_kernel_for_packed_sequences_wants_half_precision_and_ampere(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert varlen_knows(torch.bfloat16, 64)
+    assert varlen_knows(torch.float16, 256)
+    assert not varlen_knows(torch.float32, 64)
+    assert not varlen_knows(torch.bfloat16, 36)
+    assert not varlen_knows(torch.bfloat16, 264)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert not varlen_knows(torch.float16, 64)

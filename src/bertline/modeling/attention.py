@@ -74,7 +74,7 @@ def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
     if query.device.type != "cuda":
         return _packed_attention(query, key, value, packed.starts)[0]
-    if not _varlen_knows(query.dtype, query.shape[-1]):
+    if not varlen_knows(query.dtype, query.shape[-1]):
         return attend_in_rows(query, key, value, packed)
     from torch.nn.attention.varlen import varlen_attn
 
@@ -83,7 +83,7 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
 
 
 @torch.compiler.assume_constant_result
-def _varlen_knows(dtype: torch.dtype, size: int) -> bool:
+def varlen_knows(dtype: torch.dtype, size: int) -> bool:
     """Whether there is a kernel: FlashAttention 2 wants half precision, heads of a multiple of 8, and Ampere."""
     if dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
         return False
