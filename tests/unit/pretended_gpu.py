@@ -31,6 +31,7 @@ from bertline.finetuning.loop import loss_of  # noqa: E402
 from bertline.finetuning.optimizer import AdamW  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
+from bertline.modeling.float8 import compute_in_float8  # noqa: E402
 from bertline.training.accumulation import Accumulation  # noqa: E402
 from bertline.training.batches import Layout, MicroBatch  # noqa: E402
 from bertline.training.data import TrainingData, open_training_data  # noqa: E402
@@ -113,6 +114,8 @@ def train(
     if network == "bert" and not packed:
         given["model"]["attention_probs_dropout_prob"] = 0.1
     model = make_model(given, data)
+    if precision == "fp8":
+        compute_in_float8(model.encoder.layers)
     with pretended(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
         layout = Layout(32, 8, packed=packed, fixed=compiled)
@@ -175,7 +178,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "packed on an older GPU": partial(
             train, data, network="bert", packed=True, precision="fp16", capability=(7, 5)
         ),
-        "rows, traced": partial(train, data, network="bert", compiled=True),
+        "rows in 8 bits, traced": partial(train, data, network="bert", precision="fp8", compiled=True),
         "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),
         "a sequence's class": partial(fine_tune, data, network="modern", head="sequence"),
         "tokens' classes": partial(fine_tune, data, network="bert", head="tokens"),

@@ -18,7 +18,7 @@ CASES = [
     "packed",
     "packed in fp32",
     "packed on an older GPU",
-    "rows, traced",
+    "rows in 8 bits, traced",
     "packed, traced",
     "a sequence's class",
     "tokens' classes",

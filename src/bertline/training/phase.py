@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
+from bertline.modeling.float8 import compute_in_float8
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch
@@ -84,6 +85,8 @@ class Phase:
             compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
         self.model = make_model(recipe, self.data)
+        if self.settings["precision"] == "fp8":
+            compute_in_float8(self.model.encoder.layers)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
