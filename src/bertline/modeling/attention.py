@@ -102,8 +102,8 @@ def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
     # Attention over nothing would be not a number: rows without a sequence look at a token whose result nobody reads.
     mask = (places < starts[1:, None]) | (columns == 0)
     places = places.clamp(max=tokens - 1)
-    rows = (tensor[places].transpose(1, 2) for tensor in (query, key, value))  # [N, A, longest, D]
-    context = F.scaled_dot_product_attention(*rows, attn_mask=mask[:, None, None, :]).transpose(1, 2)
+    query, key, value = (tensor[places].transpose(1, 2) for tensor in (query, key, value))  # [N, A, longest, D]
+    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :]).transpose(1, 2)
     sequence = torch.searchsorted(starts, torch.arange(tokens, device=query.device), right=True) - 1
     return context.flatten(0, 1)[sequence * packed.longest + packed.positions]
 

@@ -59,7 +59,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        rows, rows_scale, weight, weight_scale = ctx.saved_tensors
+        rows, rows_scale, weight, weight_scale = ctx.saved_tensors  # type: ignore[misc]
         of_rows_type, of_weight_type = ctx.types  # type: ignore[attr-defined]
         gradient, scale = _scaled(gradient, BACKWARD)
         of_rows = _multiply(gradient, scale, _by_columns(weight), weight_scale)

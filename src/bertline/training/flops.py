@@ -10,9 +10,11 @@ matrix weights, L layers of width h and V words, a sequence of s tokens of which
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
+from torch import distributed
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
@@ -52,11 +54,12 @@ def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
     )
 
 
-def peak_of(device: torch.device) -> float | None:
-    """Of `device` in TFLOP/s; None where it is not known."""
-    if device.type != "cuda":
-        return None
-    return peak_of_name(torch.cuda.get_device_name(device))
+def peak_of_all(device: torch.device) -> float | None:
+    """Of the devices of all ranks together in TFLOP/s; None where one is not known. All ranks must call it."""
+    peak = peak_of_name(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    peaks = torch.tensor(math.nan if peak is None else peak, device=device)
+    distributed.all_reduce(peaks)
+    return None if peaks.isnan() else float(peaks)
 
 
 def peak_of_name(name: str) -> float | None:

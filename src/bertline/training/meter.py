@@ -6,7 +6,7 @@ import torch
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
-from bertline.training.flops import flops_of, peak_of
+from bertline.training.flops import flops_of
 from bertline.training.system_metrics import SystemMetrics
 
 AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
@@ -15,10 +15,9 @@ AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 class Meter:
     """Averages between two points of the journal, and the speed."""
 
-    def __init__(self, model: PreTrainingNetwork, device: torch.device, *, world_size: int, has_pairs: bool) -> None:
-        self._model, self._has_pairs = model, has_pairs
-        peak = peak_of(device)
-        self._peak = peak * world_size if peak else None
+    def __init__(self, model: PreTrainingNetwork, device: torch.device, *, peak: float | None, has_pairs: bool) -> None:
+        """`peak` of all devices together in TFLOP/s, where it is known."""
+        self._model, self._has_pairs, self._peak = model, has_pairs, peak
         self._system = SystemMetrics(device)
         self._all_steps, self._all_seconds = 0, 0.0
         self._forget()

@@ -27,6 +27,7 @@ from bertline.training.checkpoints import (
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
 from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
+from bertline.training.flops import peak_of_all
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -146,8 +147,8 @@ class Phase:
         self.journal = None
         if self.group.leads:
             self.journal = Journal(self.checkpoints / "journal.jsonl", last_step=self.step if found else -1)
-        has_pairs = self.data.has_pairs
-        self.meter = Meter(self.model, self.group.device, world_size=self.group.world_size, has_pairs=has_pairs)
+        peak = peak_of_all(self.group.device)
+        self.meter = Meter(self.model, self.group.device, peak=peak, has_pairs=self.data.has_pairs)
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
         self.accumulation.seek(self.step + self.skipped)
         if found is None:
