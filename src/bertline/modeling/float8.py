@@ -26,9 +26,10 @@ class Float8Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """[..., in_features] of any floating type -> bfloat16 [..., out_features]."""
         rows = input.flatten(0, -2)
-        # The weight's gradient is a sum over the rows.
-        filled = F.pad(rows, (0, 0, 0, -len(rows) % MULTIPLE))
-        product = _Product.apply(filled, self.weight)[: len(rows)]
+        count = len(rows)
+        if count % MULTIPLE:  # the weight's gradient is a sum over the rows
+            rows = F.pad(rows, (0, 0, 0, -count % MULTIPLE))
+        product = _Product.apply(rows, self.weight)[:count]
         if self.bias is not None:
             product = product + self.bias.to(product.dtype)
         return product.unflatten(0, input.shape[:-1])
