@@ -40,7 +40,7 @@ from bertline.training.initial import make_model  # noqa: E402
 from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
 
 GPU = torch.device("cuda", 0)
-TURING = (7, 5)
+TURING, HOPPER = 7, 9
 COMPILE = torch.compile
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 NETWORKS = {
@@ -50,13 +50,17 @@ NETWORKS = {
 
 
 @contextmanager
-def pretended(capability: tuple[int, int] = (9, 0)) -> Iterator[FakeTensorMode]:
-    """A GPU of this compute capability: all tensors are fake, and micro-batches come onto it."""
+def pretended(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
+    """A GPU of this major compute capability: all tensors are fake, and micro-batches come onto it."""
+    properties = object.__new__(torch.cuda._CudaDeviceProperties)
+    properties.major = capability
     torch.cuda.is_available = lambda: True
     torch.cuda.get_rng_state = lambda *_: torch.zeros(16, dtype=torch.uint8)
-    torch.cuda.set_rng_state = torch.cuda._lazy_init = lambda *_: None
+    torch.cuda.set_rng_state = lambda state, device=None: None
+    torch.cuda._lazy_init = lambda: None
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
-    torch.cuda.get_device_capability = lambda device=None: capability
+    torch.cuda.device_count = lambda: 1
+    torch.cuda._get_device_properties = lambda device: properties
     torch.cuda.set_device = lambda device: None
     # Traced forward and backward; to make kernels of it needs a GPU.
     torch.compile = partial(COMPILE, backend="aot_eager")
@@ -103,7 +107,7 @@ def train(
     packed: bool = False,
     optimizer: str = "adamw",
     world_size: int = 1,
-    capability: tuple[int, int] = (9, 0),
+    capability: int = HOPPER,
     compiled: bool = False,
     whole_word: bool = False,
 ) -> None:
@@ -176,7 +180,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "packed": partial(train, data, network="bert", packed=True, optimizer="adamw"),
         "packed in fp32": partial(train, data, network="modern", packed=True, precision="fp32", optimizer="muon"),
         "packed on an older GPU": partial(
-            train, data, network="bert", packed=True, precision="fp16", capability=(7, 5)
+            train, data, network="bert", packed=True, precision="fp16", capability=TURING
         ),
         "rows in 8 bits, traced": partial(train, data, network="bert", precision="fp8", compiled=True),
         "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -55,11 +57,10 @@ def test_rows_keep_their_shapes_so_that_they_can_be_compiled():
 
 
 def test_the_kernel_for_packed_sequences_wants_half_precision_and_ampere(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert varlen_knows(torch.bfloat16, 64)
-    assert varlen_knows(torch.float16, 256)
-    assert not varlen_knows(torch.float32, 64)
-    assert not varlen_knows(torch.bfloat16, 36)
-    assert not varlen_knows(torch.bfloat16, 264)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    assert not varlen_knows(torch.float16, 64)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9))
+    for dtype, size in ((torch.bfloat16, 64), (torch.float16, 256)):
+        assert varlen_knows(torch.empty(3, 2, size, dtype=dtype))
+    for dtype, size in ((torch.float32, 64), (torch.bfloat16, 36), (torch.bfloat16, 264)):
+        assert not varlen_knows(torch.empty(3, 2, size, dtype=dtype))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=7))
+    assert not varlen_knows(torch.empty(3, 2, 64, dtype=torch.float16))

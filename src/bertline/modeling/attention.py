@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from bertline.modeling.dropout import drop
 
-# What FlashAttention 2 asks of a GPU (its compute capability) and of a head's size.
-AMPERE, LARGEST_HEAD = (8, 0), 256
+# What FlashAttention 2 asks of a GPU (its major compute capability) and of a head's size.
+AMPERE, LARGEST_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
@@ -74,7 +74,7 @@ def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
     if query.device.type != "cuda":
         return _packed_attention(query, key, value, packed.starts)[0]
-    if not varlen_knows(query.dtype, query.shape[-1]):
+    if not varlen_knows(query):
         return attend_in_rows(query, key, value, packed)
     from torch.nn.attention.varlen import varlen_attn
 
@@ -82,12 +82,13 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
     return cast(Tensor, varlen_attn(query, key, value, starts, starts, longest, longest))
 
 
-@torch.compiler.assume_constant_result
-def varlen_knows(dtype: torch.dtype, size: int) -> bool:
+def varlen_knows(query: Tensor) -> bool:
     """Whether there is a kernel: FlashAttention 2 wants half precision, heads of a multiple of 8, and Ampere."""
-    if dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
+    size = query.shape[-1]
+    if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
         return False
-    return torch.cuda.get_device_capability() >= AMPERE
+    # Not get_device_capability: to torch.compile these are constants.
+    return torch.cuda.get_device_properties(query.device).major >= AMPERE
 
 
 def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
