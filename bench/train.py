@@ -29,12 +29,12 @@ from bertline.files import read_json
 from bertline.modeling.bert import BertForPreTraining
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import Layout
+from bertline.training.batches import Layout, mask_batch
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.group import Group, join_group
 from bertline.training.initial import make_model
-from bertline.training.masking import IGNORED, mask_tokens
+from bertline.training.masking import IGNORED
 from bertline.training.optimizers import make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
@@ -101,10 +101,12 @@ def their_batches(recipe: dict, data: TrainingData, group: Group, count: int) ->
     batches = []
     for work in itertools.islice(stream, count):
         rows = work.micro_batch
-        ids, positions, originals = mask_tokens(
-            rows.input_ids, rows.places, rows.masked_counts, rows.samples, rows.epochs,
-            predictions=rows.predictions, masking=masking, seed=recipe["seed"], vocabulary=data.vocabulary,
-        )  # fmt: skip
+        if rows.masked is not None:  # imported, and masked before
+            ids, (positions, originals) = rows.input_ids, rows.masked
+        else:
+            ids, positions, originals = mask_batch(
+                rows, seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+            )
         labels = torch.full_like(ids, IGNORED)
         labels.view(-1)[positions] = originals
         mask = torch.ones_like(ids) if rows.attention_mask is None else rows.attention_mask.long()

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 import pytest
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.checkpoints import checkpoint_at, clean_up, find_checkpoint, load_checkpoint, save_checkpoint
+from bertline.training.checkpoints import (
+    CheckpointWriter,
+    checkpoint_at,
+    clean_up,
+    find_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 
 def save(directory, step, *, fingerprint="mine", keep=2, best=None):
@@ -99,3 +107,19 @@ def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
     assert find_checkpoint(tmp_path, "mine") is None
     clean_up(tmp_path, tmp_path.parent)
     assert names(tmp_path) == ["durable.json"]
+
+
+def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):
+    """It ends its process at once after that; and what went wrong with a checkpoint hides no other error."""
+    may_write = threading.Event()
+
+    def fail():
+        raise BertlineError("the lock is lost")
+
+    for step, before in ((3, may_write.wait), (6, fail)):
+        writer = CheckpointWriter(tmp_path, keep=2, keep_every=0, before=before)
+        writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": step})
+        assert find_checkpoint(tmp_path, "mine") is None or step == 6
+        may_write.set()
+        writer.close()
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3

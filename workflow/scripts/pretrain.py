@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -140,13 +141,26 @@ def main() -> None:
         if os.environ.get("RANK", "0") != "0":
             time.sleep(5)
         raise
-    except SystemExit as stopped:
-        leave(int(stopped.code or 0))
-    leave(0)
 
 
-def leave(status: int) -> NoReturn:
-    """End now, as everything is written: taking gloo's threads apart aborts a process once in a while."""
+def run_and_leave() -> NoReturn:
+    """Run `main` and end the process at once, whatever came of it: everything is written by then.
+
+    Taking gloo's threads apart aborts a process once in a while. With NCCL a rank that failed could wait for ever for a
+    kernel that waits for the other ranks, and the launcher would not learn that it failed.
+    """
+    status = 0
+    try:
+        run_command(main)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException:
+        traceback.print_exc()
+        status = 1
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -154,4 +168,4 @@ def leave(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_and_leave()

@@ -82,15 +82,21 @@ def finetune(
     frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
     frozen["started"] = started.isoformat()
     frozen["jobs"] = write_begun(folder, frozen)
-    journal, steps, best = train(
-        model,
-        task,
-        settings,
-        recipe["seed"],
-        folder,
-        recipe["fingerprint"],
-        checkpoint_minutes=checkpoint_minutes,
-    )
+    try:
+        journal, steps, best = train(
+            model,
+            task,
+            settings,
+            recipe["seed"],
+            folder,
+            recipe["fingerprint"],
+            checkpoint_minutes=checkpoint_minutes,
+        )
+    except torch.OutOfMemoryError:
+        raise BertlineError(
+            f"the GPU's memory is too small for {settings['batch_size']} inputs of up to "
+            f"{settings['max_sequence_length']} tokens; lower batch_size, or let fewer jobs share the GPU"
+        ) from None
     evaluations = [
         predicted.evaluate(predict(model, task, predicted.inputs, settings["precision"]))
         for predicted in task.predicted

@@ -1,7 +1,8 @@
 """Self-attention over sequences that stand in padded rows, or packed one behind the other without padding.
 
-Packed attention is `torch.nn.attention.varlen` on CUDA. On the CPU, where that does not exist, it is one operator that
-runs PyTorch's own attention kernel for each sequence; to torch.compile it is opaque, with a registered backward.
+Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for the numbers and GPUs that it does not know.
+On the CPU, where it does not exist, it is one operator that runs PyTorch's own attention kernel for each sequence; to
+torch.compile it is opaque, with a registered backward.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bertline.modeling.dropout import drop
+
+# What FlashAttention 2 asks of a GPU (its major compute capability) and of a head's size.
+AMPERE, LARGEST_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
@@ -68,12 +72,41 @@ def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 
 
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
-    if query.device.type == "cuda":
-        from torch.nn.attention.varlen import varlen_attn
+    if query.device.type != "cuda":
+        return _packed_attention(query, key, value, packed.starts)[0]
+    if not varlen_knows(query):
+        return attend_in_rows(query, key, value, packed)
+    from torch.nn.attention.varlen import varlen_attn
 
-        starts, longest = packed.starts, packed.longest
-        return cast(Tensor, varlen_attn(query, key, value, starts, starts, longest, longest))
-    return _packed_attention(query, key, value, packed.starts)[0]
+    starts, longest = packed.starts, packed.longest
+    return cast(Tensor, varlen_attn(query, key, value, starts, starts, longest, longest))
+
+
+def varlen_knows(query: Tensor) -> bool:
+    """Whether there is a kernel: FlashAttention 2 wants half precision, heads of a multiple of 8, and Ampere."""
+    size = query.shape[-1]
+    if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
+        return False
+    # Not get_device_capability: to torch.compile these are constants.
+    return torch.cuda.get_device_properties(query.device).major >= AMPERE
+
+
+def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
+    """Packed attention by padding every sequence to the longest: [T, A, D] each -> [T, A, D].
+
+    For any type and device, with shapes that depend on those of its arguments alone; it takes the memory that packing
+    saves elsewhere.
+    """
+    tokens, starts = len(query), packed.starts.long()
+    columns = torch.arange(packed.longest, device=query.device)
+    places = starts[:-1, None] + columns  # [N, longest]
+    # Attention over nothing would be not a number: rows without a sequence look at a token whose result nobody reads.
+    mask = (places < starts[1:, None]) | (columns == 0)
+    places = places.clamp(max=tokens - 1)
+    query, key, value = (tensor[places].transpose(1, 2) for tensor in (query, key, value))  # [N, A, longest, D]
+    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :]).transpose(1, 2)
+    sequence = torch.searchsorted(starts, torch.arange(tokens, device=query.device), right=True) - 1
+    return context.flatten(0, 1)[sequence * packed.longest + packed.positions]
 
 
 @torch.library.custom_op("bertline::packed_attention", mutates_args=(), device_types="cpu")

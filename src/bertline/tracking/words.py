@@ -30,7 +30,7 @@ SCORE_TITLES = {
 
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
-_PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
+_PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
 
 def task_title(group: str) -> str:

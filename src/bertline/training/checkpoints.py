@@ -87,6 +87,10 @@ class CheckpointWriter:
         if self._written is not None:
             self._written.result()
 
+    def close(self) -> None:
+        """Until the last checkpoint is on the disk, or failed."""
+        self._thread.shutdown()
+
     def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
         self._before()
         return save_checkpoint(

@@ -41,6 +41,8 @@ def exactness_of(
         "sharded_muon": options.sharded_optimizer and optimizer == "muon",
         "deterministic": options.deterministic,
         "device": device_name(group),
+        # NCCL adds in an order that follows from where the ranks are.
+        "processes_per_node": group.local_world_size if group.device.type == "cuda" else False,
         "torch": torch.__version__,
     }
 

@@ -10,16 +10,38 @@ matrix weights, L layers of width h and V words, a sequence of s tokens of which
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import distributed
 
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.training.batches import GlobalBatch
 
-# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, by a part of the device's name; SXM parts.
-PEAKS = {"B200": 2250, "H200": 989, "H100": 989, "A100": 312, "L40S": 362, "A10": 125, "RTX 4090": 165, "V100": 125}
+# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets (V100: fp16), by words of the device's name; the first
+# that is found counts. Names of SXM parts do not say so.
+PEAKS = {
+    "GB200": 2500,
+    "B200": 2250,
+    "GH200": 989,
+    "H200 NVL": 835,
+    "H200": 989,
+    "H100 PCIe": 756,
+    "H100 NVL": 835,
+    "H100": 989,
+    "A100": 312,
+    "A30": 165,
+    "A10G": 70,
+    "A10": 125,
+    "L40S": 362,
+    "L40": 181,
+    "L4": 121,
+    "RTX 4090": 165,
+    "V100": 125,
+}
 
 
 def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
@@ -49,9 +71,14 @@ def _flops(model: PreTrainingNetwork, tokens: float, squares: float, masked: flo
     return float(6 * matrices * tokens + 12 * layers * width * squares + 6 * head * masked)
 
 
-def peak_of(device: torch.device) -> float | None:
-    """Of `device` in TFLOP/s; None where it is not known."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((float(peak) for part, peak in PEAKS.items() if part in name), None)
+def peak_of_all(device: torch.device) -> float | None:
+    """Of the devices of all ranks together in TFLOP/s; None where one is not known. All ranks must call it."""
+    peak = peak_of_name(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    peaks = torch.tensor(math.nan if peak is None else peak, device=device)
+    distributed.all_reduce(peaks)
+    return None if peaks.isnan() else float(peaks)
+
+
+def peak_of_name(name: str) -> float | None:
+    """Of the GPU with this name in TFLOP/s; None where it is not known."""
+    return next((float(peak) for words, peak in PEAKS.items() if re.search(rf"\b{words}\b", name)), None)

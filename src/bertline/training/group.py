@@ -69,6 +69,27 @@ def join_group(threads: int) -> Group:
         torch.cuda.set_device(device)
     else:
         device = torch.device("cpu")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, timeout=TIMEOUT)
+    if device.type == "cpu":
+        distributed.init_process_group("gloo", timeout=TIMEOUT)
+        return Group(rank, world_size, device, local_world_size)
+    try:
+        # With its GPU named, a rank connects now and fails now; and a barrier, which has no tensor, need not guess it.
+        distributed.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
+    except distributed.DistBackendError as error:
+        if "Duplicate GPU" not in str(error):
+            raise
+        raise BertlineError(
+            f"{local_world_size} processes of a node share its GPUs, and each needs its own; start as many as it has"
+        ) from None
     return Group(rank, world_size, device, local_world_size)
+
+
+def describe(group: Group) -> str:
+    """What computes, in words; said once, because a machine whose GPU is not found trains as well, only for ever."""
+    processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
+    if group.device.type == "cpu":
+        missing = "; this PyTorch could use a GPU and finds none (nvidia-smi says more)" if torch.version.cuda else ""
+        return f"{processes} on CPUs{missing}"
+    found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
+    idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
+    return f"{processes} on {name}{idle}"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.group import Group, join_group
+from bertline.training.group import Group, describe, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
 from bertline.training.phase import Phase
@@ -48,7 +48,9 @@ def train(
     group = join_group(options.threads)
     if not group.leads:
         logging.getLogger().setLevel(logging.ERROR)
+    logger.info(describe(group))
     lock = PhaseLock(output / "checkpoints") if group.leads else None
+    phase = None
     try:
         _acquire(lock, group, wait=options.wait_for_lock)
         phase = Phase(recipe, card_json, output, group, lock, options)
@@ -74,6 +76,8 @@ def train(
             "or give --recompute"
         ) from None
     finally:
+        if phase is not None:
+            phase.writer.close()
         if lock is not None:
             lock.release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batches import GlobalBatch
-from bertline.training.flops import flops_of, peak_of
+from bertline.training.flops import flops_of
 from bertline.training.group import Group
 from bertline.training.system_metrics import SystemMetrics
 
@@ -14,10 +14,9 @@ AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 class Meter:
     """Averages between two points of the journal, and the speed."""
 
-    def __init__(self, model: PreTrainingNetwork, group: Group, *, has_pairs: bool) -> None:
-        self._model, self._has_pairs = model, has_pairs
-        peak = peak_of(group.device)
-        self._peak = peak * group.world_size if peak else None
+    def __init__(self, model: PreTrainingNetwork, group: Group, *, peak: float | None, has_pairs: bool) -> None:
+        """`peak` of all devices together in TFLOP/s, where it is known."""
+        self._model, self._has_pairs, self._peak = model, has_pairs, peak
         self._system = SystemMetrics(group)
         self._all_steps, self._all_seconds = 0, 0.0
         self._forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,10 +12,13 @@ from torch.nn import functional as F
 
 from bertline.console import BertlineError
 from bertline.modeling.attention import AttentionMask
+from bertline.modeling.float8 import knows_float8
 from bertline.training.batches import MicroBatch, mask_batch
 from bertline.training.masking import IGNORED, Masking, Vocabulary
 
-AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+logger = logging.getLogger(__name__)
+
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
 class Sums(NamedTuple):
@@ -33,8 +37,8 @@ SumsOf = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], Sums]
 def make_sums(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> SumsOf:
     """The function from (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) to `Sums`.
 
-    Labels of -100 are not counted. Under bf16 and fp16 the network runs in autocast, the losses in fp32. Compiled, it
-    is one program for one set of shapes, forward and backward; with `cuda_graphs` recorded once and replayed.
+    Labels of -100 are not counted. Under bf16, fp16 and fp8 the network runs in autocast, the losses in fp32. Compiled,
+    it is one program for one set of shapes, forward and backward; with `cuda_graphs` recorded once and replayed.
     """
     dtype = AUTOCAST[precision]
 
@@ -89,4 +93,8 @@ def prepare_precision(precision: str, device: torch.device) -> None:
     """Set what a precision needs of PyTorch. Raises BertlineError where the device does not know it."""
     if precision == "fp16" and device.type != "cuda":
         raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
+    if precision == "fp8" and not knows_float8(device):
+        raise BertlineError("precision: fp8 needs a GPU of compute capability 8.9 (Ada, Hopper) or newer; take bf16")
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        logger.warning("precision: this GPU only emulates bf16, slowly; fp16 is what it computes fast")
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

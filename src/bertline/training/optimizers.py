@@ -56,7 +56,7 @@ def make_optimizer(
     if settings["optimizer"] == "adamw":
         return torch.optim.AdamW(groups, **common, fused=True)
     if settings["optimizer"] == "muon":
-        dtype = torch.bfloat16 if settings["precision"] == "bf16" else torch.float32
+        dtype = torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32
         return Muon(hidden, groups, **common, **settings["muon"], dtype=dtype)
     raise BertlineError(f"recipe: optimizer: given '{settings['optimizer']}', allowed are lamb, adamw, muon")
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
+from bertline.modeling.float8 import compute_in_float8
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
 from bertline.training.batches import GlobalBatch
@@ -27,6 +28,7 @@ from bertline.training.checkpoints import (
 from bertline.training.data import TrainingData, open_training_data
 from bertline.training.evaluation import evaluate
 from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
+from bertline.training.flops import peak_of_all
 from bertline.training.group import Group
 from bertline.training.initial import (
     handed_over_position,
@@ -71,6 +73,12 @@ class Phase:
         self.total_steps: int = self.settings["steps"]
         self.batch_ramp = batch_ramp_of(self.settings)
         self.checkpoints = output / "checkpoints"
+        self.writer = CheckpointWriter(
+            self.checkpoints,
+            keep=options.keep_checkpoints,
+            keep_every=options.keep_every,
+            before=self._before_checkpoint,
+        )
         length = self.settings["sequence_length"]
         prepare_precision(self.settings["precision"], group.device)
         if options.cuda_graphs:
@@ -79,6 +87,8 @@ class Phase:
             compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
         self.model = make_model(recipe, self.data)
+        if self.settings["precision"] == "fp8":
+            compute_in_float8(self.model.encoder.layers)
         # A network without a pair head learns from masked words alone, whatever the dataset holds.
         self.data = replace(self.data, has_pairs=self.data.has_pairs and self.model.scores_pairs)
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
@@ -140,14 +150,8 @@ class Phase:
         if self.group.leads:
             self.jobs = write_begun(self.checkpoints, self._frozen_recipe())
             self.journal = Journal(self.checkpoints / "journal.jsonl", last_step=self.step if found else -1)
-        self.writer = CheckpointWriter(
-            self.checkpoints,
-            keep=self.options.keep_checkpoints,
-            keep_every=self.options.keep_every,
-            before=self._before_checkpoint,
-        )
-        has_pairs = self.data.has_pairs
-        self.meter = Meter(self.model, self.group, has_pairs=has_pairs)
+        peak = peak_of_all(self.group.device)
+        self.meter = Meter(self.model, self.group, peak=peak, has_pairs=self.data.has_pairs)
         self.saved = ((self.step, self.skipped) if found else None, time.monotonic())
         self.accumulation.seek(self.step + self.skipped)
         if found is None:

@@ -49,7 +49,7 @@ REQUIRED: Json = {
         "masking": {"probability": (int, float), "whole_word": bool, "mask_only": bool},
         "corpus_weights": dict,
         "packing": bool,
-        "precision": ("fp32", "tf32", "bf16", "fp16"),
+        "precision": ("fp32", "tf32", "bf16", "fp16", "fp8"),
         "hand_over": ("weights", "weights+moments", "everything"),
         "publish_best_every": (int, type(None)),
     },

@@ -50,7 +50,7 @@ class Stream:
         self._data, self._ramp, self._seed, self._masking = data, batch_ramp, seed, masking
         self._first_position = first_position
         self._layout, self._shares, self._rank, self._device = layout, shares, rank, device
-        self._ahead = _ahead(self._work(first_step))
+        self._ahead = _ahead(self._work(first_step), device)
 
     def __iter__(self) -> Stream:
         return self
@@ -91,9 +91,15 @@ class Stream:
             step += 1
 
 
-def _ahead(items: Iterator[T]) -> Generator[T, None, None]:
+def _ahead(items: Iterator[T], device: torch.device) -> Generator[T, None, None]:
     """The endless `items`, made by one thread, `AHEAD` of them before they are asked for."""
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+
+    def prepare() -> None:
+        if device.type == "cuda":
+            # A thread begins at GPU 0, where pinning memory must not take any.
+            torch.cuda.set_device(device)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="batches", initializer=prepare) as thread:
         futures: deque[Future[T]] = deque(thread.submit(next, items) for _ in range(AHEAD))
         try:
             while True:

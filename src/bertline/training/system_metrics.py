@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 
 import psutil
 import torch
@@ -39,13 +40,23 @@ class SystemMetrics:
 
     def _of_process(self) -> dict[str, float]:
         metrics = {"cpu_percent": psutil.cpu_percent(), "memory_megabytes": self._process.memory_info().rss / 1e6}
-        if self._gpu is not None:
-            import pynvml
+        return metrics | (_of_gpu(self._gpu) if self._gpu is not None else {})
 
-            metrics["gpu_percent"] = float(pynvml.nvmlDeviceGetUtilizationRates(self._gpu).gpu)
-            metrics["gpu_memory_megabytes"] = pynvml.nvmlDeviceGetMemoryInfo(self._gpu).used / 1e6
-            metrics["gpu_power_watts"] = pynvml.nvmlDeviceGetPowerUsage(self._gpu) / 1000
-        return metrics
+
+def _of_gpu(gpu: object) -> dict[str, float]:
+    """What the driver tells; a part of a GPU (MIG) or a virtual one keeps some of it to itself."""
+    import pynvml
+
+    ask = {
+        "gpu_percent": lambda: float(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+        "gpu_memory_megabytes": lambda: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / 1e6,
+        "gpu_power_watts": lambda: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    }
+    metrics = {}
+    for name, value in ask.items():
+        with suppress(pynvml.NVMLError):
+            metrics[name] = value()
+    return metrics
 
 
 def _means(of_ranks: torch.Tensor) -> dict[str, float]:
