@@ -118,7 +118,7 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
     [
         (
             {"partitions": {"cpu": "cpu", "gpu": "big"}},
-            "partitions.gpu: given 'big', this cluster has cpu, gpu, urgent",
+            "partitions.gpu: given 'big', this cluster has cpu, gpu, old, urgent",
         ),
         ({"account": "nobody"}, "account: given 'nobody', yours are bert"),
         ({"size": {"nodes": 9}}, "phases.default.nodes: given 9, partition 'gpu' has 3"),
