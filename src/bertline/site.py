@@ -22,7 +22,6 @@ class Nodes:
     nodes: int
     gpus_per_node: int
     cpus_per_gpu: int
-    memory_mb: int  # of each node
     partition: str
     constraint: str | None
 
@@ -44,6 +43,7 @@ class Nodes:
 class Size(Nodes):
     """The size of a phase's jobs: nodes of one kind, and perhaps others beside them."""
 
+    memory_mb: int  # of each node
     walltime: int  # minutes
     micro_batch_tokens: int
     beside: tuple[Nodes, ...]

@@ -72,7 +72,7 @@ def geometry(kind):
 
 
 def component(kind):
-    """Further nodes of a heterogeneous job."""
+    """Further nodes of a heterogeneous job; account, memory and walltime it has from the first ones."""
     options = [f"-N{kind.nodes}", f"-p{kind.partition}", f"-c{kind.cpus_per_gpu}"]
     if kind.constraint:
         options.append(f"-C{shlex.quote(kind.constraint)}")

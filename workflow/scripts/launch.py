@@ -86,7 +86,9 @@ def run_job(given: argparse.Namespace, script: list[str]) -> int:
     if given.nodes > 1 or given.beside:
         threads = max(1, given.threads // given.processes_per_node)
         kinds = [(given.nodes, given.processes_per_node), *given.beside]
-        status = wait_for([start(srun_command(kinds, threads, command[1:]))])
+        # Of Slurm's variables only the job's number reaches a rule; without this one srun sees the first kind alone.
+        unlike = {"SLURM_HET_SIZE": str(len(kinds))} if given.beside else {}
+        status = wait_for([start(srun_command(kinds, threads, command[1:]), unlike)])
     else:
         status = wait_for(start_local(command, given.processes_per_node))
     if status == STOPPED and job is not None:
