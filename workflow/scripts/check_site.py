@@ -41,6 +41,11 @@ def check_site(site: Site, *, status_command: str | None) -> None:
         for number, kind in enumerate(size.kinds):
             where = f"{site.path}: phases.{name}" + f".beside.{number - 1}" * (number > 0)
             _check_nodes(kind, where, partitions, walltime=size.walltime)
+        if size.beside and (status_command == "squeue" or shutil.which("sacct") is None):
+            raise BertlineError(
+                f"{site.path}: phases.{name}.beside: the executor does not find such jobs in what squeue says; "
+                "let it ask sacct, or use nodes of one kind"
+            )
     _check_account(site)
     if status_command != "squeue" and shutil.which("sacct") and _ask("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
