@@ -160,10 +160,6 @@ class Cluster:
     def start_node(self, name: str) -> None:
         self.start(f"slurmd.{name}", shutil.which("slurmd") or "slurmd", "-D", "-N", name)
 
-    def bind_node(self, name: str, cores: list[int]) -> None:
-        """Give everything that a node starts from now on these cores of this machine only."""
-        psutil.Process(self._daemons[f"slurmd.{name}"].pid).cpu_affinity(cores)
-
     def kill_node(self, name: str) -> None:
         """What a power cut leaves: neither slurmd nor anything it started, and nobody who tells of it."""
         self._daemons.pop(f"slurmd.{name}").kill()
