@@ -5,23 +5,23 @@ Nothing in it alters a result, so it enters no fingerprint and changing it runs 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from bertline.configuration import fill_defaults, load_schema, read_yaml, validate
 from bertline.console import BertlineError
 
 
 @dataclass(frozen=True)
-class Size:
-    """The size of a phase's jobs."""
+class Nodes:
+    """Nodes of one kind in a phase's job."""
 
     nodes: int
     gpus_per_node: int
     cpus_per_gpu: int
-    memory_mb: int  # of each node
-    walltime: int  # minutes
-    micro_batch_tokens: int
+    partition: str
+    constraint: str | None
 
     @property
     def processes_per_node(self) -> int:
@@ -35,6 +35,24 @@ class Size:
     @property
     def cpus_per_node(self) -> int:
         return self.cpus_per_gpu * self.processes_per_node
+
+
+@dataclass(frozen=True)
+class Size(Nodes):
+    """The size of a phase's jobs: nodes of one kind, and perhaps others beside them."""
+
+    memory_mb: int  # of each node
+    walltime: int  # minutes
+    micro_batch_tokens: int
+    beside: tuple[Nodes, ...]
+
+    @property
+    def kinds(self) -> tuple[Nodes, ...]:
+        return (self, *self.beside)
+
+    @property
+    def on_several_nodes(self) -> bool:
+        return self.nodes > 1 or bool(self.beside)
 
 
 @dataclass(frozen=True)
@@ -78,12 +96,21 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
     schema = load_schema(schema_path)
     validate(given, schema, what=str(path))
     filled = fill_defaults(given, schema, schema)
+    constraint = filled.get("constraint")
+    elsewhere = {"partition": filled["partitions"]["gpu"], "constraint": constraint}
     return Site(
         path=str(path),
         account=filled.get("account"),
         qos=filled.get("qos"),
         partitions=filled["partitions"],
-        constraint=filled.get("constraint"),
-        phases={name: Size(**size) for name, size in filled["phases"].items()},
+        constraint=constraint,
+        phases={name: _size({**elsewhere, **size}) for name, size in filled["phases"].items()},
         gpu=Gpu(**filled["gpu"]) if "gpu" in filled else None,
     )
+
+
+def _size(given: dict[str, Any]) -> Size:
+    """What other kinds of nodes leave out is as of the first, but not what tells that one from others."""
+    first = {field.name: given[field.name] for field in fields(Nodes)} | {"constraint": None}
+    beside = tuple(Nodes(**{**first, **others}) for others in given["beside"])
+    return Size(**{**given, "beside": beside})

@@ -56,7 +56,7 @@ def write_yaml(path: Path, content: dict[str, Any]) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def write_site(folder: Path, size: dict[str, int], **others: Any) -> None:
+def write_site(folder: Path, size: dict[str, Any], **others: Any) -> None:
     """The site file of the test cluster, every phase in jobs of `size`."""
     given = {"cpus_per_gpu": 1, "memory_mb": 3000, "walltime": 20, "micro_batch_tokens": MICRO_BATCH_TOKENS}
     site = {"account": "bert", "partitions": {"cpu": "cpu", "gpu": "gpu"}, **others}
@@ -201,11 +201,12 @@ def journal_steps(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in lines]
 
 
-def trained_here(prepared: Path, folder: Path, *, steps: int, processes: int = 1) -> Path:
+def trained_here(prepared: Path, folder: Path, *, steps: int, processes: int = 1, trainer_options: str = "") -> Path:
     """The same training on this machine, undisturbed."""
     shutil.copytree(prepared, folder, symlinks=True)
     write_yaml(folder / "small.yaml", config(steps))
     options = [f"processes_per_node={processes}", f"micro_batch_tokens={MICRO_BATCH_TOKENS}", "log_every=1"]
+    options.append(f"trainer_options='{trainer_options}'")
     resources = [f"pretrain_phase:{option}" for option in options]
     run_snakemake(folder, trained_weights(folder), *LOCAL, "--set-resources", *resources)
     return folder

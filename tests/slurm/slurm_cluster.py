@@ -25,7 +25,7 @@ ETC = Path("/etc/slurm")
 LINKS = ("slurm.conf", "gres.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sacct", "scancel", "scontrol")
 DATABASE_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb", "sacctmgr")
-NODES = ("cpu1", "gpu1", "gpu2", "gpu3")
+NODES = {"cpu1": "", "gpu1": " Gres=gpu:2 Feature=new", "gpu2": " Gres=gpu:2 Feature=new", "gpu3": " Gres=gpu:2"}
 MARK = "BERTLINE_TEST_CLUSTER"  # in the environment of every daemon, so that nothing of them is left behind
 PR_SET_PDEATHSIG = 1
 
@@ -74,11 +74,12 @@ GresTypes=gpu
 PartitionName=DEFAULT MaxTime=1-00:00:00 DefaultTime=00:30:00 DefMemPerCPU=500 PriorityTier=10 PreemptMode=OFF State=UP
 PartitionName=cpu Nodes=ALL Default=YES
 PartitionName=gpu Nodes=gpu[1-3] PreemptMode=REQUEUE GraceTime=40
+PartitionName=old Nodes=gpu3 PreemptMode=REQUEUE GraceTime=40
 PartitionName=urgent Nodes=gpu[1-3] PriorityTier=100
 """
 NODE = (
     "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 Boards=1 SocketsPerBoard=1"
-    " CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000{gres}"
+    " CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000{kind}"
 )
 # sacct and sacctmgr find munge only through the "password".
 ACCOUNTING = """\
@@ -248,7 +249,7 @@ def _write_files(root: Path, *, accounting: bool) -> None:
     for folder in ("run", "log", "state", "db", "etc", "dev", *(f"spool/{node}" for node in NODES)):
         (root / folder).mkdir(parents=True)
     ports = dict(zip(("slurmctld", "slurmdbd", "mariadb", *NODES), _free_ports(3 + len(NODES)), strict=True))
-    nodes = [NODE.format(name=name, port=ports[name], gres=" Gres=gpu:2" * name.startswith("gpu")) for name in NODES]
+    nodes = [NODE.format(name=name, port=ports[name], kind=kind) for name, kind in NODES.items()]
     accounts = ACCOUNTING if accounting else "AccountingStorageType=accounting_storage/none"
     values = {"root": root, **ports, "nodes": "\n".join(nodes), "accounting": accounts.format(root=root, **ports)}
     texts = {

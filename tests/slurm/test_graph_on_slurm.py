@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 def test_four_ranks_on_two_nodes_train_the_bits_of_four_ranks_here_and_are_followed_live(
     graph: Path, prepared: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
-    steps = 1500  # a minute of training, so that there is something to follow
+    steps = 800  # half a minute of training, so that there is something to follow
     write_yaml(graph / "small.yaml", config(steps))
     write_site(graph, {"nodes": 2, "gpus_per_node": 2})
     log_every_step = (
@@ -118,7 +118,11 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
     [
         (
             {"partitions": {"cpu": "cpu", "gpu": "big"}},
-            "partitions.gpu: given 'big', this cluster has cpu, gpu, urgent",
+            "partitions.gpu: given 'big', this cluster has cpu, gpu, old, urgent",
+        ),
+        (
+            {"size": {"beside": [{}, {"partition": "old", "nodes": 2}]}},
+            "phases.default.beside.1.nodes: given 2, partition 'old' has 1",
         ),
         ({"account": "nobody"}, "account: given 'nobody', yours are bert"),
         ({"size": {"nodes": 9}}, "phases.default.nodes: given 9, partition 'gpu' has 3"),

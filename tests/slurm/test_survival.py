@@ -192,14 +192,19 @@ def test_ten_jobs_of_one_step_each_train_as_one_does(graph: Path, prepared: Path
 
 
 @pytest.mark.long
-def test_a_failure_is_tried_again_with_the_same_memory_and_its_reason_is_said_last(training: Path) -> None:
+def test_three_attempts_without_a_step_are_enough_and_the_reason_is_said_last(training: Path) -> None:
     before = last_job()
-    options = ("--set-resources", "pretrain_phase:trainer_options=--division=2,1", "--retries", "1")
+    options = ("--set-resources", "pretrain_phase:trainer_options=--division=2,1")
     with submitted(training, trained_weights(training), *options) as submission:
         assert submission.wait() != 0
     said = [line for line in submission.output().splitlines() if line.strip()]
-    assert any(line.startswith("pretrain_phase: error: division: given 2 shares for 1 ranks") for line in said[-5:])
+    gave_up = (
+        "pretrain_phase: error: 3 attempts in a row ended without a step beyond 0 (the last: error: division: given 2"
+    )
+    assert any(line.startswith(gave_up) for line in said[-5:])
+    attempts = [line for line in training_log(training).splitlines() if line.startswith("error: division: given 2")]
+    assert len(attempts) == 3
     jobs = accounted(before)
-    assert [state for _, state, *_ in jobs] == ["FAILED", "FAILED"]
+    assert [state for _, state, *_ in jobs] == ["FAILED"] * 4
+    # What training takes does not grow.
     assert {memory for *_, memory in jobs} == {3000}
-    assert training_log(training).count("error: division") == 2

@@ -40,3 +40,9 @@ def test_a_job_that_was_done_at_its_next_attempt_is_not_named(failures):
     inner = BLOCK.format(rule="read_files", number=0, log="a.log")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
     assert failures.reasons(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
+
+
+def test_what_srun_adds_about_the_tasks_is_no_reason(failures):
+    said = "error: the loss is nan\nsrun: error: gpu1: task 0: Exited with exit code 1\n"
+    Path("a.log").write_text(said)
+    assert failures.last_words(Path("a.log")) == "error: the loss is nan"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -105,7 +106,7 @@ def phase_keys() -> list[str]:
     return list(schema["$defs"]["phase"]["properties"])
 
 
-def slurm_dry_run(folder: Path, size: dict[str, int]) -> str:
+def slurm_dry_run(folder: Path, size: dict[str, Any]) -> str:
     """What the Slurm profile says of the first phase's job, where a site file gives it that size."""
     site = {"account": "ours", "partitions": {"cpu": "small", "gpu": "big"}, "constraint": "a100"}
     (folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
@@ -129,6 +130,22 @@ def test_a_phase_on_one_node_is_one_slurm_task(workflow_folder: Path) -> None:
     assert " gres=gpu:4" in job
     for resource in (" mpi=", " tasks=", "slurm_extra="):
         assert resource not in job
+
+
+def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured_speed(workflow_folder: Path) -> None:
+    beside = [{"nodes": 1, "gpus_per_node": 2, "partition": "new"}, {"constraint": "p100|v100"}]
+    job = slurm_dry_run(workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "beside": beside})
+    others = (
+        ": -N1 -pnew -c6 -n2 --ntasks-per-node=2 --gpus-per-node=2"
+        " : -N2 -pbig -c6 -C'p100|v100' -n8 --ntasks-per-node=4 --gpus-per-node=4"
+    )
+    for resource in (
+        "nodes=2", "mpi=srun", "tasks=18", "cpus_per_task=6", "slurm_partition=big", "constraint=a100",
+        f"slurm_extra=-n8 --ntasks-per-node=4 --gpus-per-node=4 {others}",
+        "nodes_beside=1x2,2x4", "trainer_options=--division measured",
+    ):  # fmt: skip
+        assert f" {resource}" in job
+    assert " gres=" not in job
 
 
 def test_without_a_site_file_the_slurm_profile_says_where_to_get_one(workflow_folder: Path) -> None:

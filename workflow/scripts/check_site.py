@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from slurm_queue import minutes_of
 
 from bertline.console import BertlineError, HelpFormatter, run_command
-from bertline.site import Site, read_site
+from bertline.site import Nodes, Site, read_site
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,15 @@ def check_site(site: Site, *, status_command: str | None) -> None:
             raise BertlineError(
                 f"{site.path}: partitions.{kind}: given '{name}', this cluster has {', '.join(partitions) or 'none'}"
             )
-    for name in site.phases:
-        _check_size(site, name, partitions[site.partitions["gpu"]])
+    for name, size in site.phases.items():
+        for number, kind in enumerate(size.kinds):
+            where = f"{site.path}: phases.{name}" + f".beside.{number - 1}" * (number > 0)
+            _check_nodes(kind, where, partitions, walltime=size.walltime)
+        if size.beside and (status_command == "squeue" or shutil.which("sacct") is None):
+            raise BertlineError(
+                f"{site.path}: phases.{name}.beside: the executor does not find such jobs in what squeue says; "
+                "let it ask sacct, or use nodes of one kind"
+            )
     _check_account(site)
     if status_command != "squeue" and shutil.which("sacct") and _ask("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
@@ -47,15 +54,18 @@ def check_site(site: Site, *, status_command: str | None) -> None:
         )
 
 
-def _check_size(site: Site, name: str, partition: Partition) -> None:
-    size, where = site.phases[name], f"{site.path}: phases.{name}"
-    of = f"partition '{site.partitions['gpu']}'"
-    if size.nodes > partition.nodes:
-        raise BertlineError(f"{where}.nodes: given {size.nodes}, {of} has {partition.nodes}")
-    if size.gpus_per_node > partition.gpus:
-        raise BertlineError(f"{where}.gpus_per_node: given {size.gpus_per_node}, {of} has nodes with {partition.gpus}")
-    if partition.minutes is not None and size.walltime > partition.minutes:
-        raise BertlineError(f"{where}.walltime: given {size.walltime} minutes, {of} allows {partition.minutes:.0f}")
+def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
+    if kind.partition not in partitions:
+        raise BertlineError(
+            f"{where}.partition: given '{kind.partition}', this cluster has {', '.join(partitions) or 'none'}"
+        )
+    partition, of = partitions[kind.partition], f"partition '{kind.partition}'"
+    if kind.nodes > partition.nodes:
+        raise BertlineError(f"{where}.nodes: given {kind.nodes}, {of} has {partition.nodes}")
+    if kind.gpus_per_node > partition.gpus:
+        raise BertlineError(f"{where}.gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}")
+    if partition.minutes is not None and walltime > partition.minutes:
+        raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
 
 
 def _check_account(site: Site) -> None:

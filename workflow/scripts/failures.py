@@ -25,9 +25,14 @@ def reasons(snakemake_log: str) -> list[str]:
         # Inside a Slurm job every job has number 0, and says the same once more.
         if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
             done_later.add(first)
-        lines = [line.strip() for line in _read(Path(first)).splitlines() if line.strip()]
-        found[first] = f"{rule}: {lines[-1] if lines else 'ended without a word'} ({first})"
+        found[first] = f"{rule}: {last_words(Path(first))} ({first})"
     return [reason for log, reason in found.items() if log not in done_later]
+
+
+def last_words(log: Path) -> str:
+    """The last line of a job's log, apart from srun's, which tells how tasks ended and not why."""
+    lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
+    return lines[-1] if lines else "ended without a word"
 
 
 def show_reasons(snakemake_logs: list[Path]) -> None:

@@ -8,6 +8,7 @@ walltime, and a job of Slurm then asks to be run again; without progress in thre
 import argparse
 import ctypes
 import os
+import re
 import shlex
 import signal
 import socket
@@ -17,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import failures
 import schedulers
 import slurm_queue
 
@@ -37,6 +39,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("--nodes", type=int, default=1, help="more than one: inside a Slurm job, through srun")
     parser.add_argument("--processes-per-node", type=int, default=1, help="one a GPU")
+    parser.add_argument(
+        "--beside",
+        type=nodes_beside,
+        default=[],
+        metavar="NODESxPROCESSES,...",
+        help="nodes of other kinds in the same Slurm job, and the processes of each",
+    )
     parser.add_argument("--threads", type=int, default=1, help="of a node, divided among its processes")
     parser.add_argument(
         "--checkpoints", type=Path, metavar="FOLDER", help="where progress is seen, and attempts counted"
@@ -62,6 +71,13 @@ def main() -> None:
     run_command(lambda: sys.exit(run_job(given, script)))
 
 
+def nodes_beside(text: str) -> list[tuple[int, int]]:
+    """Nodes, and processes on each of them, for every kind in a text as "1x2,4x8"."""
+    if not re.fullmatch(r"([1-9]\d*x[1-9]\d*(,|$))*", text):
+        raise argparse.ArgumentTypeError(f"given '{text}', allowed are nodes and processes as in 1x2,4x8")
+    return [(int(nodes), int(processes)) for nodes, processes in re.findall(r"(\d+)x(\d+)", text)]
+
+
 def run_job(given: argparse.Namespace, script: list[str]) -> int:
     """Run all processes, as a part of a Slurm job if this is one. Returns the exit status."""
     job = slurm_queue.own_job()
@@ -73,11 +89,16 @@ def run_job(given: argparse.Namespace, script: list[str]) -> int:
         script = [*script, "--stop-after-minutes", f"{left - min(given.minutes_to_save, 0.8 * left):.3f}"]
     command = [sys.executable, *script, *shlex.split(given.options)]
     scheduler = schedulers.own_scheduler()
+    if given.beside and scheduler is not None:
+        raise BertlineError("nodes of several kinds (`beside` in site.yaml) need Slurm; leave them out")
     if given.nodes > 1 and scheduler is not None:
         status = wait_for(start_on_nodes(command, scheduler, given))
-    elif given.nodes > 1:
+    elif given.nodes > 1 or given.beside:
         threads = max(1, given.threads // given.processes_per_node)
-        status = wait_for([start(srun_command(given.nodes, given.processes_per_node, threads, command[1:]))])
+        kinds = [(given.nodes, given.processes_per_node), *given.beside]
+        # Of Slurm's variables only the job's number reaches a rule; without this one srun sees the first kind alone.
+        unlike = {"SLURM_HET_SIZE": str(len(kinds))} if given.beside else {}
+        status = wait_for([start(srun_command(kinds, threads, command[1:]), unlike)])
     else:
         status = wait_for(start_ranks(command, Place(1, given.processes_per_node, "127.0.0.1", free_port())))
     if status == STOPPED and job is not None:
@@ -92,9 +113,10 @@ def count_attempt(checkpoints: Path, *, anew: bool) -> None:
     before = {} if anew or not path.exists() else read_json(path)
     attempts = before.get("attempts", 0) if before.get("step") == step else 0
     if attempts >= MOST_ATTEMPTS:
+        log = checkpoints / "training.log"
         raise BertlineError(
-            f"{attempts} attempts in a row ended without a step beyond {step}: see why above in this log, or give it a "
-            "longer walltime; the same command tries again"
+            f"{attempts} attempts in a row ended without a step beyond {step} (the last: {failures.last_words(log)}); "
+            f"see {log}; the same command tries again"
         )
     checkpoints.mkdir(parents=True, exist_ok=True)
     write_json(path, {"step": step, "attempts": attempts + 1})
@@ -147,9 +169,27 @@ def slurm_environment(processes_per_node: int) -> dict[str, str]:
         sys.exit(f"error: {missing.args[0]} is not set; several nodes need a job of Slurm, PBS or LSF")
 
 
-def srun_command(nodes: int, processes_per_node: int, threads: int, command: list[str]) -> list[str]:
+def srun_command(kinds: list[tuple[int, int]], threads: int, command: list[str]) -> list[str]:
+    """One step over all nodes of the job.
+
+    Parameters
+    ----------
+    kinds: nodes, and processes on each of them, for every kind of nodes in the job.
+    threads: of each process.
+    command: the script and its arguments.
+    """
+    if len(kinds) == 1:
+        return ["srun", *tasks_of_srun(*kinds[0], threads, command)]
+    words = []
+    for number, (nodes, processes) in enumerate(kinds):
+        # The last word counts: threads of this kind of node, of which its processes take equal parts.
+        tasks = tasks_of_srun(nodes, processes, threads, [*command, f"--threads={threads * processes}"])
+        words += [":", f"--het-group={number}", *tasks]
+    return ["srun", *words[1:]]
+
+
+def tasks_of_srun(nodes: int, processes_per_node: int, threads: int, command: list[str]) -> list[str]:
     return [
-        "srun",
         f"--nodes={nodes}",
         f"--ntasks={nodes * processes_per_node}",
         f"--ntasks-per-node={processes_per_node}",

@@ -50,7 +50,9 @@ def read_queue(*options: str) -> list[Job]:
 def own_job() -> Job | None:
     """The job that this process runs in."""
     number = os.environ.get("SLURM_JOB_ID")
-    return next(iter(read_queue(f"--jobs={number}")), None) if number else None
+    jobs = read_queue(f"--jobs={number}") if number else []
+    # A job on unlike nodes has a line for each kind.
+    return next((job for job in jobs if job.number == number), None)
 
 
 def minutes_of(duration: str) -> float | None:

@@ -31,9 +31,10 @@ class SystemMetrics:
         at once: what each sees is gathered, as rank 0 alone writes the journal.
         """
         here = self._of_process()
-        of_ranks = self._group.gather([here.get(name, math.nan) for name in NAMES])
+        mine = [here.get(name, math.nan) for name in NAMES]
+        processes, of_ranks = self._group.gather([self._group.local_world_size, *mine]).split([1, len(NAMES)], dim=1)
         metrics = {f"system/{name}": value for name, value in _means(of_ranks).items()}
-        nodes = of_ranks.split(self._group.local_world_size)
+        nodes = of_ranks.split(_nodes(processes.flatten().int().tolist()))
         for number, node in enumerate(nodes if len(nodes) > 1 else ()):
             metrics |= {f"system/node{number}/{name}": value for name, value in _means(node).items()}
         return metrics
@@ -57,6 +58,14 @@ def _of_gpu(gpu: object) -> dict[str, float]:
         with suppress(pynvml.NVMLError):
             metrics[name] = value()
     return metrics
+
+
+def _nodes(processes: list[int]) -> list[int]:
+    """The processes of each node, from what each rank says of its own: unlike nodes have different numbers."""
+    nodes: list[int] = []
+    while (first := sum(nodes)) < len(processes):
+        nodes.append(processes[first])
+    return nodes
 
 
 def _means(of_ranks: torch.Tensor) -> dict[str, float]:
