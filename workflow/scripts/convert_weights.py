@@ -3,16 +3,14 @@
 import argparse
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.console import HelpFormatter, run_command
 
 EXAMPLE = """example:
   python workflow/scripts/convert_weights.py uncased_L-12_H-768_A-12 --lowercase --output models/bert-base-uncased"""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("source", type=Path, help="the folder with the weights, their configuration and vocabulary")
     parser.add_argument(
         "--lowercase",
