@@ -53,6 +53,11 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def counted(count: float, thing: str) -> str:
+    """A number and what is counted: 1 layer, 2 layers."""
+    return f"{number(count)} {thing}" + ("" if count == 1 else "s")
+
+
 def duration(hours: float) -> str:
     """A time in the unit that suits it."""
     if hours >= 1:
@@ -68,8 +73,8 @@ def describe_network(model: Mapping[str, Any]) -> str:
     """The network in a sentence, from its description."""
     name = _NETWORKS.get(model.get("architecture", "bert"), model.get("architecture"))
     return (
-        f"{name} with {number(model['num_hidden_layers'])} layers, {number(model['hidden_size'])} wide, "
-        f"{number(model['num_attention_heads'])} heads, vocabulary of {number(model['vocab_size'])}."
+        f"{name} with {counted(model['num_hidden_layers'], 'layer')}, {number(model['hidden_size'])} wide, "
+        f"{counted(model['num_attention_heads'], 'head')}, vocabulary of {number(model['vocab_size'])}."
     )
 
 
@@ -79,12 +84,12 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
     masking = settings["masking"]
     limit = masking.get("max_predictions")
     sentences = [
-        f"{number(settings['steps'])} steps of {number(settings['global_batch_size'])} sequences "
+        f"{counted(settings['steps'], 'step')} of {counted(settings['global_batch_size'], 'sequence')} "
         f"of at most {number(settings['sequence_length'])} tokens{_batch_ramp(settings.get('batch_ramp'))}.",
         f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'])}, "
         f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
-        f"{masking['probability']:.0%} of the tokens masked" + (f", at most {number(limit)}." if limit else "."),
+        f"{masking['probability']:.0%} of the {_masked(masking)}" + (f", at most {number(limit)}." if limit else "."),
         f"{_precision(settings)}, seed {recipe['seed']}.",
         _start(recipe.get("initial_weights"), phases),
     ]
@@ -97,7 +102,7 @@ def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], se
     drawn = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {recipe['seed']}"
     return " ".join(
         [
-            f"{number(settings['epochs'])} epochs in batches of {number(settings['batch_size'])}, "
+            f"{counted(settings['epochs'], 'epoch')} in batches of {number(settings['batch_size'])}, "
             f"learning rate {number(settings['learning_rate'])}, warm-up over {settings['warmup']:.0%}, "
             f"at most {number(settings['max_sequence_length'])} tokens.",
             f"{_precision(settings)}, {drawn}.",
@@ -108,15 +113,20 @@ def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], se
 
 def describe_dataset(card: Mapping[str, Any]) -> str:
     """An encoded dataset in words, from its dataset.json."""
-    corpora = ", ".join(f"{corpus['name']} ({number(corpus['documents'])} documents)" for corpus in card["corpora"])
+    corpora = ", ".join(f"{corpus['name']} ({counted(corpus['documents'], 'document')})" for corpus in card["corpora"])
     lengths = ", ".join(
-        f"{number(content['samples'])} samples of at most {length} tokens"
+        f"{counted(content['samples'], 'sample')} of at most {length} tokens"
         for length, content in sorted(card["sequence_lengths"].items(), key=lambda item: int(item[0]))
     )
     return (
-        f"{corpora}. {number(card['sentences'])} sentences; {number(card['held_out_documents'])} documents held out. "
+        f"{corpora}. {counted(card['sentences'], 'sentence')}; {counted(card['held_out_documents'], 'document')} held out. "
         f"Vocabulary of {number(card['tokenizer']['vocab_size'])}. {lengths}."
     )
+
+
+def _masked(masking: Mapping[str, Any]) -> str:
+    whole = " as whole words" if masking.get("whole_word") else ""
+    return f"tokens masked{whole}" + (", all by [MASK]" if masking.get("mask_only") else "")
 
 
 def _batch_ramp(ramp: Mapping[str, Any] | None) -> str:
@@ -125,7 +135,7 @@ def _batch_ramp(ramp: Mapping[str, Any] | None) -> str:
 
 def _span(value: float) -> str:
     """A share of the steps or a number of steps, in words."""
-    return f"{number(100 * value)}% of the steps" if 0 < value < 1 else f"{number(value)} steps"
+    return f"{number(100 * value)}% of the steps" if 0 < value < 1 else counted(value, "step")
 
 
 def _schedule(settings: Mapping[str, Any]) -> str:

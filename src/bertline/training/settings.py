@@ -53,6 +53,11 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
             f"{where}.end_learning_rate: given {settings['end_learning_rate']}, allowed is at most learning_rate, "
             f"{settings['learning_rate']}"
         )
+    if share_or_steps(settings["warmup"], total) > total:
+        raise BertlineError(
+            f"{where}.warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, {total}: the "
+            "learning rate would never be reached"
+        )
     if settings["schedule"] == "wsd":
         warmup, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
         if warmup + decay > total:
