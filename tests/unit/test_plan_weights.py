@@ -135,7 +135,7 @@ def test_such_a_run_is_trained_tracked_and_reported() -> None:
     assert run.finished
     entry = lay_out(run)
     assert [child.name for child in entry.children] == ["glue/cola"]
-    assert "BERT with 1 layers, 8 wide, 2 heads, vocabulary of 12." in entry.description
+    assert "BERT with 1 layer, 8 wide, 2 heads, vocabulary of 12." in entry.description
     pretrained, random = entry.children[0].children
     assert pretrained.parameters["model.hidden_size"] == random.parameters["model.hidden_size"] == "8"
     assert pretrained.tags["bertline.parent_path"] == "models/theirs"

@@ -34,6 +34,7 @@ def check(**changes):
         ({"base_batch_size": 8}, "phase1.base_batch_size: given 8, but learning_rate_scaling 'none' makes no use"),
         ({"learning_rate_scaling": "linear"}, "phase1.base_batch_size: missing, but learning_rate_scaling 'linear'"),
         ({"end_learning_rate": 0.03}, "phase1.end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
+        ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),
         ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
         ({"publish_best_every": 31}, "phase1.publish_best_every: given 31, allowed is 1 to steps, 30"),
         ({"batch_ramp": {"from": 32, "steps": 5}}, "phase1.batch_ramp.from: given 32, allowed is 1 to global_batch_"),

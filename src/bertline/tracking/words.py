@@ -119,7 +119,8 @@ def describe_dataset(card: Mapping[str, Any]) -> str:
         for length, content in sorted(card["sequence_lengths"].items(), key=lambda item: int(item[0]))
     )
     return (
-        f"{corpora}. {counted(card['sentences'], 'sentence')}; {counted(card['held_out_documents'], 'document')} held out. "
+        f"{corpora}. {counted(card['sentences'], 'sentence')}; "
+        f"{counted(card['held_out_documents'], 'document')} held out. "
         f"Vocabulary of {number(card['tokenizer']['vocab_size'])}. {lengths}."
     )
 

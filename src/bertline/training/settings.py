@@ -55,8 +55,8 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
         )
     if share_or_steps(settings["warmup"], total) > total:
         raise BertlineError(
-            f"{where}.warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, {total}: the "
-            "learning rate would never be reached"
+            f"{where}.warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, "
+            f"{total}, for else the learning rate is never reached"
         )
     if settings["schedule"] == "wsd":
         warmup, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
