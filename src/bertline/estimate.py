@@ -128,7 +128,7 @@ class _Speed:
     """How fast a training was: on record, or as reckoned."""
 
     process_seconds: float  # for a sample
-    processes: int  # of a node
+    processes: float  # of a node
     basis: str
 
 
@@ -140,7 +140,7 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     hours = None
     if speed:
         samples = (settings["steps"] - durable_step(folder)) * settings["global_batch_size"]
-        processes = site.size(phase["phase"]).processes_per_node if site else speed.processes
+        processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
         hours = samples * speed.process_seconds / processes / 3600
     return Estimate(
         f"{phase['phase']} ({folder.name})",
@@ -213,7 +213,7 @@ def _reckoned_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None
     share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s a GPU ({site.path})"
     return _Speed(
         flops / (1e12 * site.gpu.peak_tflops * site.gpu.share),
-        site.size(phase["phase"]).processes_per_node,
+        site.size(phase["phase"]).mean_processes_per_node,
         f"arithmetic: {flops / 1e9:,.3g} GFLOP a full sequence at {share}",
     )
 

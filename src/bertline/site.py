@@ -51,6 +51,11 @@ class Size(Nodes):
         return (self, *self.beside)
 
     @property
+    def mean_processes_per_node(self) -> float:
+        """Over the nodes of all kinds."""
+        return sum(kind.processes for kind in self.kinds) / sum(kind.nodes for kind in self.kinds)
+
+    @property
     def on_several_nodes(self) -> bool:
         return self.nodes > 1 or bool(self.beside)
 

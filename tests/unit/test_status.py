@@ -87,9 +87,8 @@ def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
 SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False}
 MASKING = {"probability": 0.15, "max_predictions": 20}
-SITE = Site(
-    "site.yaml", None, None, {}, None, {"default": Size(2, 4, 8, 64000, 60, 16384)}, Gpu(peak_tflops=100.0, share=0.5)
-)
+SIZE = Size(2, 4, 8, "gpu", None, memory_mb=64000, walltime=60, micro_batch_tokens=16384, beside=())
+SITE = Site("site.yaml", None, None, {}, None, {"default": SIZE}, Gpu(peak_tflops=100.0, share=0.5))
 
 
 @pytest.fixture
