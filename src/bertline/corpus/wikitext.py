@@ -3,7 +3,8 @@
 The rules are MediaWiki's published ones, https://www.mediawiki.org/wiki/ Help:Formatting, Help:Links, Help:Images,
 Help:Tables, Help:Templates, Help:Magic_words, Parser_extension_tags and Preprocessor_ABNF. What is opened and never
 closed is text, less its marks. Every pass looks at a character a bounded number of times, whatever the page: the
-regular expressions never go back, and what is nested is kept on a stack.
+regular expressions have one way to match, and what is nested is kept on a stack. Groups are not possessive, `(...)*+`:
+Python before 3.11.5 loses matches with them (gh-106052).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _EXTENSIONS = {
 _END = {name: re.compile("</" + "".join(f"[{c}{c.upper()}]" for c in name) + r"\s*+>") for name in _EXTENSIONS}
 _CALL = re.compile(rf"\{{\{{++|\}}\}}++|<!--|<((?i:{'|'.join(_EXTENSIONS)}))(?=[\s/>])[^<>]*+>")
 _NAME = re.compile(r"[^{}|<>\[\]]{0,50}+")
-_POEM = re.compile(r"<poem\b[^<>]*+>([^<]*+(?:<(?!/?poem)[^<]*+)*+)</poem>")
+_POEM = re.compile(r"<poem\b[^<>]*+>([^<]*+(?:<(?!/?poem)[^<]*+)*)</poem>")
 _TABLE = re.compile(r"\n[ \t:*#;]*+(?:(\{\|)[^\n]*+|\|\})|<(?:(table)|/table)(?=[\s>])[^<>]*+>", re.I)
 
 _EXTERNAL_LINK = re.compile(
@@ -43,7 +44,7 @@ _EXTERNAL_LINK = re.compile(
 )
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # With namespaces, or several parts, or single brackets inside; of "]]]" the last two end it.
-_ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*+)\]\]")
+_ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
 _LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(
     r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I
@@ -58,7 +59,7 @@ _INLINE = re.compile(
     re.I,
 )
 # What a language with several scripts shows to some readers: https://www.mediawiki.org/wiki/Writing_systems/Syntax
-_VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?+([^{}]*+)\}-")
+_VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?([^{}]*+)\}-")
 _MAGIC_WORD = re.compile(r"__[^\W\d_]{2,30}+__")
 _NO_CHARACTER = re.compile(r"&#\d{8,}+;?")  # Python refuses to read a number of thousands of digits
 _NOTHING = "&#8203;"  # keeps marks apart, and vanishes from documents
