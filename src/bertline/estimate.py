@@ -1,7 +1,9 @@
 """What a plan will still take, judged by what is on record: benchmarks of data jobs, journals of trainings.
 
-Where no training of a network is on record, its floating point operations and the speed that site.yaml states for a GPU
-tell. Everything here is an estimate, and says what it is made from.
+Parts of a corpus and shards of a dataset are alike, so those that are done tell about those that are not; jobs of other
+corpora, which may be a thousand times smaller, do not. Where no training of a network is on record, its floating point
+operations and the speed that site.yaml states for a GPU tell. Everything here is an estimate, and says what it is made
+from.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ READING = {
     "files": ("read_files",),
     "huggingface": ("read_dataset",),
 }
+# Of one core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
+SECONDS_OF_DUMP_MEGABYTE = 1.1
 UNKNOWN_TRAINING = "not known: no run of this network on record"
 
 
@@ -57,7 +61,7 @@ def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     for key, dataset in plan.datasets.items():
         folder = Path(plan.dataset_folder(key))
         if "path" not in dataset and not (folder / "dataset.json").exists():
-            found.append(_dataset(dataset, folder, plan.config["sequence_lengths"]))
+            found.append(_dataset(key, dataset, folder, plan.config["sequence_lengths"]))
     for key, phase in plan.phases.items():
         folder = Path("results/phases", key)
         if not (folder / "recipe.json").exists():
@@ -67,20 +71,24 @@ def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
 
 def _corpus(key: str, corpus: Json) -> Estimate:
     what, folder = f"corpus {corpus['name']}", Path("results/corpora", key)
-    parts = corpus.get("parts")
+    parts, dump_bytes = corpus.get("parts"), 0
     if parts is None:
         listing = Path("resources/wikimedia", corpus["wiki"], corpus["settings"]["dump"], "parts.json")
         if not listing.exists():
             return Estimate(what, None, basis="not known: the dump is not listed yet (snakemake list_parts)")
-        parts = slices_of(read_json(listing))
+        content = read_json(listing)
+        parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
     unread = sum(not (folder / f"documents/{part}.jsonl.zst").exists() for part in parts)
     unsplit = sum(not (folder / f"sentences/{part}.txt.zst").exists() for part in parts)
     jobs = dict.fromkeys(READING[corpus["settings"]["source"]], unread) | {"split_sentences": unsplit}
-    hours, basis = _core_hours(jobs)
+    hours, basis = _core_hours(key, jobs)
+    if hours is None and dump_bytes:
+        hours = dump_bytes / 1e6 * SECONDS_OF_DUMP_MEGABYTE / 3600
+        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s a MB on another machine"
     return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
 
 
-def _dataset(dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
+def _dataset(key: str, dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
     unencoded = [
         shard
         for shard in dataset["shards"]
@@ -88,8 +96,8 @@ def _dataset(dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
     ]
     unwritten = [shard for shard in unencoded if not (folder / f"shards/{shard}.txt.zst").exists()]
     jobs = {"write_shard": len(unwritten), "encode_shard": len(unencoded)}
-    hours, basis = _core_hours(jobs)
-    samples = [path.stat().st_size for path in Path("results/datasets").glob("*/seq*/?????.h5")]
+    hours, basis = _core_hours(key, jobs)
+    samples = [path.stat().st_size for path in folder.glob("seq*/?????.h5")]
     return Estimate(
         f"dataset {dataset['name']}, its shards",
         sum(jobs.values()),
@@ -99,21 +107,22 @@ def _dataset(dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
     )
 
 
-def _core_hours(jobs: Json) -> tuple[float | None, str]:
-    """Hours of one core for so many jobs of each rule, by the median of those on record; what these are, in words."""
+def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
+    """Hours of one core for so many jobs of each rule, by the median of those for `key` that are done; their number, in
+    words."""
     hours, recorded = 0.0, 0
     for rule, count in jobs.items():
-        seconds = _cpu_seconds(rule)
+        seconds = _cpu_seconds(Path("benchmarks", rule, key))
         if count and not seconds:
-            return None, f"not known: no {rule} on record"
+            return None, f"not known: none of its {rule} jobs is done"
         hours += count * statistics.median(seconds or [0]) / 3600
         recorded += len(seconds) if count else 0
-    return hours, f"{recorded} such jobs on record, of whatever size"
+    return hours, f"{recorded} of these jobs that are done"
 
 
-def _cpu_seconds(rule: str) -> list[float]:
+def _cpu_seconds(folder: Path) -> list[float]:
     seconds = []
-    for path in Path("benchmarks", rule).glob("**/*.tsv"):
+    for path in folder.glob("*.tsv"):
         with path.open(encoding="utf-8") as file:
             for row in csv.DictReader(file, delimiter="\t"):
                 try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.estimate import estimates
+from bertline.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.plan import Plan
 from bertline.pruning import not_asked_for, prunable
 from bertline.site import Gpu, Site, Size
@@ -115,18 +115,24 @@ def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -
     untrained.corpora["c"] = {"name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
     shelf, wiki, data, _ = estimates(untrained)
-    assert (shelf.jobs, shelf.core_hours, shelf.basis) == (2, None, "not known: no read_files on record")
+    assert (shelf.jobs, shelf.core_hours) == (2, None)
+    assert shelf.basis == "not known: none of its read_files jobs is done"
     assert (wiki.jobs, wiki.basis) == (None, "not known: the dump is not listed yet (snakemake list_parts)")
     assert (data.what, data.jobs, data.core_hours) == ("dataset books, its shards", 4, None)
-    # Jobs of 1800 and 3600 CPU seconds.
-    write(Path("benchmarks/write_shard/x/00000.tsv"), "s\tcpu_time\n1\t1800\n1\tNA\n")
-    write(Path("benchmarks/encode_shard/x/00000.tsv"), "s\tcpu_time\n1\t3600\n")
-    write(Path("results/datasets/e/seq128/00000.h5"), "x" * 10)
+    # Jobs of 1800 and 3600 CPU seconds; those of another dataset tell nothing.
+    write(Path("benchmarks/write_shard/d/00002.tsv"), "s\tcpu_time\n1\t1800\n1\tNA\n")
+    write(Path("benchmarks/encode_shard/d/00002.tsv"), "s\tcpu_time\n1\t3600\n")
+    write(Path("benchmarks/encode_shard/other/00000.tsv"), "s\tcpu_time\n1\t1\n")
+    write(Path(untrained.dataset_folder("d"), "seq128/00002.h5"), "x" * 10)
     write(Path("results/corpora/c/documents/part-00000.jsonl.zst"))
     write(Path("results/corpora/c/sentences/part-00000.txt.zst"))
-    _, data, _ = estimates(untrained)
+    parts = {"part-00000": {"file": "pages1.xml.bz2", "size": 3_000_000_000}}
+    write(Path("resources/wikimedia/enwiki/1/parts.json"), json.dumps({"parts": parts}))
+    wiki, data, _ = estimates(untrained)
     assert data.core_hours == pytest.approx(2 * 0.5 + 2 * 1)
-    assert (data.size, data.basis) == (20, "2 such jobs on record, of whatever size")
+    assert (data.size, data.basis) == (20, "2 of these jobs that are done")
+    assert wiki.core_hours == pytest.approx(3000 * SECONDS_OF_DUMP_MEGABYTE / 3600)
+    assert wiki.basis.startswith("3 GB of dump, at ")
 
 
 def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -> None:
