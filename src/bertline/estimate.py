@@ -34,7 +34,7 @@ READING = {
 }
 # Of one core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
-UNKNOWN_TRAINING = "not known: no run of this network on record"
+UNKNOWN_TRAINING = "not known: no run of this network on record, nor `gpu` in site.yaml"
 
 
 @dataclass(frozen=True)
