@@ -137,7 +137,10 @@ def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -
 
 def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -> None:
     unknown = estimates(untrained)[-1]
-    assert (unknown.node_hours, unknown.basis) == (None, "not known: no run of this network on record, nor `gpu` in site.yaml")
+    assert (unknown.node_hours, unknown.basis) == (
+        None,
+        "not known: no run of this network on record, nor `gpu` in site.yaml",
+    )
     # Four processes that did 10 samples a second, whatever the batch.
     recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}
     recipe |= {"world_size": 4, "hardware": "a GPU"}

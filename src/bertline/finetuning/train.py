@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import write_json, write_text
+from bertline.finetuning.device import claim_device
 from bertline.finetuning.loop import CHECKPOINT_MINUTES, predict, train
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks import prepare_task
@@ -69,11 +70,11 @@ def finetune(
     settings, output = recipe["settings"], Path(output)
     if threads:
         torch.set_num_threads(threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
     torch.manual_seed(recipe["seed"])
     if initial_weights is not None:
         check_vocabulary(tokenizer_path, Path(initial_weights))
+    device, _claim = claim_device()  # until the end of this function
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
