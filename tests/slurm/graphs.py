@@ -86,6 +86,8 @@ class Submission:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # A background shell starts programs that ignore Ctrl-C.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def output(self) -> str:
