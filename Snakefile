@@ -9,7 +9,6 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/download.smk"
 include: "workflow/rules/corpus.smk"
-include: "workflow/rules/removal.smk"
 include: "workflow/rules/shards.smk"
 include: "workflow/rules/encode.smk"
 include: "workflow/rules/pretrain.smk"

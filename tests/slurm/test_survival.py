@@ -140,13 +140,17 @@ def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_goes_on
 
 @pytest.mark.long
 def test_when_snakemake_is_killed_the_next_call_waits_for_its_job_in_the_queue(
-    training: Path, undisturbed: Path
+    training: Path, undisturbed: Path, cluster: Cluster
 ) -> None:
     before = last_job()
     with submitted(training, trained_weights(training), *EVERY_STEP) as first:
         first.wait_until(lambda: durable_step(training) >= 20, "training")
         orphan = running_job()
         first.kill()
+        # On quick cores the training would be over before the next call comes.
+        halted = [trainer for trainer, _ in trainers_of(cluster.root)]
+        for trainer in halted:
+            trainer.suspend()
         unlock = [sys.executable, "workflow/scripts/unlock.py", "--configfile", "small.yaml"]
         subprocess.run(unlock, cwd=training, check=True)
         with submitted(training, trained_weights(training), *EVERY_STEP) as second:
@@ -154,6 +158,8 @@ def test_when_snakemake_is_killed_the_next_call_waits_for_its_job_in_the_queue(
             states = jobs_in_queue()
             assert states.pop(orphan) == "RUNNING"
             assert set(states.values()) == {"PENDING"}
+            for trainer in halted:
+                trainer.resume()
             second.finish()
     assert_as_if_nothing_happened(training, undisturbed)
     # The first trained all of it; the second found the last checkpoint and published it.

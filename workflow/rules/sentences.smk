@@ -1,0 +1,51 @@
+"""From the documents of a corpus to their sentences, part by part."""
+
+
+rule train_punkt:
+    input:
+        documents=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst")
+        ),
+        counts=ancient(
+            of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json")
+        ),
+    output:
+        directory("results/corpora/{corpus}/punkt"),
+    log:
+        "logs/train_punkt/{corpus}.log",
+    benchmark:
+        "benchmarks/train_punkt/{corpus}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        **CPU_JOB,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=120,
+    shell:
+        "python workflow/scripts/train_punkt.py --documents {input.documents} --counts {input.counts} --output {output}"
+        " > {log} 2>&1"
+
+
+rule split_sentences:
+    input:
+        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
+        punkt=ancient(punkt_model),
+    output:
+        sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",
+        index="results/corpora/{corpus}/sentences/{part}.index.npy",
+    log:
+        "logs/split_sentences/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/split_sentences/{corpus}/{part}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        **GROUPED_JOB,
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=240,
+    params:
+        corpus=corpus_name,
+        splitter=splitter_option,
+    shell:
+        "python workflow/scripts/split_sentences.py --documents {input.documents} --corpus {params.corpus}"
+        " {params.splitter} --sentences {output.sentences} --index {output.index} > {log} 2>&1"
