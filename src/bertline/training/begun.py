@@ -13,13 +13,15 @@ from bertline.files import read_json, write_json
 JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "sge": "JOB_ID"}
 
 
-def scheduler_job() -> str | None:
-    """The job that this process is a part of, as in `slurm 4711`; None outside of a scheduler's jobs."""
-    return next((f"{name} {os.environ[key]}" for name, key in JOB_IDS.items() if os.environ.get(key)), None)
+def scheduler_job() -> tuple[str, str] | None:
+    """The scheduler and the id of the job that this process is a part of; None outside of a scheduler's jobs."""
+    return next(((name, os.environ[key]) for name, key in JOB_IDS.items() if os.environ.get(key)), None)
 
 
 def write_begun(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
-    """Write `checkpoints`/recipe.json when a trainer begins or goes on; returns the jobs so far, this one's the last.
+    """Write `checkpoints`/recipe.json when a trainer begins or goes on.
+
+    Returns the jobs so far, this one's the last, as in `slurm 4711`.
 
     Parameters
     ----------
@@ -28,6 +30,7 @@ def write_begun(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
     path = checkpoints / "recipe.json"
     before = read_json(path) if path.exists() else {}
     earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
-    jobs = list(dict.fromkeys([*earlier, *filter(None, [scheduler_job()])]))
+    job = scheduler_job()
+    jobs = list(dict.fromkeys([*earlier, *([" ".join(job)] if job else [])]))
     write_json(path, {**recipe, "jobs": jobs})
     return jobs

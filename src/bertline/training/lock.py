@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_json
+from bertline.training.begun import scheduler_job
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
@@ -92,12 +93,12 @@ class PhaseLock:
 
 
 def _describe(token: str) -> dict[str, Any]:
-    process = psutil.Process()
+    process, job = psutil.Process(), scheduler_job()
     return {
         "host": socket.gethostname(),
         "pid": process.pid,
         "process_started": process.create_time(),
-        "job": os.environ.get("SLURM_JOB_ID"),
+        "job": job[1] if job else None,
         "token": token,
     }
 
