@@ -25,10 +25,11 @@ from bertline.plan import make_plan
 from bertline.sample.generate import generate
 
 LOCAL = ("--profile", "profiles/local", "--configfile", "small.yaml", "--cores", "1")
-SLURM = (
-    *("--profile", "profiles/slurm", "--configfile", "small.yaml"),
+PROFILE = (
+    *("--profile", "profiles/slurm"),
     *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"),
 )
+SLURM = (*PROFILE, "--configfile", "small.yaml")
 # What a rank computes at once decides the last bits, so it is the same here and on one machine.
 MICRO_BATCH_TOKENS = 1024
 ONE_NODE = {"nodes": 1, "gpus_per_node": 1}
@@ -74,13 +75,13 @@ def trained_weights(folder: Path) -> str:
 class Submission:
     """A snakemake that sends jobs to Slurm, in a process group of its own; its output is in a file."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, config: str) -> None:
         self.folder = folder
         self.log = folder / f"snakemake-{time.monotonic_ns()}.log"
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", *arguments, *SLURM],
+                [sys.executable, "-m", "snakemake", *arguments, *PROFILE, "--configfile", config],
                 cwd=folder,
                 env=environment,
                 stdout=log,
@@ -131,9 +132,9 @@ class Submission:
 
 
 @contextlib.contextmanager
-def submitted(folder: Path, *arguments: str) -> Iterator[Submission]:
+def submitted(folder: Path, *arguments: str, config: str = "small.yaml") -> Iterator[Submission]:
     """A submission that does not outlive its test, with all its jobs."""
-    submission = Submission(folder, *arguments)
+    submission = Submission(folder, *arguments, config=config)
     try:
         yield submission
     finally:
