@@ -8,7 +8,9 @@ job by itself, once grouped as the profile says, once with fine-tunings grouped 
 trained with four ranks on this machine alone, and the weights compared. About an hour on two cores; `--ways grouped`
 does one of them. The last line is JSON.
 
-CPU seconds of a job are Slurm's own; those of its rules are Snakemake's benchmark files; the difference is overhead.
+CPU seconds are Slurm's own. A submission costs its batch step, in which the executor's Snakemake starts the jobs one
+after the other, each as a step with a Snakemake of its own. What that one costs is seen in fine-tunings: their steps
+beyond the time of the program in them, by Snakemake's benchmark.
 """
 
 import argparse
@@ -63,41 +65,47 @@ def run_demo(folder: Path, way: str) -> dict[str, Any]:
     with submitted(folder, config=CONFIG) as submission:
         output = submission.finish(seconds=SECONDS)
     took = time.monotonic() - begun
-    jobs = finished_jobs(before)
-    asked = set(re.findall(r"SLURM jobid (\d+)", output))
-    if set(jobs.number) != asked or set(jobs.state) != {"COMPLETED"}:
-        raise BertlineError(f"Slurm's accounting has other jobs than snakemake sent, or some failed:\n{jobs}")
-    rules = rules_on_nodes(folder, output)
+    steps = finished_steps(before)
+    sent = dict(re.findall(r"SLURM jobid (\d+) \(log: \S*/logs/slurm/(\w+)/", output))
+    if set(steps.job) != set(sent) or set(steps.state) != {"COMPLETED"}:
+        raise BertlineError(f"Slurm's accounting has other jobs than snakemake sent, or some failed:\n{steps}")
+    programs = programs_on_nodes(folder, sent)
+    batch = steps[steps.step == "batch"].cpu_seconds
+    of_scores = steps[steps.job.map(sent).str.contains("finetune_task") & (steps.step != "batch")]
+    scores = programs[programs.rule == "finetune_task"]
     return {
         "way": way,
-        "submissions": len(jobs),
-        "jobs": len(rules),
+        "jobs": len(programs),
+        "submissions": len(sent),
         "minutes": round(took / 60, 1),
-        "cpu_seconds": round(jobs.cpu_seconds.sum()),
-        "of_rules": round(rules.cpu_time.sum()),
-        "overhead_per_submission": round((jobs.cpu_seconds.sum() - rules.cpu_time.sum()) / len(jobs), 1),
-        "overhead_per_job": round((jobs.cpu_seconds.sum() - rules.cpu_time.sum()) / len(rules), 1),
+        "cpu_seconds": round(steps.cpu_seconds.sum()),
+        "cpu_seconds_a_submission": round(batch.mean(), 2),
+        "cpu_seconds_a_job": round((of_scores.cpu_seconds.sum() - scores.cpu_time.sum()) / len(scores), 2),
         "ranks_on": {phase: ranks_of(folder, phase) for phase in PHASES},
     }
 
 
-def finished_jobs(since: int) -> pd.DataFrame:
-    """Every job after `since` in Slurm's accounting: number, state, cpu_seconds."""
-    fields = ("--format=JobIDRaw,State,TotalCPU", "--parsable2", "--noheader", "--allocations", "--duplicates")
-    command = ["sacct", *fields]
+def finished_steps(since: int) -> pd.DataFrame:
+    """The steps of every job after `since` in Slurm's accounting: job, step, state, cpu_seconds."""
+    command = ["sacct", "--format=JobIDRaw,State,TotalCPU", "--parsable2", "--noheader", "--duplicates"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     rows = [line.split("|") for line in listed.stdout.splitlines()]
-    jobs = pd.DataFrame(rows, columns=["number", "state", "cpu"])
-    jobs["cpu_seconds"] = pd.to_timedelta(jobs.cpu.map(lambda time: time if time.count(":") == 2 else f"0:{time}"))
-    jobs["cpu_seconds"] = jobs.cpu_seconds.dt.total_seconds()
-    return jobs[jobs.number.astype(int) > since]
+    steps = pd.DataFrame(rows, columns=["id", "state", "time"])
+    steps[["job", "step"]] = steps.id.str.split(".", n=1, expand=True)
+    # [DD-[HH:]]MM:SS.mmm
+    times = steps.time.str.replace("-", " days ").map(lambda time: time if time.count(":") == 2 else f"00:{time}")
+    steps["cpu_seconds"] = pd.to_timedelta(times).dt.total_seconds()
+    return steps[steps.step.notna() & (steps.job.astype(int) > since)]
 
 
-def rules_on_nodes(folder: Path, output: str) -> pd.DataFrame:
-    """The benchmark of every job that ran on a node, as Snakemake measured it there."""
-    local = set(re.findall(r"^localrule (\w+):", output, flags=re.MULTILINE))
-    paths = [path for path in folder.glob("benchmarks/**/*.tsv") if path.relative_to(folder).parts[1] not in local]
-    return pd.concat([pd.read_csv(path, sep="\t") for path in paths])
+def programs_on_nodes(folder: Path, sent: dict[str, str]) -> pd.DataFrame:
+    """What Snakemake measured of every job on a node, and its rule; `sent` names the rules of each submission."""
+    found = []
+    for path in folder.glob("benchmarks/*/**/*.tsv"):
+        rule = path.relative_to(folder).parts[1]
+        if any(rule in name for name in sent.values()):
+            found.append(pd.read_csv(path, sep="\t").assign(rule=rule))
+    return pd.concat(found)
 
 
 def ranks_of(folder: Path, phase: str) -> list[str]:
@@ -131,7 +139,7 @@ def main() -> None:
                 found.append(run_demo(Path(work) / str(number), way))
                 print(json.dumps(found[-1]), flush=True)
         same = train_here(demo, Path(work) / "here")
-    columns = ("way", "jobs", "submissions", "minutes", "cpu_seconds", "of_rules", "overhead_per_job")
+    columns = ("way", "jobs", "submissions", "minutes", "cpu_seconds", "cpu_seconds_a_submission", "cpu_seconds_a_job")
     print(tabulate([[row[column] for column in columns] for row in found], headers=columns))
     print(json.dumps({"ways": found, "same_bits_as_four_ranks_here": dict(zip(PHASES, same, strict=True))}))
 
