@@ -9,8 +9,7 @@ trained with four ranks on this machine alone, and the weights compared. About a
 does one of them. The last line is JSON.
 
 CPU seconds are Slurm's own. A submission costs its batch step, in which the executor's Snakemake starts the jobs one
-after the other, each as a step with a Snakemake of its own. What that one costs is seen in fine-tunings: their steps
-beyond the time of the program in them, by Snakemake's benchmark.
+after the other, each as a step with a Snakemake of its own.
 """
 
 import argparse
@@ -69,18 +68,13 @@ def run_demo(folder: Path, way: str) -> dict[str, Any]:
     sent = dict(re.findall(r"SLURM jobid (\d+) \(log: \S*/logs/slurm/(\w+)/", output))
     if set(steps.job) != set(sent) or set(steps.state) != {"COMPLETED"}:
         raise BertlineError(f"Slurm's accounting has other jobs than snakemake sent, or some failed:\n{steps}")
-    programs = programs_on_nodes(folder, sent)
-    batch = steps[steps.step == "batch"].cpu_seconds
-    of_scores = steps[steps.job.map(sent).str.contains("finetune_task") & (steps.step != "batch")]
-    scores = programs[programs.rule == "finetune_task"]
     return {
         "way": way,
-        "jobs": len(programs),
+        "jobs": jobs_on_nodes(folder, sent),
         "submissions": len(sent),
         "minutes": round(took / 60, 1),
         "cpu_seconds": round(steps.cpu_seconds.sum()),
-        "cpu_seconds_a_submission": round(batch.mean(), 2),
-        "cpu_seconds_a_job": round((of_scores.cpu_seconds.sum() - scores.cpu_time.sum()) / len(scores), 2),
+        "cpu_seconds_a_submission": round(steps[steps.step == "batch"].cpu_seconds.mean(), 2),
         "ranks_on": {phase: ranks_of(folder, phase) for phase in PHASES},
     }
 
@@ -98,14 +92,10 @@ def finished_steps(since: int) -> pd.DataFrame:
     return steps[steps.step.notna() & (steps.job.astype(int) > since)]
 
 
-def programs_on_nodes(folder: Path, sent: dict[str, str]) -> pd.DataFrame:
-    """What Snakemake measured of every job on a node, and its rule; `sent` names the rules of each submission."""
-    found = []
-    for path in folder.glob("benchmarks/*/**/*.tsv"):
-        rule = path.relative_to(folder).parts[1]
-        if any(rule in name for name in sent.values()):
-            found.append(pd.read_csv(path, sep="\t").assign(rule=rule))
-    return pd.concat(found)
+def jobs_on_nodes(folder: Path, sent: dict[str, str]) -> int:
+    """How many of Snakemake's jobs left a benchmark and ran on nodes; `sent` names the rules of each submission."""
+    rules = [path.relative_to(folder).parts[1] for path in folder.glob("benchmarks/*/**/*.tsv")]
+    return sum(any(rule in name for name in sent.values()) for rule in rules)
 
 
 def ranks_of(folder: Path, phase: str) -> list[str]:
@@ -139,7 +129,7 @@ def main() -> None:
                 found.append(run_demo(Path(work) / str(number), way))
                 print(json.dumps(found[-1]), flush=True)
         same = train_here(demo, Path(work) / "here")
-    columns = ("way", "jobs", "submissions", "minutes", "cpu_seconds", "cpu_seconds_a_submission", "cpu_seconds_a_job")
+    columns = ("way", "jobs", "submissions", "minutes", "cpu_seconds", "cpu_seconds_a_submission")
     print(tabulate([[row[column] for column in columns] for row in found], headers=columns))
     print(json.dumps({"ways": found, "same_bits_as_four_ranks_here": dict(zip(PHASES, same, strict=True))}))
 
