@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from encoding_helpers import VOCABULARY, write_plan
@@ -38,6 +39,13 @@ from bertline.encoding.layout import validate_samples
 folder = Path(sys.argv[1])
 validate_samples(folder / "seq128/00000.h5")
 describe_length(folder, ["00000"], 128)
+"""
+IMPORT = """
+import sys
+from pathlib import Path
+from bertline.encoding.imports import import_dataset
+folder = Path(sys.argv[1])
+import_dataset([folder / "theirs.hdf5"], [], folder / "vocab.txt", folder / "ours", lowercase=True, name="theirs")
 """
 
 
@@ -110,3 +118,29 @@ def test_memory_does_not_grow_with_the_file_that_is_read(tmp_path: Path) -> None
     write_samples(path, columns, samples=samples, tokens=128 * samples, attributes=attributes)
     assert path.stat().st_size > 150_000_000
     assert peak_of(READ, tmp_path) < peak_of("import bertline.encoding.card", tmp_path) + 120
+
+
+def peak_of_an_import(folder: Path, samples: int) -> int:
+    """Of a process that imports a file of NVIDIA's layout, 128 tokens and 19 masks a sample."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
+    row = np.full(128, VOCABULARY.index("river"))
+    row[[0, -1]] = VOCABULARY.index("[CLS]"), VOCABULARY.index("[SEP]")
+    positions = np.append(np.arange(1, 20), 0)
+    rows = {
+        "input_ids": ("i4", row),
+        "input_mask": ("i1", np.ones(128)),
+        "segment_ids": ("i1", np.zeros(128)),
+        "masked_lm_positions": ("i4", positions),
+        "masked_lm_ids": ("i4", np.where(positions, VOCABULARY.index("king"), 0)),
+        "next_sentence_labels": ("i1", np.zeros(())),
+    }
+    with h5py.File(folder / "theirs.hdf5", "w") as file:
+        for name, (dtype, values) in rows.items():
+            file.create_dataset(name, data=np.broadcast_to(values.astype(dtype), (samples, *values.shape)))
+    return peak_of(IMPORT, folder)
+
+
+def test_memory_does_not_grow_with_the_file_that_is_imported(tmp_path: Path) -> None:
+    few, many = 10_000, 120_000
+    assert peak_of_an_import(tmp_path / "many", many) < peak_of_an_import(tmp_path / "few", few) + 40

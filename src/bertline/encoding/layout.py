@@ -136,7 +136,7 @@ def write_samples(
     samples: int,
     tokens: int,
     attributes: Mapping[str, Any],
-    masks: StaticMasks | None = None,
+    masks: int | None = None,
 ) -> None:
     """Write a file of samples, complete or not at all; the same samples give the same bytes.
 
@@ -146,7 +146,8 @@ def write_samples(
         a block at a time.
     samples, tokens: how many there are.
     attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
-    masks: of samples that were masked before; `input_ids` holds the text without them all the same.
+    masks: how many, of samples that were masked before: `columns` has `MASKS` too; `input_ids` holds the text without
+        them all the same.
     """
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
@@ -157,8 +158,8 @@ def write_samples(
             size = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
             _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
         for name in MASKS if masks is not None else ():
-            array = getattr(masks, name)
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), len(array), [array])
+            size = samples + 1 if name == "mask_offsets" else masks
+            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
 
 
 def _create(path: Path) -> h5py.File:
