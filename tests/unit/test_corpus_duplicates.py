@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+from array import array
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from bertline.corpus.documents import Document, write_documents
 from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import word_ngrams
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
-from bertline.corpus.removal import read_removals, write_removals
+from bertline.corpus.removal import Removed, read_removals, write_removals
 from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_plan, write_shard
 from bertline.corpus.signatures import open_signatures, signature_of, write_signatures
 from bertline.files import read_json
@@ -67,7 +69,11 @@ def files(folder: Path, kind: str, ending: str, corpora: list[str]) -> list[tupl
 
 def removals_of(folder: Path, corpora: list[str], *, near: bool = True) -> list[dict]:
     write_removals(files(folder, "signatures", ".npy", corpora), [], folder / "removed.jsonl.zst", near=near)
-    with read_compressed(folder / "removed.jsonl.zst") as file:
+    return lines_of(folder / "removed.jsonl.zst")
+
+
+def lines_of(path: Path) -> list[dict]:
+    with read_compressed(path) as file:
         return [json.loads(line) for line in file]
 
 
@@ -263,7 +269,9 @@ def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation
         (files(tmp_path, "signatures", ".npy", ["wiki"]), {0: "evaluation_overlap", 2: "exact_duplicate"}),
     ):
         write_removals(signatures, overlaps, tmp_path / "removed.jsonl.zst", near=True)
-        assert read_removals(tmp_path / "removed.jsonl.zst") == {("wiki", "part-00000"): expected}
+        assert {line["document"]: line["reason"] for line in lines_of(tmp_path / "removed.jsonl.zst")} == expected
+        whole = Removed(array("q", expected), Counter(expected.values()))
+        assert read_removals(tmp_path / "removed.jsonl.zst") == {("wiki", "part-00000"): whole}
 
 
 def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:

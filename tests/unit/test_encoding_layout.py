@@ -201,11 +201,19 @@ def test_right_samples_are_valid(tmp_path: Path) -> None:
     ],
 )
 def test_the_validator_names_the_fault(
-    tmp_path: Path, samples: list[list[int]], starts: list[int], labels: list[int], changes: dict, fault: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    samples: list[list[int]],
+    starts: list[int],
+    labels: list[int],
+    changes: dict,
+    fault: str,
 ) -> None:
     path = write(tmp_path / "a.h5", samples, starts, labels, **changes)
-    with pytest.raises(BertlineError, match=f"a.h5: {fault}"):
-        validate_samples(path)
+    for at_once in (50_000, 1):
+        monkeypatch.setattr("bertline.encoding.layout.SAMPLES_PER_BLOCK", at_once)
+        with pytest.raises(BertlineError, match=f"a.h5: {fault}"):
+            validate_samples(path)
 
 
 def test_a_file_without_samples_is_legal(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Encoding a shard takes bounded memory, however large the shard is."""
+"""Encoding a shard takes bounded memory, however large the shard is; so does reading all of what came of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from encoding_helpers import VOCABULARY, write_plan
 
 from bertline.corpus.compressed import write_compressed
+from bertline.encoding.layout import write_samples
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 
 # BERTLINE_LARGE_SHARD=2000000000 tests a shard of 2 GB and a line of 200 MB, which takes half an hour.
 LARGE_BYTES = int(os.environ.get("BERTLINE_LARGE_SHARD", "30000000"))
+PEAK = """
+# Not ru_maxrss, which begins with what the process that started this one had.
+print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
 ENCODE = """
 import sys
 from pathlib import Path
@@ -24,8 +30,22 @@ folder = Path(sys.argv[1])
 encode_shard(folder / "00000.txt.zst", folder / "tokenizer.json", folder / "plan.json",
              {128: folder / "128.h5", 512: folder / "512.h5"}, shard_name="00000", fingerprint="0" * 16, seed=1,
              pair_objective="next_sentence", short_sequence_probability=0.1)
-# Not ru_maxrss, which begins with what the process that started this one had.
-print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+READ = """
+import sys
+from pathlib import Path
+from bertline.encoding.card import describe_length
+from bertline.encoding.layout import validate_samples
+folder = Path(sys.argv[1])
+validate_samples(folder / "seq128/00000.h5")
+describe_length(folder, ["00000"], 128)
+"""
+IMPORT = """
+import sys
+from pathlib import Path
+from bertline.encoding.imports import import_dataset
+folder = Path(sys.argv[1])
+import_dataset([folder / "theirs.hdf5"], [], folder / "vocab.txt", folder / "ours", lowercase=True, name="theirs")
 """
 
 
@@ -56,7 +76,12 @@ def peak_megabytes(folder: Path, size: int, *, one_document: bool = False, one_l
         folder / "tokenizer.json",
     )
     write_plan(folder / "plan.json", {"00000": [("news", 0, documents)]})
-    done = subprocess.run([sys.executable, "-c", ENCODE, folder], capture_output=True, text=True, check=True)
+    return peak_of(ENCODE, folder)
+
+
+def peak_of(program: str, folder: Path) -> int:
+    """The most MB that a Python program held."""
+    done = subprocess.run([sys.executable, "-c", program + PEAK, folder], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
@@ -67,3 +92,55 @@ def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
     line = peak_megabytes(tmp_path / "line", LARGE_BYTES // 10, one_document=True, one_line=True)
     # The word cache fills on the way; a shard that is held would take several times its size.
     assert max(large, line) < min(1024, small + 400), (small, large, line)
+
+
+def test_memory_does_not_grow_with_the_file_that_is_read(tmp_path: Path) -> None:
+    """Mapped pages count as memory of the process."""
+    samples = 600_000
+    row = np.full(128, 7, dtype=np.uint16)
+    row[[0, -1]] = 2, 3
+    block = np.tile(row, samples // 100)
+    columns = {
+        "input_ids": [block] * 100,
+        "sample_offsets": [np.arange(samples + 1) * 128],
+        **{name: [np.zeros(samples)] for name in ("second_segment_start", "next_sentence_labels", "corpus_index")},
+        "document_index": [np.zeros(samples)],
+    }
+    none = ("sentences", "text_tokens", "unknown_tokens", "unplaced_tokens", "seed", "samples_with_random_next")
+    attributes = {
+        **dict.fromkeys((*none, "samples_without_partner"), 0),
+        **{"fingerprint": "0" * 16, "shard": "00000", "sequence_length": 128, "pair_objective": "none"},
+        **{"tokenizer_sha256": "0" * 64, "vocab_size": 100, "cls_id": 2, "sep_id": 3},
+        **{"documents": 1, "documents_of_corpora": [1]},
+    }
+    (tmp_path / "seq128").mkdir()
+    path = tmp_path / "seq128/00000.h5"
+    write_samples(path, columns, samples=samples, tokens=128 * samples, attributes=attributes)
+    assert path.stat().st_size > 150_000_000
+    assert peak_of(READ, tmp_path) < peak_of("import bertline.encoding.card", tmp_path) + 120
+
+
+def peak_of_an_import(folder: Path, samples: int) -> int:
+    """Of a process that imports a file of NVIDIA's layout, 128 tokens and 19 masks a sample."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
+    row = np.full(128, VOCABULARY.index("river"))
+    row[[0, -1]] = VOCABULARY.index("[CLS]"), VOCABULARY.index("[SEP]")
+    positions = np.append(np.arange(1, 20), 0)
+    rows = {
+        "input_ids": ("i4", row),
+        "input_mask": ("i1", np.ones(128)),
+        "segment_ids": ("i1", np.zeros(128)),
+        "masked_lm_positions": ("i4", positions),
+        "masked_lm_ids": ("i4", np.where(positions, VOCABULARY.index("king"), 0)),
+        "next_sentence_labels": ("i1", np.zeros(())),
+    }
+    with h5py.File(folder / "theirs.hdf5", "w") as file:
+        for name, (dtype, values) in rows.items():
+            file.create_dataset(name, data=np.broadcast_to(values.astype(dtype), (samples, *values.shape)))
+    return peak_of(IMPORT, folder)
+
+
+def test_memory_does_not_grow_with_the_file_that_is_imported(tmp_path: Path) -> None:
+    few, many = 10_000, 120_000
+    assert peak_of_an_import(tmp_path / "many", many) < peak_of_an_import(tmp_path / "few", few) + 40

@@ -1,5 +1,9 @@
 """From the network to resources/. Nothing here is ever deleted by us."""
 
+# Wikimedia asks for no more than two connections at a time: with every profile, and without one.
+if "wikimedia_connections" not in workflow.global_resources:
+    workflow.register_resource("wikimedia_connections", 2)
+
 
 # The one checkpoint: the names of a dump's parts carry page ranges and are known only after a look.
 checkpoint list_dump_parts:

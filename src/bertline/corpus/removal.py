@@ -9,10 +9,11 @@ the one that stays). Version 1.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from array import array
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,14 +76,24 @@ def part_of(path: Path | str) -> str:
     return next(name.removesuffix(suffix) for suffix in (".txt.zst", ".npy", ".json", "") if name.endswith(suffix))
 
 
-def read_removals(path: Path | str) -> dict[tuple[str, str], dict[int, str]]:
-    """The removed documents of each (corpus, part), number -> reason. Raises BertlineError naming a wrong line."""
-    removals: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+class Removed(NamedTuple):
+    """What is removed of a part: the numbers of the documents, in order, and how many for which reason."""
+
+    documents: array[int]
+    reasons: Counter[str]
+
+
+def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
+    """The removed documents of each (corpus, part), 8 bytes each. Raises BertlineError naming a wrong line."""
+    removals: dict[tuple[str, str], Removed] = {}
     with read_compressed(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 record = json.loads(line)
-                removals[record["corpus"], record["part"]][record["document"]] = record["reason"]
-            except (ValueError, KeyError, TypeError) as error:
+                key = record["corpus"], record["part"]
+                of_part = removals.get(key) or removals.setdefault(key, Removed(array("q"), Counter()))
+                of_part.documents.append(record["document"])
+                of_part.reasons[record["reason"]] += 1
+            except (ValueError, KeyError, TypeError, OverflowError) as error:
                 raise BertlineError(f"{path}, line {number} is wrong ({error}); make the file again") from None
     return removals

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, read_documents
-from bertline.corpus.removal import part_of, read_removals
+from bertline.corpus.removal import Removed, part_of, read_removals
 from bertline.files import read_json, write_atomically, write_json
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
 # What becomes of a document that goes into no shard of its own, and of the others.
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
-Removals = Mapping[tuple[str, str], Mapping[int, str]]
+Removals = Mapping[tuple[str, str], Removed]
 
 
 def hash_of_id(corpus: str, document_id: str) -> int:
@@ -143,13 +143,15 @@ def index_of(part: str) -> str:
 def _fates(index: Index, part: str, corpus: str, threshold: np.uint64, removals: Removals) -> npt.NDArray[np.int8]:
     """For each document of a part _TRAINED, _HELD_OUT or _REMOVED."""
     fates = np.where(index["id_hash"] < threshold, _HELD_OUT, _TRAINED).astype(np.int8)
-    removed = list(removals.get((corpus, part_of(part)), ()))
-    if removed and max(removed) >= len(index):
+    removed = removals.get((corpus, part_of(part)))
+    if removed is None:
+        return fates
+    if (last := max(removed.documents)) >= len(index):
         raise BertlineError(
-            f"the removal list names document {max(removed)} of {part}, which has {len(index)}; "
+            f"the removal list names document {last} of {part}, which has {len(index)}; "
             "delete the list and make it again"
         )
-    fates[removed] = _REMOVED
+    fates[np.frombuffer(removed.documents, dtype=np.int64)] = _REMOVED
     return fates
 
 
@@ -163,7 +165,8 @@ def _summary(name: str, parts: list[str], threshold: np.uint64, removals: Remova
         fates = _fates(index, part, name, threshold, removals)
         taken = index[fates != _REMOVED]
         seen += len(index)
-        reasons.update(removals.get((name, part_of(part)), {}).values())
+        if removed := removals.get((name, part_of(part))):
+            reasons += removed.reasons
         lengths += np.histogram(taken["length"], LENGTH_EDGES)[0]
         numbers.update(
             documents=len(taken),

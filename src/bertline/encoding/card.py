@@ -112,7 +112,8 @@ def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json
         entries[split].append({"file": name, "sha256": sha256_of_file(directory / name), **entry})
         if split == "train":
             totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
-            histogram += np.histogram(np.diff(file.sample_offsets), edges)[0]
+            for block in file.blocks():
+                histogram += np.histogram(file.lengths(block), edges)[0]
     return {
         **entries,
         **{key: totals[key] for key in COUNTS_OF_LENGTH},
@@ -161,9 +162,10 @@ def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray
     """int64 [corpora, 2]: samples of each corpus, by the document of their first segment, and the tokens in these."""
     totals = np.zeros((corpora, 2), dtype=np.int64)
     for file in files:
-        lengths = np.diff(file.sample_offsets).astype(np.int64)
-        totals[:, 0] += np.bincount(file.corpus_index, minlength=corpora)
-        totals[:, 1] += np.bincount(file.corpus_index, weights=lengths, minlength=corpora).astype(np.int64)
+        for block in file.blocks():
+            indices = file.corpus_index[block]
+            totals[:, 0] += np.bincount(indices, minlength=corpora)
+            totals[:, 1] += np.bincount(indices, weights=file.lengths(block), minlength=corpora).astype(np.int64)
     return totals
 
 

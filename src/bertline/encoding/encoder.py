@@ -11,6 +11,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.layout import write_samples
+from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.samples import (
     DOCUMENT,
     LABEL,
@@ -94,7 +95,7 @@ def encode_shard(
         )
         columns = {
             "input_ids": _ids(text, samples, special["[CLS]"], special["[SEP]"]),
-            "sample_offsets": _offsets(samples),
+            "sample_offsets": offsets_of_blocks(sample_lengths(table) for table in samples.blocks()),
             "second_segment_start": (second_segment_starts(table) for table in samples.blocks()),
             "next_sentence_labels": (table[:, LABEL] for table in samples.blocks()),
             "document_index": (table[:, DOCUMENT] for table in samples.blocks()),
@@ -121,15 +122,6 @@ def encode_shard(
 def _ids(text: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator[np.ndarray]:
     for table in samples.blocks():
         yield np.concatenate(list(sample_ids(text, table, cls, sep)))
-
-
-def _offsets(samples: Samples) -> Iterator[np.ndarray]:
-    yield np.zeros(1, dtype=np.uint64)
-    end = 0
-    for table in samples.blocks():
-        offsets = end + np.cumsum(sample_lengths(table))
-        end = int(offsets[-1])
-        yield offsets
 
 
 def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -27,12 +27,24 @@ from bertline.encoding.interchange import (
     usable,
 )
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
-from bertline.encoding.ranges import offsets_of
+from bertline.encoding.ranges import offsets_of_blocks
+from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import sha256_of_file, write_json
 from bertline.identity import fingerprint, stage_versions
 
 Json = dict[str, Any]
+
+# What is kept on disk of the samples of a file, but their tokens, until it is known how many there are.
+SPOOLED = {
+    "lengths": np.uint32,
+    "second_segment_start": np.uint16,
+    "next_sentence_labels": np.uint8,
+    "mask_counts": np.uint32,
+    "masked_positions": np.uint16,
+    "masked_input_ids": np.uint32,
+}
+NUMBERS_PER_BLOCK = 1 << 18
 
 
 def import_dataset(
@@ -138,38 +150,53 @@ def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[Interc
 
 
 def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
-    """Write one file natively; returns how many samples were left out, by reason."""
+    """Write one file natively, in bounded memory; returns how many samples were left out, by reason."""
     dropped: dict[str, int] = {}
     for fault in faults_of(file, tokenizer):
         if fault.what not in UNUSABLE:
             raise BertlineError(f"{fault}; make the file again, or name the vocabulary that it was made with")
         dropped[fault.what] = fault.more + 1
     special = tokenizer["special_tokens"]
-    # All but the tokens: some 30 bytes a sample, and 4 for each of its masks.
-    parts = [block._replace(ids=block.ids[:0]) for block in _usable_blocks(file, special)]
-    columns = [np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)] if parts else []
-    all_of = Block(*columns) if columns else Block(*(np.zeros(0, np.int64) for _ in Block._fields))
-    unknown = sum(int((block.ids == special["[UNK]"]).sum()) for block in _usable_blocks(file, special))
-    has_second = all_of.second_segment_start > 0
-    if has_second.any() and not has_second.all():
+    output.parent.mkdir(parents=True, exist_ok=True)
+    spools = {name: Spool(output.parent, dtype) for name, dtype in SPOOLED.items()}
+    samples = pairs = tokens = unknown = labelled = 0
+    for block in _usable_blocks(file, special):
+        for name, spool in spools.items():
+            spool.append(getattr(block, name))
+        samples += len(block.lengths)
+        pairs += int((block.second_segment_start > 0).sum())
+        tokens += len(block.ids)
+        unknown += int((block.ids == special["[UNK]"]).sum())
+        labelled += int(block.next_sentence_labels.sum())
+    if 0 < pairs < samples:
         raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from files apart")
-    samples, tokens = len(has_second), int(all_of.lengths.sum())
+    numbers = {name: spool.read() for name, spool in spools.items()}
+
+    def column(name: str) -> Iterator[np.ndarray]:
+        for start in range(0, len(numbers[name]), NUMBERS_PER_BLOCK):
+            yield numbers[name][start : start + NUMBERS_PER_BLOCK]
+            spools[name].release()
+
+    columns = {
+        "input_ids": (block.ids for block in _usable_blocks(file, special)),
+        "sample_offsets": offsets_of_blocks(column("lengths")),
+        "second_segment_start": column("second_segment_start"),
+        "next_sentence_labels": column("next_sentence_labels"),
+        "document_index": (np.zeros(len(block)) for block in column("lengths")),
+        "corpus_index": (np.zeros(len(block)) for block in column("lengths")),
+        "mask_offsets": offsets_of_blocks(column("mask_counts")),
+        "masked_positions": column("masked_positions"),
+        "masked_input_ids": column("masked_input_ids"),
+    }
     write_samples(
         output,
-        {
-            "input_ids": (block.ids for block in _usable_blocks(file, special)),
-            "sample_offsets": [offsets_of(all_of.lengths, np.uint64)],
-            "second_segment_start": [all_of.second_segment_start],
-            "next_sentence_labels": [all_of.next_sentence_labels],
-            "document_index": [np.zeros(samples, np.int64)],
-            "corpus_index": [np.zeros(samples, np.int64)],
-        },
+        columns,
         samples=samples,
         tokens=tokens,
         attributes={
             **shared,
             "sequence_length": file.sequence_length,
-            "pair_objective": "next_sentence" if has_second.any() else "none",
+            "pair_objective": "next_sentence" if pairs else "none",
             "seed": 0,
             "tokenizer_sha256": tokenizer["sha256"],
             "vocab_size": tokenizer["vocab_size"],
@@ -178,13 +205,13 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
             "documents": 1,
             "documents_of_corpora": [1],
             "sentences": 0,
-            "text_tokens": tokens - 2 * samples - int(has_second.sum()),
+            "text_tokens": tokens - 2 * samples - pairs,
             "unknown_tokens": unknown,
             "unplaced_tokens": 0,
-            "samples_with_random_next": int(all_of.next_sentence_labels.sum()),
+            "samples_with_random_next": labelled,
             "samples_without_partner": 0,
         },
-        masks=all_of.masks() if file.layout == "nvidia" else None,
+        masks=len(numbers["masked_positions"]) if file.layout == "nvidia" else None,
     )
     return dropped
 

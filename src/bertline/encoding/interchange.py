@@ -34,7 +34,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.faults import Fault, Faults
-from bertline.encoding.layout import StaticMasks, disk_errors
+from bertline.encoding.layout import disk_errors
 from bertline.encoding.ranges import offsets_of
 from bertline.files import write_atomically
 
@@ -102,10 +102,6 @@ class Block(NamedTuple):
     mask_counts: np.ndarray
     masked_positions: np.ndarray
     masked_input_ids: np.ndarray
-
-    def masks(self) -> StaticMasks:
-        """The masks as the native layout has them."""
-        return StaticMasks(offsets_of(self.mask_counts), self.masked_positions, self.masked_input_ids)
 
 
 def write_interchange(

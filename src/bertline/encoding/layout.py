@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,7 +79,8 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 }
 MASK_COLUMNS: dict[str, np.dtype[Any]] = {"mask_offsets": np.dtype("<u8"), "masked_positions": np.dtype("<u2")}
 MASKS = (*MASK_COLUMNS, "masked_input_ids")
-SAMPLES_PER_CHECK = 50_000
+SAMPLES_PER_BLOCK = 50_000
+BYTES_PER_DIGEST = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ class StaticMasks:
 
 @dataclass(frozen=True)
 class SampleFile:
-    """A memory-mapped file of samples; the arrays are read-only views of the map. See the module for their meaning."""
+    """A memory-mapped file of samples; the arrays are read-only views of the map. See the module for their meaning.
+
+    What was read counts as memory of the process: whoever passes through a whole file does it by `blocks`.
+    """
 
     path: Path
     attributes: Mapping[str, Any]
@@ -103,10 +108,25 @@ class SampleFile:
     document_index: np.ndarray
     corpus_index: np.ndarray
     digests: Mapping[str, str]
+    memory: mmap.mmap
     masks: StaticMasks | None = None
 
     def __len__(self) -> int:
         return len(self.second_segment_start)
+
+    def blocks(self) -> Iterator[slice]:
+        """The samples in pieces; the memory of each is given back before the next."""
+        for start in range(0, len(self), SAMPLES_PER_BLOCK):
+            yield slice(start, min(start + SAMPLES_PER_BLOCK, len(self)))
+            self.release()
+
+    def lengths(self, block: slice) -> np.ndarray:
+        """Tokens of the samples of a block: int64 [samples]."""
+        return np.diff(self.sample_offsets[block.start : block.stop + 1]).astype(np.int64)
+
+    def release(self) -> None:
+        """Give back the memory of what was read; the arrays stay readable."""
+        self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 def write_samples(
@@ -116,7 +136,7 @@ def write_samples(
     samples: int,
     tokens: int,
     attributes: Mapping[str, Any],
-    masks: StaticMasks | None = None,
+    masks: int | None = None,
 ) -> None:
     """Write a file of samples, complete or not at all; the same samples give the same bytes.
 
@@ -126,7 +146,8 @@ def write_samples(
         a block at a time.
     samples, tokens: how many there are.
     attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
-    masks: of samples that were masked before; `input_ids` holds the text without them all the same.
+    masks: how many, of samples that were masked before: `columns` has `MASKS` too; `input_ids` holds the text without
+        them all the same.
     """
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
@@ -137,8 +158,8 @@ def write_samples(
             size = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
             _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
         for name in MASKS if masks is not None else ():
-            array = getattr(masks, name)
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), len(array), [array])
+            size = samples + 1 if name == "mask_offsets" else masks
+            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
 
 
 def _create(path: Path) -> h5py.File:
@@ -203,15 +224,17 @@ def open_samples(path: Path | str) -> SampleFile:
     except (OSError, KeyError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BertlineError(f"{path} is not a complete file of samples ({reason}); run `snakemake encode`") from None
-    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    with path.open("rb") as opened:
+        memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = np.frombuffer(memory, dtype=np.uint8)
     arrays = {}
     for name, (offset, size, dtype) in places.items():
         if offset + size * dtype.itemsize > len(whole):
             raise BertlineError(f"{path} is cut short inside {name}; delete it and run `snakemake encode`")
-        arrays[name] = whole[offset : offset + size * dtype.itemsize].view(np.ndarray).view(dtype)
+        arrays[name] = whole[offset : offset + size * dtype.itemsize].view(dtype)
     _check_shapes(path, attributes, arrays)
     masks = StaticMasks(**{name: arrays.pop(name) for name in MASKS}) if MASKS[0] in arrays else None
-    return SampleFile(path=path, attributes=attributes, digests=digests, masks=masks, **arrays)
+    return SampleFile(path=path, attributes=attributes, digests=digests, memory=memory, masks=masks, **arrays)
 
 
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
@@ -267,38 +290,57 @@ def faults_of(file: SampleFile) -> Iterator[Fault]:
     """Everything in which a file breaks the layout's rules or its own digests."""
     arrays = {**vars(file), **(vars(file.masks) if file.masks else {})}
     for name, expected in file.digests.items():
-        if hashlib.sha256(np.ascontiguousarray(arrays[name]).data).hexdigest() != expected:
+        if _digest(file, arrays[name]) != expected:
             yield Fault(file.path, f"{name} does not have the digest it was written with")
-    if not _rises(file.sample_offsets, len(file.input_ids), strictly=True):
+    if not _rises(file, file.sample_offsets, len(file.input_ids), strictly=True):
         yield Fault(file.path, "sample_offsets do not rise from 0 to the number of tokens")
         return
     masks = file.masks
-    if masks is not None and not _rises(masks.mask_offsets, len(masks.masked_positions), strictly=False):
+    if masks is not None and not _rises(file, masks.mask_offsets, len(masks.masked_positions), strictly=False):
         yield Fault(file.path, "mask_offsets do not rise from 0 to the number of masks")
         masks = None
     found = Faults(file.path)
-    for start in range(0, len(file), SAMPLES_PER_CHECK):
-        end = min(start + SAMPLES_PER_CHECK, len(file))
-        found.note(_faulty_samples(file, start, end), start)
+    falls = labels = last_document = last_corpus = 0
+    for block in file.blocks():
+        found.note(_faulty_samples(file, block.start, block.stop), block.start)
         if masks is not None:
-            found.note(_faulty_masks(file, masks, start, end), start)
+            found.note(_faulty_masks(file, masks, block.start, block.stop), block.start)
+        documents = file.document_index[max(0, block.start - 1) : block.stop]
+        falls += int((documents[1:] < documents[:-1]).sum())
+        labels += int(file.next_sentence_labels[block].sum())
+        last_document = max(last_document, int(documents.max()))
+        last_corpus = max(last_corpus, int(file.corpus_index[block].max()))
     yield from found
-    documents = file.attributes["documents_of_corpora"]
-    if documents.sum() != file.attributes["documents"]:
+    of_corpora = file.attributes["documents_of_corpora"]
+    if of_corpora.sum() != file.attributes["documents"]:
         yield Fault(file.path, "documents_of_corpora do not add up to documents")
     # It rises within a pass, and begins anew with the next.
-    falls = (file.document_index[1:] < file.document_index[:-1]).sum()
-    if len(file) and (falls >= file.attributes["passes"] or file.document_index.max() >= documents.sum()):
+    if len(file) and (falls >= file.attributes["passes"] or last_document >= of_corpora.sum()):
         yield Fault(file.path, "document_index does not rise below the number of documents")
-    if len(file) and file.corpus_index.max() >= len(documents):
+    if len(file) and last_corpus >= len(of_corpora):
         yield Fault(file.path, "corpus_index names a corpus that is not there")
-    if file.next_sentence_labels.sum() != file.attributes["samples_with_random_next"]:
+    if labels != file.attributes["samples_with_random_next"]:
         yield Fault(file.path, "next_sentence_labels do not add up to samples_with_random_next")
 
 
-def _rises(offsets: np.ndarray, end: int, *, strictly: bool) -> bool:
-    steps = np.diff(offsets.astype(np.int64))
-    return bool(offsets[0] == 0 and offsets[-1] == end and (steps > 0 if strictly else steps >= 0).all())
+def _digest(file: SampleFile, array: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    values = BYTES_PER_DIGEST // array.itemsize
+    for start in range(0, len(array), values):
+        digest.update(array[start : start + values].data)
+        file.release()
+    return digest.hexdigest()
+
+
+def _rises(file: SampleFile, offsets: np.ndarray, end: int, *, strictly: bool) -> bool:
+    if offsets[0] != 0 or offsets[-1] != end:
+        return False
+    for start in range(0, len(offsets), SAMPLES_PER_BLOCK):
+        these = offsets[start : start + SAMPLES_PER_BLOCK + 1]
+        if not (these[1:] > these[:-1] if strictly else these[1:] >= these[:-1]).all():
+            return False
+        file.release()
+    return True
 
 
 def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndarray]:

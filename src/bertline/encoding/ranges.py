@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 
@@ -28,3 +30,13 @@ def offsets_of(lengths: np.ndarray, dtype: type[np.integer] = np.int64) -> np.nd
     offsets: np.ndarray = np.zeros(len(lengths) + 1, dtype=dtype)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def offsets_of_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """`offsets_of`, as uint64, where the lengths come in blocks: the 0, and for each block the ends of its pieces."""
+    end = np.zeros(1, dtype=np.uint64)
+    yield end
+    for lengths in blocks:
+        ends = end[-1] + np.cumsum(lengths, dtype=np.uint64)
+        end = ends if len(ends) else end
+        yield ends

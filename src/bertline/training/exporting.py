@@ -60,7 +60,7 @@ def export_nvidia(
     masking, vocabulary, shard_seed = Masking(probability, most), Vocabulary.of_card(reader.card), _seed(file, seed)
     blocks = (
         _masked_rows(batch, reader, masking, vocabulary, shard_seed)
-        for batch in _shuffled(reader, masking, shard_seed, dupe_factor)
+        for batch in _shuffled(file, reader, masking, shard_seed, dupe_factor)
     )
     write_interchange(output, "nvidia", blocks, samples=dupe_factor * len(reader), widths={"S": length, "P": most})
 
@@ -72,7 +72,8 @@ def export_gpauloski(
     file, reader = _open(samples, card_json)
     places = 2 if file.attributes["pair_objective"] == "none" else 3
     widths = {"S": reader.sequence_length, "T": places}
-    blocks = (_plain_rows(batch, reader, places) for batch in _shuffled(reader, Masking(0.0), _seed(file, seed), 1))
+    pieces = _shuffled(file, reader, Masking(0.0), _seed(file, seed), 1)
+    blocks = (_plain_rows(batch, reader, places) for batch in pieces)
     write_interchange(output, "gpauloski", blocks, samples=len(reader), widths=widths)
 
 
@@ -94,7 +95,9 @@ def _seed(file: SampleFile, seed: int | None) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def _shuffled(reader: SampleReader, masking: Masking, seed: int, copies: int) -> Iterator[GlobalBatch]:
+def _shuffled(
+    file: SampleFile, reader: SampleReader, masking: Masking, seed: int, copies: int
+) -> Iterator[GlobalBatch]:
     """`copies` times all samples in random order, in pieces of about half a million tokens."""
     total, rows = copies * len(reader), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
     for start in range(0, total, rows):
@@ -102,6 +105,7 @@ def _shuffled(reader: SampleReader, masking: Masking, seed: int, copies: int) ->
         copy, samples = np.divmod(permute(places, key=mix_integers(seed), count=total), len(reader))
         lengths = reader.lengths[samples].astype(np.int64)
         yield GlobalBatch(samples, copy, lengths, count_masked(lengths, masking))
+        file.release()
 
 
 def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, vocabulary: Vocabulary, seed: int) -> Rows:
