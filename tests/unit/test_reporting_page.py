@@ -19,6 +19,8 @@ from huggingface_hub import ModelCard
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
+from bertline.tracking.layout import lay_out
+from bertline.tracking.records import read_record
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 
@@ -194,8 +196,16 @@ def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
     for path in Path("results/finetunings").glob("rte-pretrained-*/metrics.json"):
         path.unlink()
     text = as_text(write_report([record], Path("unfinished")))
-    assert "Not finished: phase2 (at step 40), 3 of 36 fine-tunings." in text
+    assert "Not finished: phase2 (at step 40), RTE (3 of 9 fine-tunings)." in text
     assert "phase2 (unfinished) 40 " in text
+
+
+def test_a_task_that_was_left_out_is_told(record: Path) -> None:
+    line = "runs.demo.finetune.glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"
+    write(record, {**json.loads(record.read_text()), "left_out": [line]})
+    assert line in as_text(write_report([record], Path("report")))
+    assert line in summary([record])
+    assert line in lay_out(read_record(record)).description
 
 
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
