@@ -138,7 +138,7 @@ class Record:
     @property
     def finished(self) -> bool:
         """True when every stage of the run is complete."""
-        return all(stage.finished for stage in [self.dataset, *self.phases, *self.finetunings])
+        return self.dataset.finished and all(stage.finished for stage in [*self.phases, *self.finetunings])
 
     @property
     def network(self) -> dict[str, Any]:
