@@ -50,6 +50,8 @@ def test_the_logged_model_answers_as_the_export_and_stands_there_once(record: Pa
     (model,) = client.search_logged_models([experiment])
     assert model.model_id == first["model_id"]
     assert {metric.key: metric.value for metric in model.metrics}["squad_v1/f1"] == pytest.approx(78.7)
+    (output,) = client.get_run(model.source_run_id).outputs.model_outputs
+    assert output.model_id == model.model_id
     (version,) = client.search_model_versions("name = 'river-bert'")
     assert version.tags["squad_v1/f1"] == "78.7000"
 

@@ -75,6 +75,7 @@ def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedMod
 def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> LoggedModel:
     import mlflow.transformers
     import transformers
+    from mlflow.entities import LoggedModelOutput
 
     # They advise on models from the Hub: a missing card, an unknown licence.
     logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
@@ -96,6 +97,8 @@ def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> Logged
     for name, value in _scores(record).items():
         client.log_metric(run.info.run_id, name, value, model_id=model.model_id, timestamp=run.info.start_time)
     logger.info("logged the model of %s as %s", record.name, model.model_id)
+    # The run's page lists it by this, not by the run that the model names.
+    client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     return client.finalize_logged_model(model.model_id, "READY")
 
 
