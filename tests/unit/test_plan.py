@@ -540,6 +540,10 @@ def test_several_absent_files_of_a_task_are_one_line_and_so_is_a_folder() -> Non
 def test_nothing_is_trained_on_documents_that_an_absent_file_would_drop() -> None:
     make_files(*(f"glue/CoLA/{name}.tsv" for name in SPLITS))
     config = with_tasks({"glue": "glue"}, {"glue": {"cola": {}, "rte": {}}})
+    # Its record and its parameters in MLflow name the task, so it is not the run that never asked for it.
+    without = plan_of(with_tasks({"glue": "glue"}, {"glue": {"cola": {}}}))
+    assert plan_of(config).finetunings == without.finetunings
+    assert plan_of(config).runs["first"]["fingerprint"] != without.runs["first"]["fingerprint"]
     for overlap, problems in (("report", 0), ("drop", 1)):
         config["datasets"]["both"]["evaluation_overlap"] = overlap
         assert len(plan_of(config).problems) == problems
