@@ -52,6 +52,7 @@ rule pretrain:
 rule finetune:
     input:
         scores(),
+        tasks_without_data(),
 
 
 rule report:

@@ -22,7 +22,7 @@ import torch
 import transformers
 
 from bertline.console import run_command
-from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer
+from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON
 from bertline.finetuning.prepared import PreparedTask
@@ -124,10 +124,7 @@ def main() -> None:
     scores: dict[str, list[float]] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Path(folder, "tokenizer.json")
-        names = ("tokenizer.json", "vocab.txt")
-        save_tokenizer(
-            read_tokenizer(next(given.weights / name for name in names if (given.weights / name).exists())), tokenizer
-        )
+        save_tokenizer(read_tokenizer(find_tokenizer(given.weights)), tokenizer)
         task = prepare_task(given.task, data, settings, tokenizer)
         for seed in range(1, given.seeds + 1):
             scores["ours"].append(ours(given.weights, given.task, data, tokenizer, settings, seed)[task.primary])

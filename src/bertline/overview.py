@@ -27,6 +27,7 @@ def overview(plan: Plan) -> list[list[str]]:
         if run["finetunings"]:
             state = f"{len(finished)} of {len(run['finetunings'])} finished"
             rows.append([name, "fine-tunings", "results/finetunings/", state])
+        rows += [[name, task, "", "left out: its data is not there"] for task in run["left_out"]]
     return rows
 
 

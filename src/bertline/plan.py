@@ -5,10 +5,10 @@ The graph looks its paths and settings up here; nothing in this module runs a st
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from bertline.console import BertlineError
 from bertline.evaluation_data import evaluation_data
 from bertline.files import read_json
 from bertline.identity import canonical_json, fingerprint, stage_versions
-from bertline.plan_corpora import digests, expand, resolve_corpus
+from bertline.plan_corpora import digests, digests_of_one, expand, resolve_corpus
 from bertline.plan_evaluation import evaluation_sets
 from bertline.plan_models import check_length, resolve_model
+from bertline.plan_tasks import grid_points, key_of_task, tasks_of
 from bertline.plan_weights import foreign_tokenizer, foreign_weights, without_directory
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
@@ -50,6 +51,11 @@ class Plan:
     def trained_runs(self) -> dict[str, Json]:
         """The runs that pretrain a model; the others fine-tune weights from elsewhere."""
         return {name: run for name, run in self.runs.items() if run["phases"]}
+
+    @property
+    def left_out(self) -> dict[tuple[str, str], str]:
+        """The tasks that are left out because their data is not there: run and task -> a line that says so."""
+        return {(name, task): line for name, run in self.runs.items() for task, line in run["left_out"].items()}
 
     def dataset_folder(self, dataset: str) -> str:
         """Where the dataset lies: in results/, or where someone else's finished one was named."""
@@ -85,6 +91,9 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
+    # Documents that hold a task's text are dropped: without its files this would be another dataset.
+    if any(dataset.get("evaluation_overlap") == "drop" for dataset in filled["datasets"].values()):
+        plan.problems += plan.left_out.values()
     return plan
 
 
@@ -148,7 +157,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
         _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
         _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
         phases[phase] = _add_phase(plan, where, run, dataset, model, phase, settings, list(phases.values()))
-    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "finetunings": {}, "config": run}
+    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "config": run}
     start = _Start(
         initial={"phase": list(phases.values())[-1]},
         # Random weights still depend on the dataset: its tokenizer reads the task's text.
@@ -180,18 +189,20 @@ def _add_foreign_run(plan: Plan, name: str, run: Json) -> None:
         network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else {},
         tokenizer=foreign_tokenizer(plan.problems, key, run["pretrained"]),
     )
-    plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "finetunings": {}, "config": run}
+    plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}
     _add_tasks(plan, name, start)
 
 
 def _add_tasks(plan: Plan, name: str, start: _Start) -> None:
-    for task, settings in _tasks(plan.runs[name]["config"]["finetune"]):
-        _add_finetunings(plan, plan.runs[name], start, task, settings)
+    run = plan.runs[name]
+    run |= {"finetunings": {}, "left_out": {}}
+    for task, settings in tasks_of(run["config"]["finetune"]):
+        _add_finetunings(plan, run, start, task, settings)
     # Not the description: other words for the same run are no other run.
-    parts = ("dataset", "phases", "finetunings")
-    plan.runs[name]["fingerprint"] = fingerprint(
-        {"run": name, "experiment": plan.config["experiment"], **{part: plan.runs[name][part] for part in parts}}
-    )
+    identity = {part: run[part] for part in ("dataset", "phases", "finetunings")}
+    if run["left_out"]:
+        identity["left_out"] = list(run["left_out"])
+    run["fingerprint"] = fingerprint({"run": name, "experiment": plan.config["experiment"], **identity})
 
 
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
@@ -259,16 +270,6 @@ def _add_phase(
     return key
 
 
-def _tasks(finetune: Json) -> Iterator[tuple[str, Json]]:
-    """Every task with its settings: SQuAD's first, then GLUE's, then tables of one's own."""
-    for task in ("squad_v1", "squad_v2"):
-        if task in finetune:
-            yield task, finetune[task]
-    yield from finetune.get("glue", {}).items()
-    for name, settings in finetune.get("tables", {}).items():
-        yield f"table/{name}", settings
-
-
 def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:
     other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
     if other is None:
@@ -281,35 +282,35 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return str(other)
 
 
-def _key_of_task(task: str) -> str:
-    """Where a task stands under `finetune`."""
-    if task.startswith("squad"):
-        return task
-    return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
-
-
 def _add_finetunings(plan: Plan, run: Json, start: _Start, task: str, settings: Json) -> None:
     is_squad = task.startswith("squad")
-    key = f"configuration: runs.{run['name']}.finetune.{_key_of_task(task)}"
+    key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
     check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
     if is_squad and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
         raise BertlineError(
             f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
             f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
         )
+    absent: list[str] = []
     data = evaluation_data(
         plan.config.get("evaluation", {}),
         run["name"],
         task,
         with_tests=settings.get("predict_test", False),
-        digests=lambda key, path: list(digests(expand(plan.problems, key, [path])).values()),
+        digests=partial(digests_of_one, absent),
     )
+    name = task if is_squad or "/" in task else f"glue/{task}"
+    if absent:
+        # A week of pretraining does not wait for it.
+        where = key.removeprefix("configuration: ")
+        more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
+        run["left_out"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
+        return
     plan.downloads |= data.downloads
     schema_part = definition(plan.schema, "squad" if is_squad else "classification")
-    name = task if is_squad or "/" in task else f"glue/{task}"
     common = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights", "grid")}
     starts: list[tuple[str, str, Json]] = [
-        (f"{name}{place}", "pretrained", common | point) for place, point in _grid(settings.get("grid", {}))
+        (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))
     ]
     for rate in settings["random_weights"]:
         starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}))
@@ -344,13 +345,6 @@ def _add_finetunings(plan: Plan, run: Json, start: _Start, task: str, settings: 
             run["finetunings"][f"{place}/seed{seed}"] = key
 
 
-def _grid(grid: Json) -> Iterator[tuple[str, Json]]:
-    """Every combination of a grid's values, and what stands for it in a name; without a grid, the settings alone."""
-    for values in itertools.product(*grid.values()):
-        point = dict(zip(grid, values, strict=True))
-        yield "".join(f"/{key}-{value:g}" for key, value in point.items()), point
-
-
 def record(plan: Plan, name: str) -> Json:
     """What a run consists of: its names and the fingerprints and folders behind them."""
     run = plan.runs[name]
@@ -374,6 +368,7 @@ def record(plan: Plan, name: str) -> Json:
             }
             for finetuning, key in run["finetunings"].items()
         ],
+        **({"left_out": list(run["left_out"].values())} if run["left_out"] else {}),
     }
 
 

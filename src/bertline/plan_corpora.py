@@ -91,6 +91,15 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
     return files
 
 
+def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
+    """The digest of the file that the configuration's `key` names; none where it is absent, which becomes a problem."""
+    if Path(path).is_file():
+        return list(digests([Path(path)]).values())
+    what = "is a folder" if Path(path).is_dir() else "does not exist"
+    problems.append(f"configuration: {key}: {path} {what}; put the file there or change the key")
+    return []
+
+
 def digests(files: list[Path]) -> dict[str, str]:
     """SHA-256 of each file by its path as given; remembered from one start of the graph to the next."""
     return digest_of_files(files, REMEMBERED_DIGESTS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import glob
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
 from bertline.evaluation_data import GLUE_FILES, evaluation_data
 from bertline.identity import fingerprint, stage_versions
-from bertline.plan_corpora import digests, expand
+from bertline.plan_corpora import digests, digests_of_one, expand
 
 Json = dict[str, Any]
 
@@ -35,7 +36,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             "",
             task,
             with_tests=False,
-            digests=lambda key, path: list(digests(expand(problems, key, [path])).values()),
+            digests=partial(digests_of_one, problems),
         )
         name = task if task.startswith("squad") or "/" in task else f"glue/{task}"
         files = [file for split, file in found.files.items() if split != "train"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import TOKENIZER_FILES, find_tokenizer
 from bertline.identity import fingerprint
 from bertline.plan_corpora import digests, expand
 
 Json = dict[str, Any]
 
-# One of them is needed; the first that is there is read.
-TOKENIZERS = ("tokenizer.json", "vocab.txt")
 # A README beside the weights, or the same weights in another layout, alter no result.
-FILES = ("config.json", "model.safetensors", *TOKENIZERS, "tokenizer_config.json")
+FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config.json")
 # Layouts that workflow/scripts/convert_weights.py reads.
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 
@@ -45,8 +45,8 @@ def without_directory(initial: Json) -> Json:
 
 def foreign_tokenizer(problems: list[str], key: str, directory: str) -> str:
     """The file in `directory` that its tokenizer is read from."""
-    folder = Path(directory)
-    found = next((name for name in TOKENIZERS if (folder / name).exists()), None)
-    if found is None:
-        problems.append(f"configuration: {key}: {folder} has neither {' nor '.join(TOKENIZERS)}; put one of them there")
-    return str(folder / (found or TOKENIZERS[0]))
+    try:
+        return str(find_tokenizer(Path(directory)))
+    except BertlineError as error:
+        problems.append(f"configuration: {key}: {error}")
+        return str(Path(directory, TOKENIZER_FILES[0]))

@@ -266,9 +266,14 @@ def test_every_kept_word_has_one_place_in_its_input(words: list[list[str]]) -> N
             assert inputs.sequences.tokens[place] == first
 
 
-def test_a_text_of_100_000_characters_is_cut(tmp_path: Path, tokenizer: Path) -> None:
+def test_a_text_of_100_000_characters_is_cut_and_told(
+    tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     write: Callable[[str], int] = (tmp_path / "long.csv").write_text
     write("t,l\n" + "we met ada " * 10_000 + ",a\nwe,b\n")
     data = dict.fromkeys(("train", "dev"), str(tmp_path / "long.csv"))
     task = prepare_task("table/x", data, SETTINGS, tokenizer, {"kind": "classification", "texts": ["t"], "label": "l"})
     assert task.train.lengths.tolist() == [12, 3]
+    told = "1 of 2 inputs are longer than max_sequence_length 12; their end is cut off"
+    assert caplog.messages == [f"train: {told}", f"dev: {told}"]

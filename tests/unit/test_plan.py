@@ -491,13 +491,62 @@ def test_a_folder_of_glue_is_in_the_official_layout_or_in_that_of_the_hub() -> N
             assert not plan.problems
 
 
-def test_a_task_s_folder_without_a_file_is_one_line() -> None:
-    make_files("glue/CoLA/train.tsv")
+SPLITS = ("train", "dev")
+DATA_OF_THREE = {
+    "squad_v1": {"train": "train.json", "dev": "dev.json"},
+    "glue": "glue",
+    "tables": {"mine": {"kind": "tagging", "train": "train.conll", "dev": "dev.conll", "word": 0, "tag": -1}},
+}
+THREE_TASKS = {"squad_v1": {"seeds": 2}, "glue": {"rte": {}, "cola": {}}, "tables": {"mine": {}}}
+
+
+@pytest.mark.parametrize(
+    ("gone", "task", "line"),
+    [
+        ("dev.json", "squad_v1", "squad_v1 is left out: evaluation.squad_v1.dev: dev.json does not exist"),
+        ("glue/RTE/dev.tsv", "glue/rte", "glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"),
+        ("train.conll", "table/mine", "tables.mine is left out: evaluation.tables.mine.train: train.conll does not"),
+    ],
+)
+def test_a_task_without_a_file_is_left_out_with_one_line_and_the_others_are_not(
+    gone: str, task: str, line: str
+) -> None:
+    make_files("train.conll", "dev.conll", *(f"glue/{task}/{name}.tsv" for task in ("RTE", "CoLA") for name in SPLITS))
+    whole = plan_of(with_tasks(DATA_OF_THREE, THREE_TASKS))
+    assert not whole.left_out
+    Path(gone).unlink()
+    plan = plan_of(with_tasks(DATA_OF_THREE, THREE_TASKS))
+    assert not plan.problems
+    ((key, told),) = plan.left_out.items()
+    assert key == ("first", task)
+    assert told.startswith(f"runs.first.finetune.{line}")
+    assert told.endswith("; put the file there or change the key")
+    left = {key: entry for key, entry in whole.finetunings.items() if entry["data"]["dev"] != gone}
+    left = {key: entry for key, entry in left.items() if entry["data"]["train"] != gone}
+    assert plan.finetunings == left
+    assert plan.phases == whole.phases
+    assert record(plan, "first")["left_out"] == [told]
+    assert plan.runs["first"]["fingerprint"] != whole.runs["first"]["fingerprint"]
+
+
+def test_several_absent_files_of_a_task_are_one_line_and_so_is_a_folder() -> None:
+    make_files("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv/by-mistake")
     plan = plan_of(with_tasks({"glue": "glue"}, {"glue": {"cola": {"predict_test": True}}}))
-    assert plan.problems == [
-        f"configuration: evaluation.glue: no file matches 'glue/CoLA/{name}.tsv'; put it there or change the key"
-        for name in ("dev", "test")
-    ]
+    (line,) = plan.left_out.values()
+    assert line.endswith("glue/CoLA/dev.tsv is a folder; put the file there or change the key (and 1 more)")
+    assert not plan.finetunings
+
+
+def test_nothing_is_trained_on_documents_that_an_absent_file_would_drop() -> None:
+    make_files(*(f"glue/CoLA/{name}.tsv" for name in SPLITS))
+    config = with_tasks({"glue": "glue"}, {"glue": {"cola": {}, "rte": {}}})
+    # Its record and its parameters in MLflow name the task, so it is not the run that never asked for it.
+    without = plan_of(with_tasks({"glue": "glue"}, {"glue": {"cola": {}}}))
+    assert plan_of(config).finetunings == without.finetunings
+    assert plan_of(config).runs["first"]["fingerprint"] != without.runs["first"]["fingerprint"]
+    for overlap, problems in (("report", 0), ("drop", 1)):
+        config["datasets"]["both"]["evaluation_overlap"] = overlap
+        assert len(plan_of(config).problems) == problems
 
 
 def test_glue_of_the_hub_is_downloaded_at_its_revision() -> None:

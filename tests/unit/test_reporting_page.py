@@ -13,12 +13,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fabricated_runs import write, write_run
+from fabricated_runs import write, write_journal, write_run
 from huggingface_hub import ModelCard
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
+from bertline.tracking.layout import lay_out
+from bertline.tracking.records import read_record
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 
@@ -106,6 +108,23 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
 
 
+def test_on_gpus_the_page_has_the_share_of_their_peak_and_what_the_training_cost(record: Path) -> None:
+    """7.5 million tokens at 14,000 a second on 8 GPUs that drew 400 watts each."""
+    for phase in Path("results/phases").iterdir():
+        lines = [json.loads(line) for line in (phase / "metrics.jsonl").read_text().splitlines()]
+        gpu = {"train/model_flops_utilization": 0.42, "system/gpu_percent": 97.0, "system/gpu_power_watts": 400.0}
+        write_journal(phase / "metrics.jsonl", [{**line, "metrics": line["metrics"] | gpu} for line in lines])
+        write(phase / "recipe.json", {**json.loads((phase / "recipe.json").read_text()), "world_size": 8})
+    page = write_report([record], Path("report"))
+    figure = Path("report/figures/demo/throughput.svg").read_text()
+    assert ">percent of peak<" in figure
+    assert ">tokens per second<" in figure
+    for text in (as_text(page), Path("report/model-cards/demo.md").read_text()):
+        hours, energy = re.search(r"took ([\d.]+) h, summed over the GPUs.* about ([\d.]+) kWh", text).groups()
+        assert float(hours) == pytest.approx(8 * 7.5e6 / 14_000 / 3600, rel=0.05)
+        assert float(energy) == pytest.approx(0.4 * 8 * 7.5e6 / 14_000 / 3600, rel=0.05)
+
+
 def test_published_scores_stand_beside_the_official_development_set_only(record: Path) -> None:
     assert "BERT-base, published" not in write_report([record], Path("slice")).read_text()
     for path in Path("results/finetunings").glob("squad_v1-*/metrics.json"):
@@ -114,6 +133,7 @@ def test_published_scores_stand_beside_the_official_development_set_only(record:
     assert "+22.2 2.2 yes 88.5 90.9" in text
     assert "CoLA Matthews correlation 76.4 (75.7..77.1)" in text
     card = ModelCard.load("official/model-cards/demo.md")
+    assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags", "model-index"}
     (result,) = [one for one in card.data.eval_results if one.metric_type == "f1"]
     assert (result.dataset_name, result.metric_value) == ("SQuAD 1.1", 79.4)
 
@@ -123,6 +143,7 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     card = ModelCard.load("report/model-cards/demo.md")
     assert card.data.library_name == "transformers"
     assert card.data.eval_results is None  # the development sets are not the official ones
+    assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}  # keys that the Hub documents
     assert "A tiny BERT on the generated sample." in card.text
     assert "| SQuAD 1.1 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
 
@@ -194,8 +215,16 @@ def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
     for path in Path("results/finetunings").glob("rte-pretrained-*/metrics.json"):
         path.unlink()
     text = as_text(write_report([record], Path("unfinished")))
-    assert "Not finished: phase2 (at step 40), 3 of 36 fine-tunings." in text
+    assert "Not finished: phase2 (at step 40), RTE (3 of 9 fine-tunings)." in text
     assert "phase2 (unfinished) 40 " in text
+
+
+def test_a_task_that_was_left_out_is_told(record: Path) -> None:
+    line = "runs.demo.finetune.glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"
+    write(record, {**json.loads(record.read_text()), "left_out": [line]})
+    assert line in as_text(write_report([record], Path("report")))
+    assert line in summary([record])
+    assert line in lay_out(read_record(record)).description
 
 
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:

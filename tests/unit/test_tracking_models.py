@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+import torch
 import transformers
 from fabricated_runs import write, write_run
 from mlflow import MlflowClient
@@ -49,13 +50,37 @@ def test_the_logged_model_answers_as_the_export_and_stands_there_once(record: Pa
     (model,) = client.search_logged_models([experiment])
     assert model.model_id == first["model_id"]
     assert {metric.key: metric.value for metric in model.metrics}["squad_v1/f1"] == pytest.approx(78.7)
+    (output,) = client.get_run(model.source_run_id).outputs.model_outputs
+    assert output.model_id == model.model_id
     (version,) = client.search_model_versions("name = 'river-bert'")
     assert version.tags["squad_v1/f1"] == "78.7000"
 
-    mlflow.set_tracking_uri(uri())
     text = "a river is [MASK]"
     expected = transformers.pipeline("fill-mask", model="results/phases/phase2/huggingface")(text)
     assert mlflow.transformers.load_model("models:/river-bert/1")(text) == expected
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_the_network_of_the_logged_model_gives_the_export_s_logits_for_any_length(
+    record: Path, architecture: str
+) -> None:
+    export = Path("results/phases/phase2/huggingface")
+    if architecture == "modern":
+        shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        ids = {f"{name}_token_id": number for number, name in enumerate(("pad", "bos", "eos", "sep"))}
+        config = transformers.ModernBertConfig(vocab_size=len(WORDS), cls_token_id=2, **shape, **ids)
+        transformers.ModernBertForMaskedLM(config).save_pretrained(export)
+    track([record], uri())
+    log_model(record, uri(), "river-bert")
+    loaded = mlflow.pytorch.load_model("models:/river-bert/1")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
+    texts = ["a river is long " * 20, "a river", "long"]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=architecture == "bert")
+    network = transformers.AutoModelForMaskedLM.from_pretrained(export).eval()
+    with torch.inference_mode():
+        expected = network(**inputs).logits
+        given = [inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in inputs]
+        torch.testing.assert_close(loaded(*given), expected)
 
 
 def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None:

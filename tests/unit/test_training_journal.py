@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
+from pathlib import Path
 
+import bertline
 from bertline.training.journal import Journal
+
+SOURCE = Path(bertline.__file__).parent
 
 
 def points(path):
@@ -41,3 +46,13 @@ def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):
     assert abs(point["timestamp"] - time.time() * 1000) < 60_000
     assert point["metrics"] == {"train/loss": 1.5}
     journal.close()
+
+
+def test_what_trains_knows_nothing_of_tracking() -> None:
+    """Also not late, inside a function: the journal is all that tracking has of it, so that it slows no step."""
+    for room in ("corpus", "encoding", "modeling", "training", "finetuning"):
+        for path in (SOURCE / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                assert not [name for name in names if name.split(".")[0] == "mlflow" or "tracking" in name], path

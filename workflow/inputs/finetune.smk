@@ -24,6 +24,10 @@ def finetuning_weights(wildcards):
     return [initial["directory"]] if initial else []
 
 
+def reason_of_left_out(wildcards):
+    return plan.left_out[wildcards.run, wildcards.task]
+
+
 def finetunings_for_submission(run):
     """Those of GLUE, from pretrained weights, that predict the test sets."""
     entries = [plan.finetunings[key] for key in run["finetunings"].values()]

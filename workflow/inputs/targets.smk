@@ -80,6 +80,11 @@ def scores():
     ]
 
 
+def tasks_without_data():
+    """Files that are never there."""
+    return [f"results/left-out/{run}/{task}" for run, task in plan.left_out]
+
+
 def records():
     return [
         f"results/runs/{name}/record-{run['fingerprint']}.json"
@@ -119,6 +124,7 @@ def everything():
     return [
         *exports(),
         *scores(),
+        *tasks_without_data(),
         report_page(),
         *markers("complete", plan.runs),
         *logged_models(),

@@ -113,6 +113,7 @@ include: "../inputs/checks.smk"
 onstart:
     refuse_missing_inputs()
     refuse_wrong_site()
+    tell_left_out()
     plan.write_links(existing_only=False)
 
 
@@ -132,4 +133,6 @@ onsuccess:
 
 # The reason of each failure once more, below all that Snakemake prints around it.
 onerror:
+    if not Path(report_page()).exists():
+        failures.report_what_is_there(records(), scores())
     failures.show_reasons([Path(path) for path in log])

@@ -31,6 +31,27 @@ rule finetune_task:
         " --threads {threads} > {log} 2>&1"
 
 
+# Everything else is made; that this fails gives snakemake's exit status, and a line at its end.
+rule task_without_data:
+    output:
+        "results/left-out/{run}/{task}",
+    log:
+        "logs/task_without_data/{run}/{task}.log",
+    benchmark:
+        "benchmarks/task_without_data/{run}/{task}.tsv"
+    retries: 0
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=100,
+        runtime=1,
+    params:
+        reason=reason_of_left_out,
+    shell:
+        "echo error: {params.reason:q} > {log}; exit 1"
+
+
 # What the GLUE server takes: of each task the fine-tuning that is best on the dev set.
 rule glue_submission:
     input:

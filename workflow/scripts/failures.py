@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 from bertline.console import HelpFormatter
 
+UNFINISHED = Path("results/report/unfinished")
 # What snakemake writes about a failed job: its rule, then, indented, its number and its logs.
 FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
@@ -39,6 +41,25 @@ def show_reasons(snakemake_logs: list[Path]) -> None:
     """Print them to stderr."""
     for reason in reasons("".join(map(_read, snakemake_logs))):
         print(reason, file=sys.stderr)
+
+
+def report_what_is_there(records: list[str], scores: list[str]) -> None:
+    """After a score failed that the report waits for: write one of what is there, and send that to MLflow.
+
+    Parameters
+    ----------
+    records: of all runs. scores: of all fine-tunings; without any nothing is written.
+    """
+    present = [record for record in records if Path(record).exists()]
+    if not any(Path(score).exists() for score in scores):
+        return
+    command = ["python", "workflow/scripts/report.py", "--record", *present, "--output-directory", str(UNFINISHED)]
+    if subprocess.run(command, check=False).returncode:  # noqa: S603
+        return
+    print(f"The report of what is there: {UNFINISHED}/index.html", file=sys.stderr)
+    if Path("results/mlflow-is-initialised").exists():
+        track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
+        subprocess.run(track, check=False)  # noqa: S603
 
 
 def _read(path: Path) -> str:

@@ -21,6 +21,8 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
 SPACE = "Ġ"  # what byte-level BPE writes for the byte 0x20
+# Of a folder with weights; the first that is there is read.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 # What changes no text but character by character, or with the marks behind a character: never across a space.
 NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
@@ -66,6 +68,14 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = _read_text(path).replace("\r\n", "\n")
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
+
+
+def find_tokenizer(folder: Path) -> Path:
+    """The file that the tokenizer of a folder with weights is read from. Raises BertlineError where there is none."""
+    found = next((path for name in TOKENIZER_FILES if (path := folder / name).exists()), None)
+    if found is None:
+        raise BertlineError(f"{folder} has neither {' nor '.join(TOKENIZER_FILES)}; put one of them there")
+    return found
 
 
 def read_tokenizer(path: Path | str) -> Tokenizer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from bertline.finetuning.glue_metrics import METRICS, compute_metrics
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.tables import Examples, TextTask, read_examples, read_labels
+
+logger = logging.getLogger(__name__)
 
 METRICS_OF_NUMBERS = ("pearson", "spearman")
 METRICS_OF_CLASSES = tuple(name for name in METRICS if name not in METRICS_OF_NUMBERS)
@@ -95,13 +99,13 @@ def _prepare(
                 {},
             )
 
-        return PredictedSet(name, _sequences(file, tokenizer, special, limit), evaluate)
+        return PredictedSet(name, _sequences(name, file, tokenizer, special, limit), evaluate)
 
     return PreparedTask(
         head="sequence",
         outputs=len(task.labels) or 1,
         primary=task.primary,
-        train=_sequences(files["train"], tokenizer, special, limit),
+        train=_sequences("train", files["train"], tokenizer, special, limit),
         train_targets=train,
         predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
         baselines={"majority": _score(task, majority, dev)[task.primary]},
@@ -112,12 +116,19 @@ def _prepare(
     )
 
 
-def _sequences(file: Examples, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> Sequences:
+def _sequences(name: str, file: Examples, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> Sequences:
     first = tokenize(tokenizer, file.first)
+    second = [] if file.second is None else tokenize(tokenizer, file.second)
+    room = limit - (2 if file.second is None else 3)
+    longer = sum(len(ids) + len(others) > room for ids, others in zip_longest(first, second, fillvalue=()))
+    if longer:
+        logger.info(
+            "%s: %d of %d inputs are longer than max_sequence_length %d; their end is cut off",
+            *(name, longer, len(first), limit),
+        )
     if file.second is None:
-        return make_sequences(((ids[: limit - 2], None) for ids in first), special)
-    second = tokenize(tokenizer, file.second)
-    return make_sequences((truncate_pair(*pair, limit - 3) for pair in zip(first, second, strict=True)), special)
+        return make_sequences(((ids[:room], None) for ids in first), special)
+    return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), special)
 
 
 def _cells(task: TextTask, outputs: np.ndarray) -> list[str]:

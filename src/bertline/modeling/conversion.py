@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer, take_tokenizer
+from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
 from bertline.files import read_json
 from bertline.modeling import layout_bert
 from bertline.modeling.architectures import architecture_of
@@ -90,9 +90,7 @@ def _of_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
-    path = next((source / name for name in ("tokenizer.json", "vocab.txt") if (source / name).exists()), None)
-    if path is None:
-        raise BertlineError(f"{source} has neither tokenizer.json nor vocab.txt; put the model's vocabulary there")
+    path = find_tokenizer(source)
     if path.suffix == ".json" or path.with_name("tokenizer_config.json").exists():
         return read_tokenizer(path)
     if lowercase is None:

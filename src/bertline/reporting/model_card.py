@@ -60,6 +60,6 @@ def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
         library_name="transformers",
         pipeline_tag="fill-mask",
         tags=["bert"],
-        model_name=run.name,
+        model_name=run.name if official else None,  # a part of the results, and no key of its own
         eval_results=official or None,
     )

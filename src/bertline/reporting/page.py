@@ -147,10 +147,10 @@ def _unfinished(run: Record) -> str:
         for phase in run.phases
         if not phase.finished
     ]
-    missing = sum(not finetuning.finished for finetuning in run.finetunings)
-    if missing:
-        left.append(f"{missing} of {len(run.finetunings)} fine-tunings")
-    return ", ".join(left if run.dataset.card else ["the dataset", *left])
+    for group, finetunings in run.groups.items():
+        if missing := sum(not finetuning.finished for finetuning in finetunings):
+            left.append(f"{words.task_title(group)} ({missing} of {words.counted(len(finetunings), 'fine-tuning')})")
+    return ", ".join(left if run.dataset.finished else ["the dataset", *left])
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:

@@ -44,7 +44,7 @@ def _run_block(run: Record) -> str:
             "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
             "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
         )
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *run.left_out])
 
 
 def _score_row(row: ScoreRow) -> list[str]:

@@ -290,6 +290,7 @@ def _run_description(record: Record) -> str:
         for phase in record.phases
         if phase.recipe
     ]
+    lines += record.left_out
     return "\n\n".join(lines)
 
 

@@ -1,8 +1,10 @@
-"""The final model of a run in MLflow: as a logged model that `mlflow.transformers` loads, and registered on request."""
+"""The final model of a run in MLflow, for `mlflow.transformers` and `mlflow.pytorch`, registered on request."""
 
 from __future__ import annotations
 
+import inspect
 import logging
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -73,6 +75,7 @@ def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedMod
 def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> LoggedModel:
     import mlflow.transformers
     import transformers
+    from mlflow.entities import LoggedModelOutput
 
     # They advise on models from the Hub: a missing card, an unknown licence.
     logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
@@ -89,11 +92,57 @@ def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> Logged
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         local = Path(folder, "model")
         mlflow.transformers.save_model(pipeline, str(local), pip_requirements=["mlflow", "torch", "transformers"])
+        _add_network(pipeline, local)
         client.log_model_artifacts(model.model_id, str(local))
     for name, value in _scores(record).items():
         client.log_metric(run.info.run_id, name, value, model_id=model.model_id, timestamp=run.info.start_time)
     logger.info("logged the model of %s as %s", record.name, model.model_id)
+    # The run's page lists it by this, not by the run that the model names.
+    client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     return client.finalize_logged_model(model.model_id, "READY")
+
+
+def _add_network(pipeline: Any, saved: Path) -> None:
+    """Let `mlflow.pytorch.load_model` read a saved pipeline, too: its network from token ids to logits.
+
+    It is an exported graph, as nothing else is free of pickles, and holds the weights once more.
+    """
+    import mlflow.pytorch
+    import numpy as np
+    import torch
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import Schema, TensorSpec
+    from torch import Tensor
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = pipeline.model.eval()
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+            segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            return self.network(input_ids, attention_mask, **segments).logits
+
+    # Two texts: a batch of one would be exported as always one.
+    example = pipeline.tokenizer(["one text", "and another text"], padding=True, return_tensors="pt")
+    taken = inspect.signature(pipeline.model.forward).parameters
+    names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken]
+    inputs = Schema([TensorSpec(np.dtype("int64"), (-1, -1), name) for name in names])
+    with TemporaryDirectory(prefix="bertline-network-") as folder:
+        network = Path(folder, "network")
+        mlflow.pytorch.save_model(
+            Logits(),
+            str(network),
+            serialization_format="pt2",
+            input_example=tuple(example[name] for name in names),
+            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype("float32"), (-1, -1, -1), "logits")])),
+            pip_requirements=["mlflow", "torch"],
+        )
+        flavor = Model.load(str(network)).flavors["pytorch"]
+        shutil.move(network / flavor["model_data"], saved / flavor["model_data"])
+    both = Model.load(str(saved))
+    both.add_flavor("pytorch", **flavor)
+    both.save(str(saved / "MLmodel"))
 
 
 def _scores(record: Record) -> dict[str, float]:
@@ -101,6 +150,10 @@ def _scores(record: Record) -> dict[str, float]:
 
 
 def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel, name: str) -> str:
+    import mlflow
+
+    # Addresses such as models:/m-... are looked up there, not in the client's store.
+    mlflow.set_tracking_uri(client.tracking_uri)
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=record.description)
     for version in client.search_model_versions(f"name = '{name}'"):

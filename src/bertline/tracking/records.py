@@ -114,10 +114,15 @@ class EncodedDataset:
     path: Path
     card: dict[str, Any]
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of it is still to be made."""
+        return bool(self.card) or not self.fingerprint
+
 
 @dataclass(frozen=True)
 class Record:
-    """An entry of `runs:` and what exists of it."""
+    """An entry of `runs:` and what exists of it. `left_out`: a line for each task whose data was not there."""
 
     path: Path
     name: str
@@ -128,12 +133,12 @@ class Record:
     dataset: EncodedDataset
     phases: list[Phase]
     finetunings: list[Finetuning]
+    left_out: list[str]
 
     @property
     def finished(self) -> bool:
         """True when every stage of the run is complete."""
-        encoded = bool(self.dataset.card) or not self.dataset.fingerprint
-        return encoded and all(stage.finished for stage in [*self.phases, *self.finetunings])
+        return self.dataset.finished and all(stage.finished for stage in [*self.phases, *self.finetunings])
 
     @property
     def network(self) -> dict[str, Any]:
@@ -176,6 +181,7 @@ def read_record(path: Path | str) -> Record:
             dataset=read_dataset(dataset["fingerprint"], folder) if dataset else EncodedDataset("", folder, {}),
             phases=[_read_phase(phase, folder) for phase in content["phases"]],
             finetunings=[_read_finetuning(finetuning) for finetuning in content["finetunings"]],
+            left_out=content.get("left_out", []),
         )
     except KeyError as error:
         raise BertlineError(f"{path} lacks the key {error}; delete it and let the graph write it again") from None
