@@ -109,6 +109,7 @@ def train(
     world_size: int = 1,
     capability: int = HOPPER,
     compiled: bool = False,
+    rows: int = 8,
     whole_word: bool = False,
 ) -> None:
     """Gradients of a global batch in several micro-batches, and steps with new and with restored moments."""
@@ -122,10 +123,11 @@ def train(
         compute_in_float8(model.encoder.layers)
     with pretended(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
-        layout = Layout(32, 8, packed=packed, fixed=compiled)
+        layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)
         accumulation = Accumulation(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
-        accumulation.seek(0)
-        accumulation.compute(0, loss_scale=2.0)
+        accumulation.seek(1)
+        lengths = accumulation.compute(1, loss_scale=2.0).lengths
+        assert rows > 1 or {True, False} == set(lengths == 32), "there are micro-batches with and without a mask"
         accumulation.close()
         assert all(weight.grad.device == GPU for weight in model.parameters() if weight.grad is not None)
         assert accumulation.gradients.statistics.device == GPU
@@ -183,6 +185,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
             train, data, network="bert", packed=True, precision="fp16", capability=TURING
         ),
         "rows in 8 bits, traced": partial(train, data, network="bert", precision="fp8", compiled=True),
+        "full rows and others, traced": partial(train, data, network="bert", compiled=True, rows=1),
         "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),
         "a sequence's class": partial(fine_tune, data, network="modern", head="sequence"),
         "tokens' classes": partial(fine_tune, data, network="bert", head="tokens"),

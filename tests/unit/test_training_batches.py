@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertline.encoding.dataset import open_dataset
-from bertline.training.batches import Layout, deal, global_batch, micro_batches
+from bertline.training.batches import Layout, deal, evaluation_batch, global_batch, micro_batches
 from bertline.training.masking import IGNORED, Masking
 
 
@@ -65,6 +65,26 @@ def test_every_sample_of_a_global_batch_is_computed_once(reader, world_size, row
         assert len({(micro.input_ids.shape, micro.samples.shape, micro.predictions) for micro in micros}) == 1
     of_ranks = [sum(len(samples_of(micro)) for micro in rank) for rank in ranks]
     assert max(of_ranks) - min(of_ranks) <= 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "masked"), [({}, False), ({"fixed": True}, True), ({"fixed": True, "mask_free": True}, False)]
+)
+def test_only_full_rows_go_without_an_attention_mask_and_only_where_the_layout_lets_them(reader, layout, masked):
+    full, shorter = np.flatnonzero(reader.lengths == 24)[:2], np.flatnonzero(reader.lengths == 23)[:1]
+    for samples, rows, expected in ((full, 2, masked), (np.concatenate([shorter, full[:1]]), 2, True)):
+        [micro] = micro_batches(
+            evaluation_batch(samples, reader.lengths, MASKING),
+            reader,
+            Layout(24, rows, **layout),
+            masking=MASKING,
+            padding_id=0,
+        )
+        assert (micro.attention_mask is not None) == expected
+    # A row that holds no sequence is not full.
+    one = evaluation_batch(full[:1], reader.lengths, MASKING)
+    [micro] = micro_batches(one, reader, Layout(24, 2, fixed=True, mask_free=True), masking=MASKING, padding_id=0)
+    assert micro.attention_mask is not None
 
 
 @given(

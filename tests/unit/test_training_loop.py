@@ -13,9 +13,11 @@ from safetensors.torch import load_file
 from training_processes import Trainer, journal, train
 from transformers import BertForPreTraining
 
-from bertline.files import sha256_of_file
+from bertline.files import read_json, sha256_of_file, write_json
 from bertline.modeling import bert
 from bertline.modeling.huggingface import export_huggingface
+from bertline.training.data import open_training_data
+from bertline.training.initial import make_model
 from bertline.training.publishing import export_phase
 
 LONG = recipe(steps=60)
@@ -60,6 +62,25 @@ def test_a_phase_learns_and_leaves_its_outputs(card, finished):
 def test_a_finished_phase_is_exported(card, finished, tmp_path):
     export_phase(finished, card.parent / "tokenizer.json", tmp_path / "export")
     assert BertForPreTraining.from_pretrained(tmp_path / "export").config.vocab_size == 75
+
+
+def test_masked_words_alone_leave_the_weights_for_pairs_as_they_were(card, tmp_path):
+    """On any number of ranks, and stopped and resumed."""
+    without = read_json(card)
+    without["settings"]["pair_objective"] = "none"
+    write_json(card.parent / "without_pairs.json", without)
+    card = card.parent / "without_pairs.json"
+    given = recipe(steps=4)
+    assert Trainer(given, card, tmp_path / "one", stop_after_minutes=0.0).finish() == 75
+    train(given, card, tmp_path / "one")
+    train(given, card, tmp_path / "two", ranks=2)
+    before = make_model(given, open_training_data(card, 32, torch.device("cpu"))).state_dict()
+    for output in (tmp_path / "one", tmp_path / "two"):
+        after = load_file(output / "model.safetensors")
+        for name in ("encoder.pooler.weight", "encoder.pooler.bias", "pair_head.weight", "pair_head.bias"):
+            assert torch.equal(after[name], before[name])
+        assert not torch.equal(after["encoder.embeddings.word.weight"], before["encoder.embeddings.word.weight"])
+        assert not any("pair" in name for point in journal(output) for name in point["metrics"])
 
 
 def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):

@@ -19,6 +19,7 @@ CASES = [
     "packed in fp32",
     "packed on an older GPU",
     "rows in 8 bits, traced",
+    "full rows and others, traced",
     "packed, traced",
     "a sequence's class",
     "tokens' classes",

@@ -58,6 +58,11 @@ def main() -> None:
         help="each process moves a part of the parameters and keeps their moments, instead of all of them",
     )
     parser.add_argument(
+        "--shard-weights",
+        action="store_true",
+        help="each process keeps a part of weights, gradients and moments (FSDP2): for what does not fit otherwise",
+    )
+    parser.add_argument(
         "--recompute", action="store_true", help="layers in the backward pass: less memory for a third more work"
     )
     parser.add_argument(
@@ -114,6 +119,7 @@ def main() -> None:
         cuda_graphs=given.cuda_graphs,
         compiled_optimizer=given.compile_optimizer,
         sharded_optimizer=given.shard_optimizer,
+        sharded_weights=given.shard_weights,
         recompute=given.recompute,
         deterministic=given.deterministic,
         division=given.division,

@@ -142,6 +142,12 @@ class BertForPreTraining(nn.Module):
         self.pair_head = nn.Linear(config.hidden_size, 2)
         initialize(self, config)
 
+    def leave_out_pairs(self) -> None:
+        """Keep what only pairs would train as it is, where nothing is learned from them."""
+        for part in (self.encoder.pooler, self.pair_head):
+            if part is not None:
+                part.requires_grad_(False)
+
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -9,14 +9,15 @@ import torch
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import GlobalBatch, Layout
+from bertline.training.batches import GlobalBatch, Layout, MicroBatch, assemble, shortest
 from bertline.training.data import TrainingData
 from bertline.training.division import measure_shares, parse_shares
 from bertline.training.gradients import Gradients
 from bertline.training.group import Group
 from bertline.training.hashing import mix_integers
-from bertline.training.objective import make_sums, sums_of
+from bertline.training.objective import Sums, make_sums, sums_of
 from bertline.training.recipe import masking_of
+from bertline.training.sharded_weights import has_sharded_weights
 from bertline.training.stream import Stream, Work
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Accumulation:
         self._settings = recipe["settings"]
         self._masking = masking_of(self._settings)
         self._sums = make_sums(model, precision=self._settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
-        self._cuda_graphs = cuda_graphs
+        self._cuda_graphs, self._sharded = cuda_graphs, has_sharded_weights(model)
         self.gradients = Gradients(model, (*SUMS, *statistics), world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_ramp = first_position, batch_ramp_of(self._settings)
         self.shares = [1.0] * group.world_size
@@ -103,30 +104,47 @@ class Accumulation:
         torch.manual_seed(mix_integers(self._recipe["seed"], position, self._group.rank))
         self.gradients.zero()
         self.tokens, before = (0, 0), self._stream.waited
-        while True:
+        work = next(self._stream)
+        # With sharded weights all ranks compute as many micro-batches as the one with the most.
+        idle = self._group.most(work.micro_batches) - work.micro_batches if self._sharded else 0
+        self._add(work, loss_scale)
+        while not work.ends_step:
             work = next(self._stream)
             self._add(work, loss_scale)
-            if work.ends_step:
-                self.waited = self._stream.waited - before
-                return work.batch
+        self.waited = self._stream.waited - before
+        for _ in range(idle):
+            self._accompany(work.batch)
+        return work.batch
 
     def _add(self, work: Work, loss_scale: float) -> None:
-        """MLM's loss is that of all masked tokens of the global batch, the pairs' that of all its samples."""
+        """The micro-batch's part of the gradient and of the statistics."""
         micro_batch = work.micro_batch
         if micro_batch is None:
             return
-        vocabulary = self._data.vocabulary
-        if self._cuda_graphs:
-            # The outputs of the micro-batch before have been added up, and may be written over.
-            torch.compiler.cudagraph_mark_step_begin()
-        sums = sums_of(self._sums, micro_batch, seed=self._recipe["seed"], masking=self._masking, vocabulary=vocabulary)
-        loss = sums.mlm_loss / int(work.batch.masked_counts.sum())
-        if self._data.has_pairs:
-            loss = loss + sums.pair_loss / len(work.batch.samples)
-        (loss * loss_scale).backward()
+        sums = self._go_back(micro_batch, work.batch, loss_scale)
         for name in SUMS:
             self.gradients.add(name, getattr(sums, name).detach())
         self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())
+
+    def _accompany(self, batch: GlobalBatch) -> None:
+        """Go through the network with the ranks that have more to do, and add nothing to the gradient."""
+        micro_batch = assemble(
+            shortest(batch), self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
+        )
+        self._go_back(micro_batch.to(self._group.device), batch, 0.0)
+
+    def _go_back(self, micro_batch: MicroBatch, batch: GlobalBatch, loss_scale: float) -> Sums:
+        """MLM's loss is that of all masked tokens of the global batch, the pairs' that of all its samples."""
+        if self._cuda_graphs:
+            # The outputs of the micro-batch before have been added up, and may be written over.
+            torch.compiler.cudagraph_mark_step_begin()
+        vocabulary = self._data.vocabulary
+        sums = sums_of(self._sums, micro_batch, seed=self._recipe["seed"], masking=self._masking, vocabulary=vocabulary)
+        loss = sums.mlm_loss / int(batch.masked_counts.sum())
+        if self._data.has_pairs:
+            loss = loss + sums.pair_loss / len(batch.samples)
+        (loss * loss_scale).backward()
+        return sums
 
     def _pass_over(self) -> int:
         """Compute the next micro-batch for nothing. Returns its tokens."""

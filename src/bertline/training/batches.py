@@ -58,12 +58,14 @@ class Layout:
     rows: of full length that a micro-batch holds at most; packed, as many tokens.
     packed: sequences one behind the other instead of rows.
     fixed: every micro-batch has the same shapes, as compiled programs want them.
+    mask_free: of these, one without padding has no attention mask. Two programs then, of which one may be much faster.
     """
 
     sequence_length: int
     rows: int
     packed: bool = False
     fixed: bool = False
+    mask_free: bool = False
 
     @property
     def tokens(self) -> int:
@@ -93,7 +95,7 @@ class MicroBatch:
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
-    attention_mask: AttentionMask  # None when no row is padded and shapes may vary
+    attention_mask: AttentionMask  # None when no row is padded and the layout allows it
     places: Places
     pair_labels: Tensor  # int64 [N], 1 = random next, -100 where there is no sequence
     samples: Tensor  # int64 [N]
@@ -196,12 +198,31 @@ def micro_batches(
     batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> Iterator[MicroBatch]:
     """The micro-batches of one rank's part of a global batch; none for an empty part."""
+    for part in cut(batch, reader, layout, masking=masking):
+        yield assemble(part, reader, layout, masking=masking, padding_id=padding_id)
+
+
+def cut(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> list[GlobalBatch]:
+    """One rank's part of a global batch in pieces, of each of which `assemble` makes a micro-batch."""
+    if layout.packed:
+        pieces = _bins(batch, layout, layout.predictions(masking, reader.mask_counts))
+    else:
+        pieces = _slices(len(batch.samples), layout.rows)
+    return [batch.take(rows) for rows in pieces]
+
+
+def assemble(
+    part: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
+) -> MicroBatch:
+    """The micro-batch of these samples, as many as `cut` puts together."""
     limit = layout.predictions(masking, reader.mask_counts)
-    assemble = _pack if layout.packed else _pad
-    for rows in _bins(batch, layout, limit) if layout.packed else _slices(len(batch.samples), layout.rows):
-        part = batch.take(rows)
-        predictions = limit if layout.fixed else int(part.masked_counts.sum())
-        yield assemble(part, reader, layout, padding_id, predictions)
+    predictions = limit if layout.fixed else int(part.masked_counts.sum())
+    return (_pack if layout.packed else _pad)(part, reader, layout, padding_id, predictions)
+
+
+def shortest(batch: GlobalBatch) -> GlobalBatch:
+    """Its shortest sample: the least that a rank can compute while others have more to do."""
+    return batch.take(np.zeros(1, dtype=np.int64))
 
 
 def _slices(count: int, most: int) -> list[np.ndarray]:
@@ -247,10 +268,11 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
     second = (columns >= starts) & (starts > 0) & inside
     inside[count:, 0] = True  # attention over nothing would be not a number
     masked = _put_masks(input_ids.reshape(-1), np.arange(count) * width, batch, content.masks, predictions)
+    needs_mask = not inside.all() or (layout.fixed and not layout.mask_free)
     return MicroBatch(
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
-        attention_mask=None if inside.all() and not layout.fixed else torch.from_numpy(inside),
+        attention_mask=torch.from_numpy(inside) if needs_mask else None,
         places=Places(
             torch.arange(rows).repeat_interleave(width), torch.arange(width).repeat(rows), torch.arange(rows) * width
         ),

@@ -25,6 +25,7 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.training.sharded_weights import whole
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,10 @@ class CheckpointWriter:
         self._written: Future[Path] | None = None
 
     def start(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Copy the state as it is now, and write it. Waits for the checkpoint before."""
+        """Copy the state as it is now, and write it. Waits for the checkpoint before.
+
+        Where tensors are sharded, the other ranks meanwhile go through `whole` of the same.
+        """
         self.wait()
         self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
 
@@ -104,7 +108,7 @@ class CheckpointWriter:
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in whole(tensors)}
 
 
 def find_checkpoint(

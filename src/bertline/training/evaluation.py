@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from bertline.training.batches import Layout, deal, evaluation_batch, micro_batches
+from bertline.training.batches import Layout, assemble, cut, deal, evaluation_batch, shortest
 from bertline.training.data import TrainingData
 from bertline.training.group import Group
 from bertline.training.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
 from bertline.training.objective import make_sums, sums_of
+from bertline.training.sharded_weights import has_sharded_weights
 
 
 @torch.no_grad()
@@ -33,11 +34,13 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     layout = replace(layout, fixed=False)
     totals = torch.zeros(5, dtype=torch.float64, device=group.device)
     model.eval()
-    for rows in micro_batches(mine, reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id):
-        found = sums_of(
-            sums, rows.to(group.device), seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary
-        )
-        totals += torch.stack(found).double()
+    parts = cut(mine, reader, layout, masking=HELD_OUT_MASKING)
+    idle = group.most(len(parts)) - len(parts) if has_sharded_weights(model) else 0
+    for number, part in enumerate([*parts, *[shortest(batch)] * idle]):
+        rows = assemble(part, reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id).to(group.device)
+        found = sums_of(sums, rows, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
+        if number < len(parts):
+            totals += torch.stack(found).double()
     model.train()
     distributed.all_reduce(totals)
     mlm_loss, mlm_right, masked, _, pairs_right = totals.tolist()

@@ -39,6 +39,7 @@ def exactness_of(
         "compiled_optimizer": options.compiled_optimizer,
         # The others move each tensor by itself; Muon multiplies as many matrices at once as a rank has.
         "sharded_muon": options.sharded_optimizer and optimizer == "muon",
+        "sharded_weights": options.sharded_weights,
         "deterministic": options.deterministic,
         "device": device_name(group),
         # NCCL adds in an order that follows from where the ranks are.

@@ -4,7 +4,8 @@ Several ranks keep all gradients in one flat buffer, reduced by one all_reduce a
 order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
 buckets after the first step; four ranks then differ after a resume.) A rank alone has nothing to reduce, and takes the
 gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them. CUDA
-graphs write where they wrote before, so with them it needs the buffer, too.
+graphs write where they wrote before, so with them it needs the buffer, too. Gradients of sharded weights are summed in
+backward, and only the statistics are left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, distributed, nn
+
+from bertline.training.sharded_weights import has_sharded_weights, norms_of_whole, own_part
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 
@@ -24,12 +27,12 @@ class Gradients:
         self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
     ) -> None:
         """`always_flat`: in one buffer even for a rank alone."""
-        self._world_size = world_size
-        self._parameters = list(model.parameters())
+        self._world_size, self._sharded = world_size, has_sharded_weights(model)
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._names = tuple(statistics)
         device = self._parameters[0].device
         self._flat: Tensor | None = None
-        if world_size == 1 and not always_flat:
+        if self._sharded or (world_size == 1 and not always_flat):
             self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
             return
         starts, size = [], 0
@@ -57,7 +60,7 @@ class Gradients:
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; returns the statistics."""
         if self._world_size > 1:
-            distributed.all_reduce(self._buffer)
+            distributed.all_reduce(self.statistics if self._sharded else self._buffer)
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
@@ -66,14 +69,15 @@ class Gradients:
         Returns the norm before, not finite where a gradient is not.
         """
         gradients = self.tensors()
-        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / scale
+        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = float(norms_of_whole(norms) if self._sharded else norms) / scale
         factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
         if factor != 1.0:
             torch._foreach_mul_(gradients, factor)
         return norm
 
     def tensors(self) -> list[Tensor]:
-        """The gradients: all in one tensor, or each parameter's."""
+        """This rank's gradients: all in one tensor, or each parameter's."""
         if self._flat is not None:
             return [self._flat]
-        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]

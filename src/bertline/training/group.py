@@ -43,6 +43,12 @@ class Group:
         distributed.all_gather(of_ranks, here)
         return torch.stack(of_ranks).cpu()
 
+    def most(self, number: int) -> int:
+        """The largest of all ranks' numbers."""
+        agreed = torch.tensor(number, device=self.device)
+        distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
+        return int(agreed)
+
     def wait(self) -> None:
         """Wait until every rank has come here."""
         distributed.barrier()

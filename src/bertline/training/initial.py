@@ -13,6 +13,7 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
+from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
@@ -39,7 +40,11 @@ def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork
             f"model: max_position_embeddings is {config.max_position_embeddings}, too few for sequences of {length}"
         )
     torch.manual_seed(mix_integers(recipe["seed"]))
-    return architecture_of(config).pretraining(config)
+    model = architecture_of(config).pretraining(config)
+    if isinstance(model, BertForPreTraining) and not data.has_pairs:
+        # Without a gradient, decay alone would move them, and with LAMB in full steps.
+        model.leave_out_pairs()
+    return model
 
 
 def load_initial_weights(

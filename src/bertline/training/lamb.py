@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from bertline.training.sharded_weights import is_sharded, norms_of_whole, own_part
+
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -52,24 +54,25 @@ class Lamb(torch.optim.Optimizer):
             self._update(group)
 
     def _update(self, group: dict[str, Any]) -> None:
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        if not weights:
+        moved = [weight for weight in group["params"] if weight.grad is not None]
+        if not moved:
             return
-        gradients = [weight.grad for weight in weights]
-        for weight in weights:
+        for weight in moved:
             if not self.state[weight]:
                 self.state[weight] = {
                     "step": torch.tensor(0.0),
                     "exp_avg": torch.zeros_like(weight),
                     "exp_avg_sq": torch.zeros_like(weight),
                 }
-        states = [self.state[weight] for weight in weights]
+        states = [self.state[weight] for weight in moved]
         for state in states:
             state["step"] += 1
         step = int(states[0]["step"])
         beta1, beta2 = group["betas"]
         corrections = 1 - beta1**step, (1 - beta2**step) ** 0.5
-        first, second = ([state[moment] for state in states] for moment in MOMENTS)
+        # Of sharded weights what this rank holds: all but the norms is done to each number by itself.
+        weights, gradients = [own_part(weight) for weight in moved], [own_part(weight.grad) for weight in moved]
+        first, second = ([own_part(state[moment]) for state in states] for moment in MOMENTS)
         scaled = bool(group["weight_decay"]) or self.variant == "paper"
         if self._program is not None:
             # As tensors: a program is made for the values of its numbers, and these change with every step.
@@ -100,8 +103,8 @@ class Lamb(torch.optim.Optimizer):
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
         if scaled:
-            weight_norms = torch.stack(torch._foreach_norm(weights))
-            update_norms = torch.stack(torch._foreach_norm(updates))
+            norms = torch.stack([*torch._foreach_norm(weights), *torch._foreach_norm(updates)])
+            weight_norms, update_norms = (norms_of_whole(norms) if is_sharded(moved[0]) else norms).chunk(2)
             both = (weight_norms > 0) & (update_norms > 0)
             ratios = torch.where(both, weight_norms / update_norms, 1.0)
             torch._foreach_mul_(updates, list(ratios.unbind()))

@@ -58,7 +58,14 @@ def choose_layout(
         ranks on the same device: the last bits depend on it.
     """
     settings = recipe["settings"]
-    layout = Layout(settings["sequence_length"], 1, packed=settings["packing"], fixed=options.compiled)
+    layout = Layout(
+        settings["sequence_length"],
+        1,
+        packed=settings["packing"],
+        fixed=options.compiled,
+        # FlashAttention's kernels know no mask: on a GPU, micro-batches of full rows are worth a program of their own.
+        mask_free=group.device.type == "cuda",
+    )
     tokens = options.micro_batch_tokens
     if tokens is None:
         here = group.world_size, device_name(group)

@@ -50,7 +50,8 @@ def make_sums(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: 
         labels: Tensor,
         pair_labels: Tensor,
     ) -> Sums:
-        with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None):
+        # No cache: every weight is used once, and kept copies of all would make a network of sharded weights whole.
+        with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
         mlm_loss, mlm_right = _loss_and_right(word_logits, labels)
         masked = (labels != IGNORED).sum().float()

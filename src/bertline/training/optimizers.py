@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.training.lamb import MOMENTS, Lamb
 from bertline.training.muon import Muon
+from bertline.training.sharded_weights import shard_as
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def make_optimizer(
     """
     if compiled and settings["optimizer"] != "lamb":
         logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
-    owned = [(name, weight) for name, weight in model.named_parameters() if owns(name)]
+    owned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad and owns(name)]
     hidden = []
     if settings["optimizer"] == "muon":
         hidden = [(weight, _matrices_in(name)) for name, weight in owned if _is_hidden_matrix(name, weight)]
@@ -101,7 +102,7 @@ def load_optimizer_tensors(
             tensor = tensors.get(f"{name}.{moment}")
             if tensor is None or tensor.shape != weight.shape:
                 raise BertlineError(f"checkpoint: the moment {name}.{moment} is missing or has another shape")
-            state[moment] = tensor.to(weight)
+            state[moment] = shard_as(tensor, weight)
         if not has_momentum_alone:
             step = tensors[f"{name}.step"].clone()
             # Fused AdamW wants its step beside the parameter, LAMB reads it on the host.

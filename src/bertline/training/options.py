@@ -16,6 +16,7 @@ class Options:
     cuda_graphs: bool = False
     compiled_optimizer: bool = False
     sharded_optimizer: bool = False
+    sharded_weights: bool = False
     recompute: bool = False
     deterministic: bool = False
     division: str = "equal"  # of a global batch among the ranks: equal, measured, measured-again, or as in "3,1"

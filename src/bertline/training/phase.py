@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe
 from bertline.training.scaling import LossScale
 from bertline.training.schedules import learning_rate_of_phase
+from bertline.training.sharded_weights import check_sharded_weights, load_weights, shard_weights, whole
 from bertline.training.sharding import Shards
 from bertline.training.stop import StopSignal
 
@@ -83,6 +85,8 @@ class Phase:
         prepare_precision(self.settings["precision"], group.device)
         if options.cuda_graphs:
             check_cuda_graphs(group.device, compiled=options.compiled)
+        if options.sharded_weights:
+            check_sharded_weights(options, optimizer=self.settings["optimizer"])
         if options.deterministic:
             compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
@@ -117,6 +121,8 @@ class Phase:
             load_initial_weights(self.model, self.recipe, initial_weights, self.data)
         else:
             torch.set_num_threads(found[1]["exactness"]["threads"])
+        if self.options.sharded_weights:
+            shard_weights(self.model, self.group)
         self.model.to(self.group.device).train()
         self.model.encoder.recomputes = self.options.recompute
         self.first_position = (
@@ -168,7 +174,7 @@ class Phase:
         expected = self.model.state_dict()
         if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
             raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
-        self.model.load_state_dict(weights)
+        load_weights(self.model, weights)
         load_optimizer_tensors(self.optimizer, self.model, moments, reset_step=False)
         self.step, self.skipped, self.tokens = state["step"], state["skipped"], state["tokens"]
         self.backed_off, self.skipped_in_a_row = state["backed_off"], state["skipped_in_a_row"]
@@ -311,10 +317,13 @@ class Phase:
         now = (self.step, self.skipped)
         if self.saved[0] == now:
             return
-        moments = self.shards.all_moments(self.optimizer)
-        if self.group.leads:
+        weights, moments = self.model.state_dict(), self.shards.all_moments(self.optimizer)
+        if not self.group.leads:
+            for _ in chain(whole(weights), whole(moments)):
+                pass  # sharded ones become whole only with all ranks
+        else:
             self.writer.start(
-                self.model.state_dict(),
+                weights,
                 moments,
                 {
                     "fingerprint": self.recipe["fingerprint"],
@@ -378,16 +387,19 @@ class Phase:
 
     def _published(self) -> tuple[dict[str, torch.Tensor], int, int]:
         """The weights to publish, their step, and the global batches skipped before it."""
-        if self.best.every is None or self.best.step in (None, self.step):
+        best = self.best.step if self.best.every is not None else None
+        if best in (None, self.step) and not self.options.sharded_weights:
             return self.model.state_dict(), self.step, self.skipped
-        found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], self.best.step)
+        step = self.step if best is None else best
+        found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], step)
         if found is None:
             raise BertlineError(
-                f"{self.checkpoints}: step {self.best.step} has the best held-out loss, and its checkpoint was removed "
-                "or damaged meanwhile; run again to train from the checkpoint before"
+                f"{self.checkpoints}: the checkpoint of step {step}, which is to be published, was removed or damaged "
+                "meanwhile; run again to train from the one before"
             )
-        logger.info(
-            "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
-            self.best.step, self.step, self.best.mlm_loss,
-        )  # fmt: skip
-        return load_checkpoint(found[0])[0], self.best.step, found[1]["skipped"]
+        if best is not None:
+            logger.info(
+                "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
+                step, self.step, self.best.mlm_loss,
+            )  # fmt: skip
+        return load_checkpoint(found[0])[0], step, found[1]["skipped"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bertline.training.batch_ramp import BatchRamp
-from bertline.training.batches import GlobalBatch, Layout, MicroBatch, deal, global_batch, micro_batches
+from bertline.training.batches import GlobalBatch, Layout, MicroBatch, assemble, cut, deal, global_batch
 from bertline.training.data import TrainingData
 from bertline.training.masking import Masking
 
@@ -25,6 +25,7 @@ class Work(NamedTuple):
 
     batch: GlobalBatch  # of all ranks
     micro_batch: MicroBatch | None
+    micro_batches: int  # of this rank's part of the global batch
     ends_step: bool
 
 
@@ -79,15 +80,14 @@ class Stream:
                 mixture=self._data.mixture,
             )
             mine = batch.take(np.flatnonzero(deal(len(batch.samples), self._shares) == self._rank))
-            made = micro_batches(
-                mine, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
-            )
-            before = None
-            for micro_batch in made:
-                if before is not None:
-                    yield Work(batch, before, ends_step=False)
-                before = micro_batch.pinned() if self._device.type == "cuda" else micro_batch
-            yield Work(batch, before, ends_step=True)
+            reader, layout, masking = self._data.train, self._layout, self._masking
+            parts = cut(mine, reader, layout, masking=masking)
+            if not parts:
+                yield Work(batch, None, 0, ends_step=True)
+            for number, part in enumerate(parts, start=1):
+                made = assemble(part, reader, layout, masking=masking, padding_id=self._data.padding_id)
+                made = made.pinned() if self._device.type == "cuda" else made
+                yield Work(batch, made, len(parts), ends_step=number == len(parts))
             step += 1
 
 

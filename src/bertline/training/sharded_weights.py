@@ -1,0 +1,104 @@
+"""Weights, gradients and moments divided among the ranks: PyTorch's `fully_shard` (FSDP2).
+
+ZeRO, stage 3 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5). Of every tensor a rank holds some rows. The
+weights of a layer are whole only while it computes, forward and once more backward; its gradient is summed over the
+ranks as soon as it is there, and each keeps its rows. So the ranks go through the network together, and all compute as
+many micro-batches as the one with the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bertline.console import BertlineError
+from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.training.group import Group
+from bertline.training.options import Options
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def check_sharded_weights(options: Options, *, optimizer: str) -> None:
+    """Raise BertlineError where an option or the optimizer does not go with it."""
+    faults = (
+        (optimizer == "muon", "Muon multiplies whole matrices; leave it out, or take lamb or adamw"),
+        (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
+        (options.compiled, "a program of all layers cannot exchange them; leave --compile and --cuda-graphs out"),
+        (options.compiled_optimizer, "the compiled step of LAMB wants whole tensors; leave --compile-optimizer out"),
+        (
+            options.micro_batch_tokens is None,
+            "auto tries sizes in each process alone; give micro_batch_tokens a number",
+        ),
+        (
+            options.division.startswith("measured"),
+            "processes wait for each other in each layer; give --division shares",
+        ),
+    )
+    for given, fault in faults:
+        if given:
+            raise BertlineError(f"--shard-weights: {fault}")
+
+
+def shard_weights(model: PreTrainingNetwork, group: Group) -> None:
+    """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer."""
+    # Here, because importing it takes longer than all of the trainer.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    mesh = init_device_mesh(group.device.type, (group.world_size,))
+    for module in (*model.encoder.layers, model):
+        # The outermost as well, though its weights are wanted again soon: after an evaluation they would stay whole.
+        sharded = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
+        # Sums, not means: losses are divided by counts of the global batch.
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether this rank holds only some rows of it."""
+    return hasattr(tensor, "full_tensor")
+
+
+def has_sharded_weights(model: nn.Module) -> bool:
+    """Whether `shard_weights` was called for it."""
+    return is_sharded(next(model.parameters()))
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """The rows of a sharded tensor that this rank holds, in the same memory; of another tensor all."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def shard_as(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole `tensor`, which all ranks have, of the type and on the device of `like`, and sharded if that is."""
+    if not is_sharded(like):
+        return tensor.to(like)
+    from torch.distributed.tensor import distribute_tensor
+
+    tensor = tensor.to(like.device, like.dtype)
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def whole(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors, one at a time, which all ranks must ask for."""
+    for name, tensor in tensors.items():
+        yield name, tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def norms_of_whole(norms: Tensor) -> Tensor:
+    """The norms of sharded tensors from those of this rank's parts: float32, of any shape."""
+    squares = norms.double().square()
+    distributed.all_reduce(squares)
+    return squares.sqrt().float()
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy whole `weights`, which all ranks have, into the parameters of `model`."""
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(shard_as(weights[name], tensor))
