@@ -47,7 +47,8 @@ resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_sample.py --output resources/sample --seed 1
 
 test: $(READY) ## run the tests
-	pytest tests/unit tests/workflow
+	OMP_NUM_THREADS=1 pytest tests/unit tests/workflow -m "not alone" --numprocesses logical --maxprocesses 8 --dist loadfile
+	pytest tests/unit -m alone
 
 test-slurm: $(READY) ## the graph on a real Slurm cluster that the tests bring up (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)

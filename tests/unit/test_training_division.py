@@ -85,6 +85,7 @@ def keep_busy(core: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which other programs keep busy")
 def test_a_rank_slowed_from_outside_gets_less_and_the_gradient_stays(tmp_path):
     card = write_dataset(tmp_path / "dataset")
