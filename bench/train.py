@@ -6,6 +6,9 @@ Both sides compute the same batches of real samples, 8 x 128, with dropout 0.1 a
 phase runs it: it reads, masks, accumulates, clips and steps. transformers' has its batches ready, and is the faster of
 its sdpa and eager attention. Rounds alternate; a ratio is the median over rounds of theirs / ours. Also measured: the
 share of a step that waits for data, and of a checkpoint at the default interval. The last line is JSON.
+
+On a GPU there are also BERT-large and BERT-base in bf16, compiled, with as many tokens at once as keep it busy, beside
+transformers compiled in bf16 with sdpa, and what share that is of the GPU's measured peak.
 """
 
 import argparse
@@ -24,14 +27,15 @@ import torch
 import transformers
 from torch import Tensor, distributed
 
-from bertline.console import run_command
+from bertline.console import BertlineError, run_command
 from bertline.files import read_json
 from bertline.modeling.bert import BertForPreTraining
 from bertline.training.accumulation import Accumulation
 from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import Layout, mask_batch
+from bertline.training.batches import Layout, global_batch, mask_batch
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.data import TrainingData, open_training_data
+from bertline.training.flops import flops_of
 from bertline.training.group import Group, join_group
 from bertline.training.initial import make_model
 from bertline.training.masking import IGNORED
@@ -41,14 +45,23 @@ from bertline.training.recipe import masking_of
 from bertline.training.stream import Stream
 
 BATCH, LENGTH = 8, 128
+# A figure's shape, length, and whether samples are packed; which knows no attention dropout, so ours has none there.
+GPU_FIGURES = {
+    "large_s128_sequences_per_second": ("large", 128, False),
+    "large_s512_packed_documents_per_second": ("large", 512, True),
+    "base_s128_sequences_per_second": ("base", 128, False),
+}
+TOKENS_AT_ONCE = {"ours": 32768, "theirs": 16384}  # theirs has logits of all positions
+MICRO_BATCHES = 4  # of ours in a step
+PEAK_SIZE, PRODUCTS = 8192, 20
 MODELS = Path(__file__).parents[1] / "config/models"
 Step = Callable[[], float]
 
 
-def recipe_of(shape: str, precision: str) -> dict:
+def recipe_of(shape: str, precision: str, *, length: int = LENGTH, batch: int = BATCH, packed: bool = False) -> dict:
     settings = {
-        "sequence_length": LENGTH,
-        "global_batch_size": BATCH,
+        "sequence_length": length,
+        "global_batch_size": batch,
         "optimizer": "adamw",
         "learning_rate": 1e-4,
         "weight_decay": 0.01,
@@ -57,18 +70,19 @@ def recipe_of(shape: str, precision: str) -> dict:
         "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
         "batch_ramp": None,
         "corpus_weights": {},
-        "packing": False,
+        "packing": packed,
         "precision": precision,
     }
-    return {"model": read_json(MODELS / f"bert-{shape}.json"), "seed": 1, "settings": settings}
+    model = read_json(MODELS / f"bert-{shape}.json") | ({"attention_probs_dropout_prob": 0.0} if packed else {})
+    return {"model": model, "seed": 1, "settings": settings}
 
 
 def our_step(
-    recipe: dict, data: TrainingData, group: Group, *, compiled: bool
+    recipe: dict, data: TrainingData, group: Group, layout: Layout, *, compiled: bool
 ) -> tuple[Step, BertForPreTraining, torch.optim.Optimizer]:
     """A step that returns the seconds it waited for data."""
     model = make_model(recipe, data).to(group.device).train()
-    accumulation = Accumulation(model, data, recipe, group, Layout(LENGTH, BATCH, fixed=compiled), compiled=compiled)
+    accumulation = Accumulation(model, data, recipe, group, layout, compiled=compiled)
     accumulation.seek(0)
     optimizer = make_optimizer(model, recipe["settings"])
     steps = itertools.count()
@@ -83,8 +97,10 @@ def our_step(
     return step, model, optimizer
 
 
-def their_batches(recipe: dict, data: TrainingData, group: Group, count: int) -> list[dict[str, Tensor]]:
-    """The first global batches, masked, in transformers' names; padded like ours to the longest."""
+def their_batches(
+    recipe: dict, data: TrainingData, group: Group, layout: Layout, steps: int
+) -> list[dict[str, Tensor]]:
+    """The micro-batches of the first global batches, masked, in transformers' names."""
     masking = masking_of(recipe["settings"])
     stream = Stream(
         data,
@@ -93,13 +109,15 @@ def their_batches(recipe: dict, data: TrainingData, group: Group, count: int) ->
         batch_ramp=batch_ramp_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
-        layout=Layout(LENGTH, BATCH),
+        layout=layout,
         shares=[1.0],
         rank=0,
         device=group.device,
     )
     batches = []
-    for work in itertools.islice(stream, count):
+    while steps:
+        work = next(stream)
+        steps -= work.ends_step
         rows = work.micro_batch
         if rows.masked is not None:  # imported, and masked before
             ids, (positions, originals) = rows.input_ids, rows.masked
@@ -128,7 +146,7 @@ def their_steps(recipe: dict, data: TrainingData, group: Group, rounds: int) -> 
     config = transformers.BertConfig(**recipe["model"], vocab_size=data.vocab_size, attn_implementation="sdpa")
     model = transformers.BertForPreTraining(config).to(group.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    batches = their_batches(recipe, data, group, rounds)
+    batches = their_batches(recipe, data, group, Layout(LENGTH, BATCH), rounds)  # padded like ours to the longest
 
     def step(attention: str, dtype: torch.dtype | None, numbers: itertools.count) -> float:
         model.set_attn_implementation(attention)
@@ -152,26 +170,12 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
     steps = their_steps(recipe_of(shape, "fp32"), data, group, rounds)
     for precision in ("fp32", "bf16"):
         steps[f"ours {precision}"], model, optimizer = our_step(
-            recipe_of(shape, precision), data, group, compiled=compiled
+            recipe_of(shape, precision), data, group, Layout(LENGTH, BATCH, fixed=compiled), compiled=compiled
         )
-    for step in steps.values():
-        for _ in range(2):
-            step()
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    waited = []
-    for _ in range(rounds):
-        for name, step in steps.items():
-            begun = time.perf_counter()
-            waited.append(step())
-            if group.device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds[name].append(time.perf_counter() - begun)
+    seconds, waited = take_turns(steps, rounds, group)
 
     def best(precision: str) -> list[float]:
         return min((seconds[f"transformers {precision} {kind}"] for kind in ("sdpa", "eager")), key=statistics.median)
-
-    def ratio(theirs: list[float], ours: list[float]) -> float:
-        return round(statistics.median(a / b for a, b in zip(theirs, ours, strict=True)), 2)
 
     for name, values in seconds.items():
         median = statistics.median(values)
@@ -184,6 +188,109 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
         f"{shape}_data_wait_share": round(sum(waited) / sum(ours), 5),
         f"{shape}_checkpoint_share": checkpoint_share(model, optimizer),
     }
+
+
+def take_turns(steps: dict[str, Step], rounds: int, group: Group) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of each step in each round, after two that warm up, and what they waited for data."""
+    for step in steps.values():
+        for _ in range(2):
+            step()
+    wait_for_device(group)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    waited = []
+    for _ in range(rounds):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            waited.append(step())
+            wait_for_device(group)
+            seconds[name].append(time.perf_counter() - begun)
+    return seconds, waited
+
+
+def wait_for_device(group: Group) -> None:
+    if group.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def ratio(theirs: list[float], ours: list[float]) -> float:
+    return round(statistics.median(a / b for a, b in zip(theirs, ours, strict=True)), 2)
+
+
+def their_compiled_step(recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Step:
+    """The first global batch in bf16 with sdpa, all micro-batches of one shape."""
+    config = transformers.BertConfig(**recipe["model"], vocab_size=data.vocab_size, attn_implementation="sdpa")
+    model = transformers.BertForPreTraining(config).to(group.device).train()
+    compiled = torch.compile(model, dynamic=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    batches = their_batches(recipe, data, group, layout, 1)
+
+    def step() -> float:
+        for batch in batches:
+            with torch.autocast(group.device.type, torch.bfloat16):
+                loss = compiled(**batch).loss / len(batches)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return 0.0
+
+    return step
+
+
+def measure_gpu(card: Path, group: Group, rounds: int) -> dict[str, float]:
+    """`GPU_FIGURES`, each with its ratio to transformers, and the measured peak."""
+    peak = measured_peak(group)
+    print(f"  bf16 products of {PEAK_SIZE} x {PEAK_SIZE} matrices: {peak:.1f} TFLOP/s", flush=True)
+    print(
+        "  ours and transformers (sdpa) compiled in bf16, dropout 0.1; of attention 0 in ours where packed", flush=True
+    )
+    result = {"measured_peak_tflops": round(peak, 1)}
+    for figure, (shape, length, packed) in GPU_FIGURES.items():
+        try:
+            data = open_training_data(card, length, group.device)
+        except BertlineError as missing:
+            print(f"  {figure}: {missing}", flush=True)
+            continue
+        rows, their_rows = (TOKENS_AT_ONCE[who] // length for who in ("ours", "theirs"))
+        # Packed, so many samples as nearly fill the micro-batches.
+        a_row = 0.97 * length / float(data.train.lengths.mean()) if packed else 1.0
+        batch = max(1, int(MICRO_BATCHES * rows * a_row))
+        recipe = recipe_of(shape, "bf16", length=length, batch=batch, packed=packed)
+        layout = Layout(length, rows, packed=packed, fixed=True, mask_free=group.device.type == "cuda")
+        ours, model, _ = our_step(recipe, data, group, layout, compiled=True)
+        theirs = their_compiled_step(
+            recipe_of(shape, "bf16", length=length, batch=batch), data, group, Layout(length, their_rows, fixed=True)
+        )
+        seconds, _ = take_turns({"ours": ours, "transformers": theirs}, rounds, group)
+        median = statistics.median(seconds["ours"])
+        first = global_batch(
+            data.train.lengths, start=0, size=batch, seed=recipe["seed"], masking=masking_of(recipe["settings"])
+        )
+        share = flops_of(model, first) / median / 1e12 / peak
+        print(
+            f"  {figure} {batch / median:,.0f}, {first.lengths.sum() / median:,.0f} tokens/s, {100 * share:.1f} "
+            f"percent of the measured peak; transformers {batch / statistics.median(seconds['transformers']):,.0f}",
+            flush=True,
+        )
+        result |= {
+            figure: round(batch / median, 1),
+            f"{figure}_vs_transformers": ratio(seconds["transformers"], seconds["ours"]),
+            f"{figure.rsplit('_', 3)[0]}_mfu": round(share, 3),
+        }
+    return result
+
+
+def measured_peak(group: Group) -> float:
+    """TFLOP/s of bf16 matrix products: the fastest of five rounds."""
+    first, second = (torch.randn(PEAK_SIZE, PEAK_SIZE, device=group.device, dtype=torch.bfloat16) for _ in range(2))
+
+    def multiply() -> float:
+        for _ in range(PRODUCTS):
+            first @ second
+        return 0.0
+
+    seconds, _ = take_turns({"products": multiply}, 5, group)
+    return 2 * PEAK_SIZE**3 * PRODUCTS / min(seconds["products"]) / 1e12
 
 
 def checkpoint_share(model: BertForPreTraining, optimizer: torch.optim.Optimizer) -> float:
@@ -217,6 +324,8 @@ def main() -> None:
     result: dict[str, object] = {"device": device}
     for shape in given.shapes:
         result |= compare(shape, data, group, given.rounds, not given.no_compile)
+    if group.device.type == "cuda":
+        result |= measure_gpu(given.dataset, group, given.rounds)
     for share in ("data_wait_share", "checkpoint_share"):
         result[share] = max(result.pop(f"{shape}_{share}") for shape in given.shapes)
     distributed.destroy_process_group()

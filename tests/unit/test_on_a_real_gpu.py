@@ -131,7 +131,18 @@ def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, opti
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs here")
-@pytest.mark.parametrize("options", [{}, {"sharded_optimizer": True}, {"division": "measured"}, {"division": "1,0"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sharded_optimizer": True},
+        {"sharded_weights": True},
+        {"sharded_weights": True, "division": "1,0", "recompute": True},
+        {"division": "measured"},
+        {"division": "1,0"},
+    ],
+    ids=str,
+)
 def test_two_gpus_learn_what_one_learns(card, tmp_path, options):
     given = without_dropout(steps=12)
     train(given, card, tmp_path / "one")

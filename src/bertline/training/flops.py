@@ -21,8 +21,8 @@ from torch import distributed
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.training.batches import GlobalBatch
 
-# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets (V100: fp16), by words of the device's name; the first
-# that is found counts. Names of SXM parts do not say so.
+# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
+# with sums in fp32), by words of the device's name; the first that is found counts. Names of SXM parts do not say so.
 PEAKS = {
     "GB200": 2500,
     "B200": 2250,
@@ -33,14 +33,19 @@ PEAKS = {
     "H100 NVL": 835,
     "H100": 989,
     "A100": 312,
+    "A40": 150,
     "A30": 165,
     "A10G": 70,
     "A10": 125,
     "L40S": 362,
     "L40": 181,
     "L4": 121,
-    "RTX 4090": 165,
+    "RTX 4090$": 165,
+    "RTX 3090$": 71,
+    "V100-PCIE": 112,
+    "V100S": 130,
     "V100": 125,
+    "T4": 65,
 }
 
 
@@ -80,5 +85,7 @@ def peak_of_all(device: torch.device) -> float | None:
 
 
 def peak_of_name(name: str) -> float | None:
-    """Of the GPU with this name in TFLOP/s; None where it is not known."""
+    """Of the GPU with this name in TFLOP/s; None where it is not known, and for a slice of one (MIG)."""
+    if " MIG " in name:
+        return None
     return next((float(peak) for words, peak in PEAKS.items() if re.search(rf"\b{words}\b", name)), None)

@@ -72,8 +72,8 @@ def train(
         phase.publish()
     except torch.OutOfMemoryError:
         raise BertlineError(
-            "the GPU's memory is too small for these micro-batches; lower micro_batch_tokens or set it to auto, "
-            "or give --recompute"
+            "the GPU's memory is too small; lower micro_batch_tokens or set it to auto, give --recompute, or with "
+            "several GPUs --shard-optimizer or --shard-weights"
         ) from None
     finally:
         if phase is not None:
