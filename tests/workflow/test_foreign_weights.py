@@ -130,3 +130,5 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert jobs_of(run_snakemake(folder, *OPTIONS, "--dry-run").stdout)["finetune_task"] == 1
     run_snakemake(folder, *OPTIONS)
     assert "left out" not in page_of(folder, "latest")
+    run_snakemake(folder, "--report", "jobs.html", *OPTIONS)
+    assert "results/report/" in (folder / "jobs.html").read_text()
