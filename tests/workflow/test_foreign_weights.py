@@ -75,6 +75,7 @@ def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Pa
 
     dev.write_text(good)
     run_snakemake(folder, *OPTIONS, "--retries", "0")
+    assert not (folder / "results/report/unfinished").exists()
     page = page_of(folder, "latest")
     assert "Not finished" not in page
     assert "CoLA" in page
