@@ -73,7 +73,7 @@ def train(
     factors = layerwise_factors(model, settings["layerwise_decay"])
     optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
     best = None if settings["patience"] is None else Best()
-    scale = LossScale(settings["precision"])
+    scale, in_fp16 = LossScale(settings["precision"]), settings["precision"] == "fp16"
     summed, counted, done = torch.zeros((), device=device), 0, 0
 
     found = find_checkpoint(folder, fingerprint)
@@ -84,7 +84,8 @@ def train(
         optimizer.load(names, tensors)
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
-        scale.restore(kept["loss_scale"])
+        if in_fp16:
+            scale.restore(kept["loss_scale"])
         _set_random_state(tensors, device)
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
@@ -109,7 +110,7 @@ def train(
         loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
         (loss * scale.value).backward()
         norm = _clip(model, scale)
-        if settings["precision"] == "fp16" and scale.update(bool(torch.isfinite(norm))):
+        if in_fp16 and scale.update(bool(torch.isfinite(norm))):
             model.zero_grad()
         else:
             optimizer.step(learning_rate)
@@ -132,7 +133,8 @@ def train(
         if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
             tensors = optimizer.tensors(names) | _random_state(device) | {"loss": summed}
             state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
-            state["loss_scale"] = scale.state()
+            if in_fp16:
+                state["loss_scale"] = scale.state()
             if best is not None and best.step:
                 tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
                 state["early_stop"] = [best.score, best.step, best.evaluations_ago]
