@@ -114,7 +114,7 @@ include: "../inputs/checks.smk"
 onstart:
     refuse_missing_inputs()
     refuse_wrong_site()
-    tell_left_out()
+    tell_warnings()
     plan.write_links(existing_only=False)
 
 
