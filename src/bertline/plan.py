@@ -38,6 +38,7 @@ class Plan:
     schema: Json
     models: Path
     problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
+    warnings: list[str] = field(default_factory=list)  # what a real run goes on without, too
     corpora: dict[str, Json] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
     evaluation: Json | None = None  # the sets that documents are compared with, if a dataset asks for it
@@ -86,14 +87,17 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
         key, resolved = resolve_corpus(filled, schema, name, plan.problems)
         plan.corpora[key] = resolved
         plan.corpus_of_name[name] = key
-    if any(dataset.get("evaluation_overlap", "ignore") != "ignore" for dataset in filled["datasets"].values()):
-        plan.evaluation = evaluation_sets(filled, plan.problems, plan.downloads)
+    overlaps = {dataset.get("evaluation_overlap", "ignore") for dataset in filled["datasets"].values()}
+    if overlaps - {"ignore"}:
+        plan.evaluation = evaluation_sets(filled, plan.warnings, plan.downloads)
     named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
+    plan.warnings += plan.left_out.values()
     # Documents that hold a task's text are dropped: without its files this would be another dataset.
-    if any(dataset.get("evaluation_overlap") == "drop" for dataset in filled["datasets"].values()):
-        plan.problems += plan.left_out.values()
+    if "drop" in overlaps or (plan.evaluation and not plan.evaluation["sets"]):
+        plan.problems += plan.warnings
+        plan.warnings = []
     return plan
 
 

@@ -22,7 +22,8 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
 
     Parameters
     ----------
-    problems, downloads: they grow by what is not there yet, and by what comes from the network (path -> source).
+    problems, downloads: they grow by what is not there yet, and by what comes from the network (path -> source). Sets
+        that are not there are left out.
 
     Returns `sets`, name -> files, and the `fingerprint` of what documents are compared with. Raises BertlineError if
     the configuration has none.
@@ -31,15 +32,16 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
     sets: dict[str, list[str]] = {}
     contents: Json = {}
     for task in _tasks(evaluation, problems):
-        found = evaluation_data(
-            evaluation,
-            "",
-            task,
-            with_tests=False,
-            digests=partial(digests_of_one, problems),
-        )
+        found = evaluation_data(evaluation, "", task, with_tests=False, digests=partial(digests_of_one, []))
         name = task if task.startswith("squad") or "/" in task else f"glue/{task}"
         files = [file for split, file in found.files.items() if split != "train"]
+        absent = [file for file in files if file not in found.downloads and not Path(file).is_file()]
+        if absent:
+            problems.append(
+                f"configuration: evaluation: {absent[0]} does not exist, so no document is compared with {name}; "
+                "put it there or change the key"
+            )
+            continue
         if isinstance(evaluation.get("glue"), str) and name.startswith("glue/"):
             tests = sorted(glob.glob(f"{evaluation['glue']}/{GLUE_FILES[task][0]}/test*.tsv"))
             files += tests

@@ -596,6 +596,38 @@ def test_answers_that_are_not_in_their_context_are_reported(
     ]
 
 
+def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, which computes in fp16 as well, if slowly. At first the loss is multiplied by far too much."""
+    monkeypatch.setattr("bertline.finetuning.train.prepare_precision", lambda precision, device: None)
+    monkeypatch.setattr("bertline.training.scaling.FIRST", 2.0**40)
+    step, made, last = AdamW.step, [], [-1]
+
+    def step_or_stop(self: AdamW, learning_rate: float) -> None:
+        step(self, learning_rate)
+        made.append(learning_rate)
+        if len(made) == last[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(AdamW, "step", step_or_stop)
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), precision="fp16", epochs=40, model=NO_DROPOUT)
+    whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
+    assert whole["scores"]["accuracy"] == 100.0
+    updates = len(made)
+    assert 120 < updates < 155  # of 160 steps
+
+    made.clear()
+    last[0] = 50
+    with pytest.raises(KeyboardInterrupt):
+        finetune(recipe, tokenizer, tmp_path / "out", threads=1, checkpoint_minutes=0)
+    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    assert updates <= len(made) < updates + 10  # with the last checkpoint's scale: a new one would overflow again
+    journals = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "out")]
+    losses = [[json.loads(line)["metrics"] for line in journal.splitlines()] for journal in journals]
+    assert losses[0] == losses[1]
+
+
 def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), learning_rate=1e30, warmup=0)
     with pytest.raises(BertlineError, match=r"the loss is not finite at step .* lower the learning rate"):
@@ -608,7 +640,8 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
         ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model has 20"),
-        ({"precision": "fp16"}, None, "precision: given 'fp16', allowed are fp32, bf16"),
+        ({"precision": "fp8"}, None, "precision: given 'fp8', allowed are fp32, tf32, bf16, fp16"),
+        ({"precision": "fp16"}, None, "precision: fp16 needs a GPU"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, "weights", "the recipe starts from random weights"),
     ],

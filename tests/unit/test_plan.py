@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -546,7 +547,23 @@ def test_nothing_is_trained_on_documents_that_an_absent_file_would_drop() -> Non
     assert plan_of(config).runs["first"]["fingerprint"] != without.runs["first"]["fingerprint"]
     for overlap, problems in (("report", 0), ("drop", 1)):
         config["datasets"]["both"]["evaluation_overlap"] = overlap
-        assert len(plan_of(config).problems) == problems
+        plan = plan_of(config)
+        assert (len(plan.problems), len(plan.warnings)) == (problems, 1 - problems)
+
+
+def test_a_set_that_documents_are_compared_with_may_be_absent_where_that_is_only_reported() -> None:
+    make_files("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv")
+    Path("dev.json").unlink()
+    evaluation = {"squad_v1": {"train": "train.json", "dev": "dev.json"}, "glue": "glue"}
+    config = with_tasks(evaluation, {"glue": {"cola": {}}})
+    config["datasets"]["both"]["evaluation_overlap"] = "report"
+    plan = plan_of(config)
+    told = "configuration: evaluation: dev.json does not exist, so no document is compared with squad_v1; put it there"
+    assert plan.warnings == [f"{told} or change the key"]
+    assert list(plan.evaluation["sets"]) == ["glue/cola"]
+    assert not plan.problems
+    shutil.rmtree("glue")
+    assert len(plan_of(config).problems) == 3  # nothing is left to compare with: SQuAD, GLUE, and CoLA as a task
 
 
 def test_glue_of_the_hub_is_downloaded_at_its_revision() -> None:

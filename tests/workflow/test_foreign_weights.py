@@ -75,6 +75,7 @@ def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Pa
 
     dev.write_text(good)
     run_snakemake(folder, *OPTIONS, "--retries", "0")
+    assert not (folder / "results/report/unfinished").exists()
     page = page_of(folder, "latest")
     assert "Not finished" not in page
     assert "CoLA" in page
@@ -130,3 +131,5 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert jobs_of(run_snakemake(folder, *OPTIONS, "--dry-run").stdout)["finetune_task"] == 1
     run_snakemake(folder, *OPTIONS)
     assert "left out" not in page_of(folder, "latest")
+    run_snakemake(folder, "--report", "jobs.html", *OPTIONS)
+    assert "results/report/" in (folder / "jobs.html").read_text()

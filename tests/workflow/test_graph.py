@@ -52,6 +52,11 @@ def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: P
     assert not (workflow_folder / "resources").exists()
 
 
+def test_the_linter_is_not_told_which_inputs_are_absent(workflow_folder: Path) -> None:
+    linted = run_snakemake(workflow_folder, "--lint", "--configfile", "config/demo.yaml").stdout
+    assert linted.splitlines()[-1] == "Congratulations, your workflow is in a good condition!"
+
+
 def test_a_size_for_a_phase_that_no_run_has_is_told(workflow_folder: Path) -> None:
     example = (workflow_folder / "profiles/slurm/site.example.yaml").read_text()
     (workflow_folder / "site.yaml").write_text(f"{example}  phase2: {{nodes: 2}}\n  phaes1: {{nodes: 4}}\n")

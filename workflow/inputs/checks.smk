@@ -25,10 +25,10 @@ def refuse_missing_inputs():
         sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
 
 
-def tell_left_out():
-    """Before the first job of a real run; the failed jobs of rule task_without_data say it again at its end."""
-    for line in plan.left_out.values():
-        print(f"warning: {line}", file=sys.stderr)
+def tell_warnings():
+    """Before the first job of a real run; of tasks, the failed jobs of rule task_without_data say it again at its end."""
+    for warning in plan.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def tell_missing_inputs():
@@ -37,7 +37,7 @@ def tell_missing_inputs():
     for problem in plan.problems:
         print(f"before a real run: {problem}", file=sys.stderr)
     if workflow.dryrun:
-        tell_left_out()
+        tell_warnings()
 
 
 # A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 
 from snakemake.utils import min_version
@@ -113,12 +114,13 @@ include: "../inputs/checks.smk"
 onstart:
     refuse_missing_inputs()
     refuse_wrong_site()
-    tell_left_out()
+    tell_warnings()
     plan.write_links(existing_only=False)
 
 
 # Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.
 onsuccess:
+    shutil.rmtree(failures.UNFINISHED, ignore_errors=True)
     absent = [
         file
         for job in workflow.dag.targetjobs
@@ -133,6 +135,8 @@ onsuccess:
 
 # The reason of each failure once more, below all that Snakemake prints around it.
 onerror:
-    if not Path(report_page()).exists():
+    reasons = failures.reasons_in([Path(path) for path in log])
+    # After Ctrl-C on a cluster no job has failed.
+    if reasons and not Path(report_page()).exists():
         failures.report_what_is_there(records(), scores())
-    failures.show_reasons([Path(path) for path in log])
+    print(*reasons, sep="\n", file=sys.stderr)

@@ -37,10 +37,9 @@ def last_words(log: Path) -> str:
     return lines[-1] if lines else "ended without a word"
 
 
-def show_reasons(snakemake_logs: list[Path]) -> None:
-    """Print them to stderr."""
-    for reason in reasons("".join(map(_read, snakemake_logs))):
-        print(reason, file=sys.stderr)
+def reasons_in(snakemake_logs: list[Path]) -> list[str]:
+    """The same of log files."""
+    return reasons("".join(map(_read, snakemake_logs)))
 
 
 def report_what_is_there(records: list[str], scores: list[str]) -> None:
@@ -76,7 +75,7 @@ def main() -> None:
         epilog="example: python workflow/scripts/failures.py .snakemake/log/last.log",
     )
     parser.add_argument("log", type=Path, help="a log of snakemake's")
-    show_reasons([parser.parse_args().log])
+    print(*reasons_in([parser.parse_args().log]), sep="\n", file=sys.stderr)
 
 
 if __name__ == "__main__":

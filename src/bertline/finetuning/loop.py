@@ -24,6 +24,8 @@ from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
+from bertline.training.objective import AUTOCAST
+from bertline.training.scaling import LossScale
 from bertline.training.schedules import learning_rate_at
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ def train(
     factors = layerwise_factors(model, settings["layerwise_decay"])
     optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
     best = None if settings["patience"] is None else Best()
+    scale, in_fp16 = LossScale(settings["precision"]), settings["precision"] == "fp16"
     summed, counted, done = torch.zeros((), device=device), 0, 0
 
     found = find_checkpoint(folder, fingerprint)
@@ -81,6 +84,8 @@ def train(
         optimizer.load(names, tensors)
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
+        if in_fp16:
+            scale.restore(kept["loss_scale"])
         _set_random_state(tensors, device)
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
@@ -100,12 +105,15 @@ def train(
         )
         rows = next(batches)
         inputs = pad(task.train, rows, task.special.padding, device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=settings["precision"] == "bf16"):
+        with _autocast(device, settings["precision"]):
             outputs = model(*inputs)
         loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-        optimizer.step(learning_rate)
+        (loss * scale.value).backward()
+        norm = _clip(model, scale)
+        if in_fp16 and scale.update(bool(torch.isfinite(norm))):
+            model.zero_grad()
+        else:
+            optimizer.step(learning_rate)
         summed += loss.detach()
         counted += 1
         done = step
@@ -125,6 +133,8 @@ def train(
         if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
             tensors = optimizer.tensors(names) | _random_state(device) | {"loss": summed}
             state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
+            if in_fp16:
+                state["loss_scale"] = scale.state()
             if best is not None and best.step:
                 tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
                 state["early_stop"] = [best.score, best.step, best.evaluations_ago]
@@ -134,6 +144,20 @@ def train(
     if best is not None:
         model.load_state_dict(best.weights)
     return journal, done, best
+
+
+def _autocast(device: torch.device, precision: str) -> torch.autocast:
+    dtype = AUTOCAST[precision]
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+
+
+def _clip(model: nn.Module, scale: LossScale) -> Tensor:
+    """Take the loss scale out of the gradients and clip them; their norm before that."""
+    if scale.value != 1:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= scale.value
+    return nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
 
 
 def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precision: str, journal: Journal) -> None:
@@ -193,7 +217,7 @@ def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precisio
     result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
         inputs = pad(sequences, rows, task.special.padding, device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        with _autocast(device, precision):
             outputs = model(*inputs)
         logits = torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs
         values = logits.float().cpu().numpy()

@@ -24,6 +24,7 @@ from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
 from bertline.training.begun import write_begun
 from bertline.training.checkpoints import clean_up
+from bertline.training.objective import prepare_precision
 from bertline.training.recipe import frozen_recipe
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 # Some models have more rows of embeddings than words, up to a multiple that matrix units like.
 MOST_PADDING = 128
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 REQUIRED: tuple[str, ...] = ("fingerprint", "task", "seed", "start", "model", "initial_weights", "data", "settings")
 REQUIRED_SETTINGS: tuple[str, ...] = (
     *("epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "layerwise_decay"),
@@ -75,6 +77,7 @@ def finetune(
     if initial_weights is not None:
         check_vocabulary(tokenizer_path, Path(initial_weights))
     device, _claim = claim_device()  # until the end of this function
+    prepare_precision(settings["precision"], device)
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
@@ -139,9 +142,9 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
         for key in keys:
             if key not in holder:
                 raise BertlineError(f"{where}: the key '{key}' is missing")
-    if recipe["settings"]["precision"] not in ("fp32", "bf16"):
+    if recipe["settings"]["precision"] not in PRECISIONS:
         raise BertlineError(
-            f"recipe.settings.precision: given '{recipe['settings']['precision']}', allowed are fp32, bf16"
+            f"recipe.settings.precision: given '{recipe['settings']['precision']}', allowed are {', '.join(PRECISIONS)}"
         )
     if recipe["initial_weights"] is None and initial_weights is not None:
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")

@@ -126,7 +126,7 @@ def _add_network(pipeline: Any, saved: Path) -> None:
     # Two texts: a batch of one would be exported as always one.
     example = pipeline.tokenizer(["one text", "and another text"], padding=True, return_tensors="pt")
     taken = inspect.signature(pipeline.model.forward).parameters
-    names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken]
+    names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken and name in example]
     inputs = Schema([TensorSpec(np.dtype("int64"), (-1, -1), name) for name in names])
     with TemporaryDirectory(prefix="bertline-network-") as folder:
         network = Path(folder, "network")
