@@ -105,11 +105,12 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(card, tmp_path, ranks):
 
 
 @pytest.mark.slow
-def test_a_compiled_network_killed_ends_with_the_same_bits(card, tmp_path):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_compiled_network_killed_ends_with_the_same_bits(card, tmp_path, ranks):
     given = recipe(steps=12, packing=True, precision="bf16")
     given["model"] = {**given["model"], "attention_probs_dropout_prob": 0.0}
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
-    options = {"compiled": True, "micro_batch_tokens": 128}
+    options = {"ranks": ranks, "compiled": True, "micro_batch_tokens": 128}
     train(given, card, undisturbed, **options)
     for step in (3, 6, 9):
         trainer = Trainer(given, card, output, **options, checkpoint_every=3)
