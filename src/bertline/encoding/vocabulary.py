@@ -55,7 +55,7 @@ def train_wordpiece(
         normalizer.normalize_str(text) for text in sample_text(shards, seed, sample_bytes)
     )
     if not initial.any():
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     alphabet = _choose_alphabet(initial + continuing, (vocab_size - len(SPECIAL_TOKENS)) // 2)
     fixed = [chr(code) for code in alphabet]
     fixed += [f"{CONTINUATION_PREFIX}{chr(code)}" for code in alphabet if continuing[code]]
@@ -91,7 +91,7 @@ def train_byte_level(
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
         raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
     if not any(size_of_shard(path) for path in shards):
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
