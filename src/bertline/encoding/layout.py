@@ -154,12 +154,12 @@ def write_samples(
         for name, kind in ATTRIBUTES.items():
             if name in filled or name not in OPTIONAL_ATTRIBUTES:
                 _write_attribute(file, name, kind, filled[name])
-        for name in ("input_ids", *COLUMNS):
-            size = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
-        for name in MASKS if masks is not None else ():
-            size = samples + 1 if name == "mask_offsets" else masks
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
+        sizes = {"input_ids": tokens, "sample_offsets": samples + 1}
+        if masks is not None:
+            sizes |= {"mask_offsets": samples + 1, "masked_positions": masks, "masked_input_ids": masks}
+        for name in ("input_ids", *COLUMNS, *(MASKS if masks is not None else ())):
+            dtype = _type_of(name, filled["vocab_size"])
+            _write_dataset(file, name, dtype, sizes.get(name, samples), columns[name])
 
 
 def _create(path: Path) -> h5py.File:
