@@ -139,7 +139,8 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     with h5py.File(write(long, NVIDIA), "r+") as file:
         del file["segment_ids"]
         file["segment_ids"] = np.zeros((2, 8), "i8")
-    assert list(problems_of(long)) == [f"{long}: segment_ids is int64 (2, 8), in the layout nvidia it is int8 (2, 8)"]
+    fault = "segment_ids is int64 (2, 8), in the layout nvidia it is int8 (2, 8); make it again"
+    assert list(problems_of(long)) == [f"{long}: {fault}"]
     narrow = tmp_path / "narrow.hdf5"
     with h5py.File(write(narrow, NVIDIA), "r+") as file:
         del file["masked_lm_ids"]
