@@ -132,7 +132,7 @@ def choose_sample(
     count = min(len(blocks), max(1, sample_bytes // SAMPLE_BLOCK_BYTES))
     chosen = np.random.default_rng(seed).choice(len(blocks), size=count, replace=False).tolist()
     words: set[str] = set()
-    taken = []
+    taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
         if len(words) > most_words:
             log.info("trained on %d of %d MB: they have %d different words", len(taken), count, len(words))
