@@ -23,7 +23,7 @@ STAGE_VERSIONS = {
     "overlap": 1,
     "sentences": 1,
     "shards": 1,
-    "tokenizer": 1,
+    "tokenizer": 2,
     "samples": 1,
     "import": 1,
     "pretraining": 2,

@@ -146,6 +146,7 @@ def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: P
     [
         ("truncated", "is truncated; delete it and download it again"),
         ("cut between streams", "ends before </mediawiki>"),
+        ("broken off", "breaks off within page "),
         ("not bz2", "is damaged"),
         ("missing", "does not exist"),
         ("no pages", "holds no articles (0 pages, of these 0 redirects and 0 outside the main namespace)"),
@@ -162,6 +163,8 @@ def test_a_dump_without_articles_is_one_line_and_leaves_nothing(
         part.write_bytes(write_dump(part, PAGES).read_bytes()[:-30])
     elif content == "cut between streams":
         write_dump(part, PAGES, footer="")
+    elif content == "broken off":
+        write_dump(part, [PAGES[0].replace("</page>", ""), PAGES[0]])
     elif content == "not bz2":
         part.write_bytes(b"<html>")
     elif content == "no pages":
@@ -188,7 +191,7 @@ def test_an_extractor_that_fails_is_told_with_its_last_words(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extract, "PROGRAM", program(tmp_path, "import sys; sys.stdin.close(); sys.exit('it broke')"))
-    with pytest.raises(BertlineError, match=r"failed on .* with status 1: it broke"):
+    with pytest.raises(BertlineError, match=r"failed on .* with status 1, its last words: it broke; run it again"):
         extract_part(dump, tmp_path / "extracted")
     assert not (tmp_path / "extracted").exists()
 

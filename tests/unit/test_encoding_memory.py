@@ -16,7 +16,7 @@ from bertline.corpus.compressed import write_compressed
 from bertline.encoding.layout import write_samples
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 
-# BERTLINE_LARGE_SHARD=2000000000 tests a shard of 2 GB and a line of 200 MB, which takes half an hour.
+# BERTLINE_LARGE_SHARD=2000000000 tests a shard of 2 GB and a line of 200 MB: 12 minutes of processor time.
 LARGE_BYTES = int(os.environ.get("BERTLINE_LARGE_SHARD", "30000000"))
 PEAK = """
 # Not ru_maxrss, which begins with what the process that started this one had.

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import (
+    bert_normalizer,
     continuations,
     load_tokenizer,
     make_tokenizer,
@@ -22,7 +23,7 @@ from bertline.encoding.tokenizer import (
     special_token_ids,
     take_tokenizer,
 )
-from bertline.encoding.vocabulary import sample_text, train_byte_level, train_wordpiece
+from bertline.encoding.vocabulary import choose_sample, read_sample, train_byte_level, train_wordpiece
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
 
@@ -171,20 +172,28 @@ def test_training_without_text_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_path: Path) -> None:
+    """And of no more different words than a trainer can hold."""
     lines = {f"{shard}/{number} {'é' * 400}" for shard in range(3) for number in range(9000)}
     shards = [
         write_shard(tmp_path / f"{shard}.txt.zst", [[line for line in sorted(lines) if line.startswith(f"{shard}/")]])
         for shard in range(3)
     ]
-    everything = [line for text in sample_text(shards, 1, 1 << 40) for line in text.split("\n") if line]
-    assert sorted(everything) == sorted(lines)
-    sample = [line for text in sample_text(shards, 1, 9_000_000) for line in text.split("\n") if line]
-    assert set(sample) <= lines
-    assert len(set(sample)) == len(sample)
-    assert {line[0] for line in sample} == {"0", "1", "2"}
-    assert 7_500_000 < sum(len(line.encode()) + 1 for line in sample) < 9_500_000
-    other = [line for text in sample_text(shards, 2, 9_000_000) for line in text.split("\n") if line]
-    assert other != sample
+
+    def sample(seed: int, sample_bytes: int, **most: int) -> list[str]:
+        blocks = choose_sample(shards, bert_normalizer(True), seed=seed, sample_bytes=sample_bytes, **most)
+        return [line for text in read_sample(blocks) for line in text.split("\n") if line]
+
+    assert sorted(sample(1, 1 << 40)) == sorted(lines)
+    some = sample(1, 9_000_000)
+    assert set(some) <= lines
+    assert len(set(some)) == len(some)
+    assert {line[0] for line in some} == {"0", "1", "2"}
+    assert 7_500_000 < sum(len(line.encode()) + 1 for line in some) < 9_500_000
+    assert sample(2, 9_000_000) != some
+    # A million bytes have some 1,200 lines, each with a number of its own.
+    few = sample(1, 9_000_000, most_words=3000)
+    assert set(few) < set(some)
+    assert 3000 < len({line.split()[0][2:] for line in few}) < 4600
 
 
 def test_byte_level_bpe_is_trained_to_the_same_bytes_and_marks_what_continues_a_word(tmp_path: Path) -> None:

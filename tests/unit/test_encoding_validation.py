@@ -139,7 +139,8 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     with h5py.File(write(long, NVIDIA), "r+") as file:
         del file["segment_ids"]
         file["segment_ids"] = np.zeros((2, 8), "i8")
-    assert list(problems_of(long)) == [f"{long}: segment_ids is int64 (2, 8), in the layout nvidia it is int8 (2, 8)"]
+    fault = "segment_ids is int64 (2, 8), in the layout nvidia it is int8 (2, 8); make it again"
+    assert list(problems_of(long)) == [f"{long}: {fault}"]
     narrow = tmp_path / "narrow.hdf5"
     with h5py.File(write(narrow, NVIDIA), "r+") as file:
         del file["masked_lm_ids"]
@@ -305,3 +306,16 @@ def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:
     assert second.endswith(" [SEP]")
     command = [sys.executable, SCRIPTS / "show_samples.py", path, "--sample", str(last), "--count", "1"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0] == header
+
+
+def test_what_a_label_says_depends_on_the_objective(tmp_path: Path) -> None:
+    said = {}
+    for objective in ("next_sentence", "sentence_order", "none"):
+        card = make_dataset(tmp_path / objective, lengths=[32], pair_objective=objective)
+        lines = show_samples(card.parent / "seq32/00000.h5", first=0, count=100)
+        said[objective] = {line.split("tokens, ")[1].split(", document")[0] for line in lines if line[0] == "s"}
+    assert said == {
+        "next_sentence": {"label 0, B follows A", "label 1, B is random"},
+        "sentence_order": {"label 0, B follows A", "label 1, A follows B"},
+        "none": {"one segment"},
+    }

@@ -49,7 +49,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, list_items: L
         (folder / "articles.jsonl").open("w", encoding="utf-8", errors="replace") as articles,
         (folder / "headings.jsonl").open("w", encoding="utf-8", errors="replace") as of_articles,
     ):
-        found = scan_pages(pass_whole_pages(read_dump(part, number, of), take, counts), counts)
+        found = scan_pages(pass_whole_pages(read_dump(part, number, of), take, counts), counts, part)
         for article in progress(found, description=part.name, unit="articles"):
             headings: list[str] = []
             if site and page:

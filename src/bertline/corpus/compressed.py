@@ -36,6 +36,6 @@ def read_compressed(path: Path | str) -> Iterator[SeekableZstdFile]:
         with SeekableZstdFile(path, "r") as file:
             yield file
     except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist") from None
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (ZstdError, SeekableFormatError, EOFError) as error:
         raise BertlineError(f"{path} is damaged ({error}); delete it and make it again") from None

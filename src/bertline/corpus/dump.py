@@ -63,7 +63,7 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
                 raise OSError("a stream begins within a page; it cannot be read in slices")
             yield line
     except FileNotFoundError:
-        raise BertlineError(f"{part} does not exist") from None
+        raise BertlineError(f"{part} does not exist; check the path, or run `snakemake download`") from None
     except EOFError:
         raise BertlineError(f"{part} is truncated; delete it and download it again") from None
     except OSError as error:
@@ -78,13 +78,13 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
         raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
 
 
-def scan_pages(lines: Iterable[bytes], counts: dict[str, int]) -> Iterator[Article]:
+def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump") -> Iterator[Article]:
     """Yield the articles of a dump while its lines stream by.
 
     `counts` is filled in on the way: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces`
     (with their redirects) and `articles`. Tags stand one on a line in dumps, and text never holds a literal `<`.
 
-    Raises BertlineError for a page that breaks off.
+    Raises BertlineError, which names the `part`, for a page that breaks off.
     """
     counts.update(pages=0, redirects=0, other_namespaces=0, articles=0)
     page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
@@ -122,7 +122,7 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int]) -> Iterator[Artic
                 yield Article(page_id.decode(), headings)
     if in_page:
         raise BertlineError(
-            f"the dump breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
+            f"{part} breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
             "pages; download it again or name another dump"
         )
 

@@ -114,7 +114,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
         ):
             try:
                 lines = measured(read_dump(part, number, of))
-                found = scan_pages(pass_whole_pages(lines, pipe.write, counts), counts)
+                found = scan_pages(pass_whole_pages(lines, pipe.write, counts), counts, part)
                 for article in progress(found, description=part.name, unit="articles"):
                     headings.write(json.dumps(article, ensure_ascii=False) + "\n")
                 pipe.close()
@@ -134,7 +134,10 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
             f"may have been killed for lack of memory, then give the job more; its last words: {last_words or 'none'}"
         )
     if program.returncode != 0:
-        raise BertlineError(f"wikiextractor failed on {part} with status {program.returncode}: {last_words}")
+        raise BertlineError(
+            f"wikiextractor failed on {part} with status {program.returncode}, its last words: {last_words or 'none'}; "
+            "run it again, or take `extractor: bertline`"
+        )
     logger.info("wikiextractor: %s", last_words)
     return counts
 

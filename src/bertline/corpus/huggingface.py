@@ -110,5 +110,7 @@ def _numbered_rows(
     except unreadable as error:
         reason = " ".join(str(error).split())[:300]
         is_forbidden = datasets.config.HF_HUB_OFFLINE and isinstance(error, ConnectionError)
-        advice = f"; {OFFLINE_ADVICE}" if is_forbidden else ""
-        raise BertlineError(f"{name} cannot be read: {reason}{advice}") from None
+        advice = (
+            OFFLINE_ADVICE if is_forbidden else "check its id, revision, configuration and split, or try again later"
+        )
+        raise BertlineError(f"{name} cannot be read: {reason}; {advice}") from None

@@ -69,7 +69,7 @@ def texts_of(file: Path | str) -> Iterator[str]:
         for line in Path(file).read_text(encoding="utf-8-sig").split("\n"):
             yield from line.split("\t")
     except FileNotFoundError:
-        raise BertlineError(f"{file} does not exist") from None
+        raise BertlineError(f"{file} does not exist; check the path under evaluation") from None
     except UnicodeDecodeError as error:
         raise BertlineError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
 

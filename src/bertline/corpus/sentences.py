@@ -92,7 +92,7 @@ def load_parameters(model: Path | str) -> PunktParameters:
         parameters.collocations = {(first, second) for first, second in _columns(lines["collocations.tab"])}
         contexts = {word: int(flags) for word, flags in _columns(lines["ortho_context.tab"])}
     except ValueError as error:
-        raise BertlineError(f"{folder} is not a Punkt model in punkt_tab's layout ({error})") from None
+        raise BertlineError(f"{folder} is not a Punkt model in punkt_tab's layout ({error}); replace it") from None
     parameters.ortho_context = defaultdict(int, contexts)
     return parameters
 

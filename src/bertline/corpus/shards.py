@@ -76,7 +76,7 @@ def read_index(path: Path | str) -> Index:
     try:
         index: Index = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist") from None
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (ValueError, EOFError) as error:
         raise BertlineError(f"{path} is not an index ({error}); delete it and make it again") from None
     if index.dtype != INDEX_TYPE or index.ndim != 1:
@@ -225,7 +225,9 @@ def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
     """
     pieces = read_json(plan)["shards"]
     if shard not in pieces:
-        raise BertlineError(f"{plan} has no shard '{shard}', only {', '.join(list(pieces)[:3])}, ..., {HELD_OUT}")
+        raise BertlineError(
+            f"{plan} has no shard '{shard}', only {', '.join(list(pieces)[:3])}, ..., {HELD_OUT}; name one of these"
+        )
     with write_compressed(output) as file:
         for piece in progress(pieces[shard], description=f"shard {shard}", unit="parts", total=len(pieces[shard])):
             with read_compressed(piece["part"]) as part:

@@ -81,7 +81,7 @@ def open_signatures(path: Path | str) -> Signatures:
     try:
         signatures: Signatures = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist") from None
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (ValueError, EOFError) as error:
         raise BertlineError(f"{path} is no file of signatures ({error}); delete it and make it again") from None
     if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:

@@ -73,7 +73,7 @@ def told_when_damaged(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise BertlineError(f"{name} does not exist") from None
+        raise BertlineError(f"{name} does not exist; check the path") from None
     except IsADirectoryError:
         raise BertlineError(f"{name} is a folder; name the files in it, as {name}/*.txt") from None
     except PermissionError:

@@ -205,14 +205,20 @@ def validate_dataset(card_json: Path | str) -> str:
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
                 if given != actual:
-                    raise BertlineError(f"{directory / given['file']} is {actual}, {card_json} says {given}")
+                    raise BertlineError(
+                        f"{directory / given['file']} is {actual}, {card_json} says {given}; encode again"
+                    )
         if section != found:
-            raise BertlineError(f"{card_json}: the counts of sequence length {length} are not those of the files")
+            raise BertlineError(
+                f"{card_json}: the counts of sequence length {length} are not those of the files; encode again"
+            )
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may be of different text.
     for twins in zip(*files.values(), strict=True) if "imported" not in card else ():
         if len({tuple(file.attributes[name] for name in shared) for file in twins}) > 1:
-            raise BertlineError(f"{twins[0].path} and its twins of other lengths are not made from the same text")
+            raise BertlineError(
+                f"{twins[0].path} and its twins of other lengths are not made from the same text; encode again"
+            )
     _check_documents(card, card_json, next(iter(files.values())))
     samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
     return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
@@ -222,15 +228,21 @@ def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFi
     """No document may have disappeared without being counted."""
     documents = card["documents"] + card["held_out_documents"]
     if not documents == sum(corpus["documents"] for corpus in card["corpora"]) == _sum(files, "documents"):
-        raise BertlineError(f"{card_json}: documents, those of the corpora and those of the files do not agree")
+        raise BertlineError(
+            f"{card_json}: documents, those of the corpora and those of the files do not agree; encode again"
+        )
     for corpus in card["corpora"]:
         if corpus["read"] != corpus["kept"] + sum(corpus["dropped"].values()):
-            raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped")
+            raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped; encode again")
         if corpus["kept"] != corpus["documents"] + sum(corpus.get("removed", {}).values()):
-            raise BertlineError(f"{card_json}: corpus {corpus['name']}: kept is not documents plus removed")
+            raise BertlineError(
+                f"{card_json}: corpus {corpus['name']}: kept is not documents plus removed; encode again"
+            )
     for name in COUNTS_OF_TEXT:
         if card[name] != _sum(files, name):
-            raise BertlineError(f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}")
+            raise BertlineError(
+                f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}; encode again"
+            )
 
 
 def _sum(files: Sequence[SampleFile], attribute: str) -> int:

@@ -24,6 +24,7 @@ class _Sample:
     label: int
     origin: str
     masks: list[tuple[int, int]]
+    pair_objective: str = "next_sentence"
 
 
 def show_samples(
@@ -68,6 +69,7 @@ def _native_samples(path: Path, first: int, last: int) -> Iterator[_Sample]:
             int(file.next_sentence_labels[number]),
             f"document {file.document_index[number]}, corpus {corpus}{name}",
             masks,
+            file.attributes["pair_objective"],
         )
 
 
@@ -81,8 +83,9 @@ def _interchange_samples(path: Path, first: int, last: int) -> Iterator[_Sample]
 
 
 def _lines(number: int, sample: _Sample, tokenizer: Tokenizer | None) -> Iterator[str]:
-    label = {0: "label 0, B follows A", 1: "label 1, B is random"}.get(sample.label, f"label {sample.label}")
-    pair = label if sample.second else "one segment"
+    of_one = "A follows B" if sample.pair_objective == "sentence_order" else "B is random"
+    meaning = {0: ", B follows A", 1: f", {of_one}"}.get(sample.label, "")
+    pair = f"label {sample.label}{meaning}" if sample.second else "one segment"
     yield f"sample {number}: {len(sample.ids)} tokens, {pair}, {sample.origin}"
     seen = sample.ids.copy()
     for position, token in sample.masks:

@@ -173,10 +173,12 @@ def open_interchange(path: Path | str) -> InterchangeFile:
         if types[name] != np.dtype(dtype) or list(shapes[name]) != [samples, *row]:
             wanted = f"{np.dtype(dtype).name} {tuple([samples, *(row if any(row) else width)])}"
             raise BertlineError(
-                f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}"
+                f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}; make it again"
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
-        raise BertlineError(f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3")
+        raise BertlineError(
+            f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3; make the file again"
+        )
     return InterchangeFile(path, layout, samples, widths["S"], widths["P" if layout == "nvidia" else "T"])
 
 

@@ -154,12 +154,12 @@ def write_samples(
         for name, kind in ATTRIBUTES.items():
             if name in filled or name not in OPTIONAL_ATTRIBUTES:
                 _write_attribute(file, name, kind, filled[name])
-        for name in ("input_ids", *COLUMNS):
-            size = {"input_ids": tokens, "sample_offsets": samples + 1}.get(name, samples)
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
-        for name in MASKS if masks is not None else ():
-            size = samples + 1 if name == "mask_offsets" else masks
-            _write_dataset(file, name, _type_of(name, filled["vocab_size"]), size, columns[name])
+        sizes = {"input_ids": tokens, "sample_offsets": samples + 1}
+        if masks is not None:
+            sizes |= {"mask_offsets": samples + 1, "masked_positions": masks, "masked_input_ids": masks}
+        for name in ("input_ids", *COLUMNS, *(MASKS if masks is not None else ())):
+            dtype = _type_of(name, filled["vocab_size"])
+            _write_dataset(file, name, dtype, sizes.get(name, samples), columns[name])
 
 
 def _create(path: Path) -> h5py.File:
@@ -259,7 +259,9 @@ def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
     dataset = file[name]
     expected = _type_of(name, int(file.attrs["vocab_size"]))
     if dataset.dtype != expected or dataset.ndim != 1:
-        raise BertlineError(f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,)")
+        raise BertlineError(
+            f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,); run `snakemake encode`"
+        )
     if dataset.size == 0:
         return 0, 0, expected
     offset = dataset.id.get_offset()
@@ -275,7 +277,9 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
         others["masked_input_ids"] = others["masked_positions"] = len(arrays["masked_positions"])
     for name, array in arrays.items():
         if len(array) != (expected := others.get(name, samples)):
-            raise BertlineError(f"{path}: {name} holds {len(array)} values, it has to hold {expected}")
+            raise BertlineError(
+                f"{path}: {name} holds {len(array)} values, it has to hold {expected}; run `snakemake encode`"
+            )
 
 
 def validate_samples(path: Path | str) -> SampleFile:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-HELD_BYTES = 16_000_000  # a smaller spool is read into memory
+# A smaller spool is read into memory: the tokens of a shard of 100 MB, a tenth faster so.
+HELD_BYTES = 64_000_000
 
 
 class Spool:

@@ -36,7 +36,9 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     ids: dict[str, int] = {}
     for token in vocabulary:
         if token in ids:
-            raise BertlineError(f"{source}: the token '{token}' stands in lines {ids[token] + 1} and {len(ids) + 1}")
+            raise BertlineError(
+                f"{source}: the token '{token}' stands in lines {ids[token] + 1} and {len(ids) + 1}; take one out"
+            )
         ids[token] = len(ids)
     _check_special_tokens(ids, source)
     model = models.WordPiece(
@@ -108,7 +110,9 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         description = json.loads(text)
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception for whatever it does not understand
-        raise BertlineError(f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error})") from None
+        raise BertlineError(
+            f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error}); name another"
+        ) from None
     if description["model"].get("type") == "BPE":
         _check_byte_level(description, path)
     else:
@@ -140,7 +144,9 @@ def _check_bert(description: Any, path: Path | str) -> None:
                 f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
             )
     if description["model"]["continuing_subword_prefix"] != CONTINUATION_PREFIX:
-        raise BertlineError(f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do")
+        raise BertlineError(
+            f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do; name another"
+        )
 
 
 def _check_byte_level(description: Any, path: Path | str) -> None:

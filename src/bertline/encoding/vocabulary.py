@@ -9,6 +9,7 @@ begins with the same 256 bytes always.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from pyzstd import SeekableZstdFile
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
@@ -34,28 +35,31 @@ log = logging.getLogger(__name__)
 # 300 MB of English hold some 50 million words: more moves no token that a model would notice.
 SAMPLE_BYTES = 300_000_000
 SAMPLE_BLOCK_BYTES = 1_000_000
+# The library's trainers hold about a kilobyte of every different word, so these take half a gigabyte. English has so
+# many in some 150 MB.
+MOST_WORDS = 500_000
 # As Google's vocabularies, at least 1,000 characters where the text has them; more where a script needs them to cover
 # all but one character in 10,000. Together with their continuing twins they never fill the vocabulary.
 ALPHABET_SIZE = 1000
 ALPHABET_COVERAGE = 0.9999
 MINIMUM_COUNT = 2
 SPACE, MARK, LETTER = 0, 1, 2
+_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
 
 
 def train_wordpiece(
     shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
 ) -> Tokenizer:
-    """Train a WordPiece tokenizer on about `sample_bytes` of the shards, chosen by `seed`.
+    """Train a WordPiece tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
     The ids are: special tokens, characters, continuing characters, then the merges, most frequent first. The vocabulary
     is smaller than `vocab_size` where the text has not enough words. Raises BertlineError when there is no text.
     """
     normalizer = bert_normalizer(lowercase)
-    initial, continuing = _count_characters(
-        normalizer.normalize_str(text) for text in sample_text(shards, seed, sample_bytes)
-    )
+    sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=sample_bytes)
+    initial, continuing = _count_characters(normalizer.normalize_str(text) for text in read_sample(sample))
     if not initial.any():
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     alphabet = _choose_alphabet(initial + continuing, (vocab_size - len(SPECIAL_TOKENS)) // 2)
     fixed = [chr(code) for code in alphabet]
     fixed += [f"{CONTINUATION_PREFIX}{chr(code)}" for code in alphabet if continuing[code]]
@@ -71,7 +75,7 @@ def train_wordpiece(
         continuing_subword_prefix=CONTINUATION_PREFIX,
         show_progress=False,
     )
-    lines = (text.split("\n") for text in sample_text(shards, seed, sample_bytes))
+    lines = (text.split("\n") for text in read_sample(sample))
     tokenizer.train_from_iterator(lines, trainer=trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
     if len(ids) < vocab_size:
@@ -82,7 +86,7 @@ def train_wordpiece(
 def train_byte_level(
     shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
 ) -> Tokenizer:
-    """Train a byte-level BPE tokenizer on about `sample_bytes` of the shards, chosen by `seed`.
+    """Train a byte-level BPE tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
     The ids are: special tokens, the 256 bytes, then the merges. A line's first word is taken as if a space stood
     before it, because lines are sentences here. Raises BertlineError when there is no text or no room for the bytes.
@@ -91,7 +95,7 @@ def train_byte_level(
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
         raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
     if not any(size_of_shard(path) for path in shards):
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}")
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -103,24 +107,47 @@ def train_byte_level(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    lines = (text.split("\n") for text in sample_text(shards, seed, sample_bytes))
+    sample = choose_sample(shards, tokenizer.normalizer, seed=seed, sample_bytes=sample_bytes)
+    lines = (text.split("\n") for text in read_sample(sample))
     tokenizer.train_from_iterator(lines, trainer=trainer)
     return with_special_tokens(tokenizer)
 
 
-def sample_text(shards: Sequence[Path], seed: int, sample_bytes: int) -> Iterator[str]:
-    """Whole lines from blocks spread at random over the shards, `sample_bytes` in all; everything where that suffices.
+def choose_sample(
+    shards: Sequence[Path],
+    normalizer: normalizers.Normalizer,
+    *,
+    seed: int,
+    sample_bytes: int,
+    most_words: int = MOST_WORDS,
+) -> list[tuple[Path, int]]:
+    """Blocks spread at random over the shards, as shard and first byte, in their order.
 
-    Blocks are read at their place, so the time does not grow with the corpus.
+    They hold about `sample_bytes` in all, or less where so much text has more than `most_words` different words; with
+    fewer bytes and words it is the whole text. Blocks are read at their place, so the time does not grow with the
+    corpus.
     """
     sizes = [size_of_shard(path) for path in shards]
     blocks = [(index, start) for index, size in enumerate(sizes) for start in range(0, size, SAMPLE_BLOCK_BYTES)]
     count = min(len(blocks), max(1, sample_bytes // SAMPLE_BLOCK_BYTES))
-    chosen = np.sort(np.random.default_rng(seed).choice(len(blocks), size=count, replace=False)).tolist()
-    for index, path in enumerate(shards):
+    chosen = np.random.default_rng(seed).choice(len(blocks), size=count, replace=False).tolist()
+    words: set[str] = set()
+    taken: list[tuple[int, int]] = []
+    for index, start in (blocks[number] for number in chosen):
+        if len(words) > most_words:
+            log.info("trained on %d of %d MB: they have %d different words", len(taken), count, len(words))
+            break
+        taken.append((index, start))
+        for text in read_sample([(shards[index], start)]):
+            words.update(_WORD.findall(normalizer.normalize_str(text)))
+    return [(shards[index], start) for index, start in sorted(taken)]
+
+
+def read_sample(blocks: Sequence[tuple[Path, int]]) -> Iterator[str]:
+    """The whole lines that begin in each block."""
+    for path, start in blocks:
         with read_compressed(path) as file:
-            for start in (blocks[number][1] for number in chosen if blocks[number][0] == index):
-                yield decode_block(_lines_of_block(file, start), path)
+            yield decode_block(_lines_of_block(file, start), path)
 
 
 def _lines_of_block(file: SeekableZstdFile, start: int) -> bytes:
