@@ -11,10 +11,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "workflow"))
 
-from graphs import prepare, trained_here
+from graphs import accounted, last_job, prepare, resumptions, trained_here
 from slurm_cluster import Cluster, running_cluster, why_not
 
 STEPS = 300
+SEEN = pytest.StashKey[list[str]]()  # what became of every test's jobs, told at the end
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,22 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def graph(cluster: Cluster, prepared: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(prepared, tmp_path / "graph", symlinks=True)
+def graph(cluster: Cluster, prepared: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    before = last_job() if cluster.accounting else 0
+    yield shutil.copytree(prepared, tmp_path / "graph", symlinks=True)
+    if cluster.accounting and (jobs := accounted(before)):
+        seen = request.config.stash.setdefault(SEEN, [])
+        seen.append(request.node.name)
+        seen.append("    jobs: " + ", ".join(f"{job} {state} on {nodes}" for job, state, nodes, _ in jobs))
+        if lost := [str(last - resumed) for last, resumed in resumptions(tmp_path / "graph")]:
+            seen.append(f"    steps lost: {', '.join(lost)}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if SEEN in config.stash:
+        terminalreporter.section("what Slurm's accounting says")
+        for line in config.stash[SEEN]:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

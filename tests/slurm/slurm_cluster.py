@@ -126,8 +126,8 @@ GRES_CONF = "AutoDetect=off\nNodeName=gpu[1-3] Name=gpu File={root}/dev/gpu[0-1]
 class Cluster:
     """A running cluster. `root` is its folder."""
 
-    def __init__(self, root: Path, environment: dict[str, str]) -> None:
-        self.root = root
+    def __init__(self, root: Path, environment: dict[str, str], *, accounting: bool) -> None:
+        self.root, self.accounting = root, accounting
         self._environment = environment
         self._daemons: dict[str, subprocess.Popen] = {}
 
@@ -230,11 +230,11 @@ def running_cluster(*, accounting: bool) -> Iterator[Cluster]:
     """Bring a cluster up, wait until every node is idle, and take it down in the end."""
     root = Path(tempfile.mkdtemp(prefix="bertline-slurm-", dir="/tmp"))  # sockets want a short path
     root.chmod(0o755)
-    cluster = Cluster(root, {**os.environ, MARK: str(root)})
+    cluster = Cluster(root, {**os.environ, MARK: str(root)}, accounting=accounting)
     os.environ[MARK] = str(root)
     try:
         _write_files(root, accounting=accounting)
-        _start(cluster, accounting=accounting)
+        _start(cluster)
         yield cluster
     finally:
         cluster.stop()
@@ -272,14 +272,14 @@ def _write_files(root: Path, *, accounting: bool) -> None:
         (ETC / name).symlink_to(root / "etc" / name)
 
 
-def _start(cluster: Cluster, *, accounting: bool) -> None:
+def _start(cluster: Cluster) -> None:
     root = cluster.root
     files = {"key-file": "etc/munge.key", "socket": "run/munge.socket", "pid-file": "run/munged.pid"}
     files |= {"log-file": "log/munged.log", "seed-file": "run/munged.seed"}
     options = [f"--{option}={root / path}" for option, path in files.items()]
     cluster.start("munged", "munged", "--foreground", "--force", *options)
     wait_until((root / "run/munge.socket").exists, "munge", cluster)
-    if accounting:
+    if cluster.accounting:
         _start_accounting(cluster)
     cluster.start("slurmctld", "slurmctld", "-D")
     for name in NODES:
