@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
+from bertline.corpus import duplicates as duplicates_module
 from bertline.corpus import ngrams as ngrams_module
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.documents import Document, write_documents
@@ -133,8 +134,8 @@ def test_copies_and_near_copies_go_and_the_first_stays(tmp_path: Path) -> None:
     assert sum(record["corpus"] == "wiki" for record in removals_of(tmp_path, ["books", "wiki"])) == 3
 
 
-def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path) -> None:
-    """Against the exact similarity of all pairs, over copies of every degree."""
+def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the exact similarity of all pairs, over copies of every degree; the same in one pass and in several."""
     texts = [text_of(seed, 400) for seed in range(30)]
     texts += [
         changed(text, share, seed=7 * number) for number, text in enumerate(texts) for share in (0.6, 0.8, 0.97, 1.0)
@@ -153,6 +154,13 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path) -> 
     assert all(jaccard(order[one], order[twins[one]]) > 0.65 for one in removed)
     assert all(order[one] in order[:one] for one in np.flatnonzero(is_exact))
     assert len(removed) >= 60
+    for most in (100, 7, 1):
+        monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", most)
+        again = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
+        assert np.array_equal(again[0], twins)
+        assert np.array_equal(again[1], is_exact)
+    nobody, _ = find_duplicates(parts, np.ones(len(order), dtype=bool), near=True)
+    assert (nobody < 0).all()
 
 
 def test_thousands_from_one_template_are_compared_in_bounded_time_and_stay(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ that agree in a whole band are compared. Of two documents that share 80 percent 
 percent are found, at 85 percent 99, at 90 percent 99.99 (1 - (1 - s^8)^16). What is found is compared by all minima, so
 that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80 percent).
 
-One band is looked at at a time: the memory is about 40 bytes a document, whatever its length.
+One band is looked at at a time, and of it about `DOCUMENTS_AT_ONCE`: the memory is some 40 bytes for each of these, and
+12 for every document, whatever its length.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ SIMILARITY = 0.8
 # A band in which thousands agree and yet differ (articles made from one template) would take their number squared.
 MOST_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 16
+# More than any Wikipedia has. A dataset of n times as many reads its signatures n times for each band.
+DOCUMENTS_AT_ONCE = 1 << 23
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 KEPT = -1
@@ -70,12 +73,48 @@ def _link(
     band: int | None,
 ) -> None:
     """Point documents that agree in a band (None: in the text) at the first of those that they are like."""
-    keys = np.concatenate([_keys(open_signatures(part), band) for part in parts])
-    members = np.argsort(keys, kind="stable")
-    members = members[~ignored[members] & (twins[members] == KEPT)]
-    keys = keys[members]
-    is_repeated = keys[1:] == keys[:-1]
-    in_group = np.append(is_repeated, False) | np.append(False, is_repeated)
+    passes = -(-len(twins) // DOCUMENTS_AT_ONCE)
+    for number in range(passes):
+        members, keys = _candidates(parts, firsts, (twins == KEPT) & ~ignored, band, number, passes)
+        _link_groups(parts, firsts, twins, members, keys, exact=band is None)
+
+
+def _candidates(
+    parts: Sequence[Path | str],
+    firsts: npt.NDArray[np.int64],
+    wanted: npt.NDArray[np.bool_],
+    band: int | None,
+    number: int,
+    of: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """The wanted documents of one pass out of `of`, and their keys: sorted by key, then by document.
+
+    All documents of one key come in the same pass.
+    """
+    found, keys_found = [], []
+    for part, first in zip(parts, firsts[:-1].tolist(), strict=True):
+        keys = _keys(open_signatures(part), band)
+        here = np.flatnonzero(wanted[first : first + len(keys)] & (keys % np.uint64(of) == number))
+        found.append(first + here)
+        keys_found.append(keys[here])
+    members, keys = np.concatenate(found), np.concatenate(keys_found)
+    order = np.argsort(keys, kind="stable")
+    return members[order], keys[order]
+
+
+def _link_groups(
+    parts: Sequence[Path | str],
+    firsts: npt.NDArray[np.int64],
+    twins: npt.NDArray[np.int64],
+    members: npt.NDArray[np.int64],
+    keys: npt.NDArray[np.uint64],
+    *,
+    exact: bool,
+) -> None:
+    """The same for the documents of one pass, as `_candidates` gives them."""
+    in_group = np.zeros(len(keys), dtype=np.bool_)
+    in_group[1:] = keys[1:] == keys[:-1]
+    in_group[:-1] |= in_group[1:]
     members, keys = members[in_group], keys[in_group]
     for _ in range(MOST_LEADERS):
         if not len(members):
@@ -84,7 +123,7 @@ def _link(
         begins = np.append(True, keys[1:] != keys[:-1])
         leaders = members[begins][np.cumsum(begins) - 1]
         members, leaders, keys = members[~begins], leaders[~begins], keys[~begins]
-        is_like = _compare(parts, firsts, members, leaders, exact=band is None)
+        is_like = _compare(parts, firsts, members, leaders, exact=exact)
         twins[members[is_like]] = leaders[is_like]
         members, keys = members[~is_like], keys[~is_like]
 
