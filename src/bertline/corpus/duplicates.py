@@ -111,7 +111,7 @@ def _link_groups(
     *,
     exact: bool,
 ) -> None:
-    """The same for the documents of one pass, as `_candidates` gives them."""
+    """Point each of these documents, as `_candidates` gives them, at the first of its key that it is like."""
     in_group = np.zeros(len(keys), dtype=np.bool_)
     in_group[1:] = keys[1:] == keys[:-1]
     in_group[:-1] |= in_group[1:]

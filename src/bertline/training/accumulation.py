@@ -121,7 +121,7 @@ class Accumulation:
         micro_batch = work.micro_batch
         if micro_batch is None:
             return
-        sums = self._go_back(micro_batch, work.batch, loss_scale)
+        sums = self._forward_and_backward(micro_batch, work.batch, loss_scale)
         for name in SUMS:
             self.gradients.add(name, getattr(sums, name).detach())
         self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())
@@ -131,9 +131,9 @@ class Accumulation:
         micro_batch = assemble(
             shortest(batch), self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
         )
-        self._go_back(micro_batch.to(self._group.device), batch, 0.0)
+        self._forward_and_backward(micro_batch.to(self._group.device), batch, 0.0)
 
-    def _go_back(self, micro_batch: MicroBatch, batch: GlobalBatch, loss_scale: float) -> Sums:
+    def _forward_and_backward(self, micro_batch: MicroBatch, batch: GlobalBatch, loss_scale: float) -> Sums:
         """MLM's loss is that of all masked tokens of the global batch, the pairs' that of all its samples."""
         if self._cuda_graphs:
             # The outputs of the micro-batch before have been added up, and may be written over.
