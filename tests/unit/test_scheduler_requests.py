@@ -1,4 +1,4 @@
-"""What LSF and PBS are asked for: the words of their manuals for the size of a job."""
+"""What LSF, Cobalt and PBS are asked for: the words of their manuals for the size of a job."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ GROUP = {
     "jobid": "77",
     "resources": {"mem_mb": 1000, "runtime": 240},
 }
-LSF, PBS = SCHEDULERS
+LSF, COBALT, PBS = SCHEDULERS
 
 
 def options(command: list[str]) -> list[tuple[str, str]]:
-    """Pairs of an option and its value."""
-    values = iter(command[1:])
-    return [(option, "" if option == "-V" else next(values)) for option in values]
+    """Pairs of an option and its value; the job's script, which comes last, is left out."""
+    assert command[-1].endswith(".sh")
+    values = iter(command[1 : -2 if command[-2] == "/bin/sh" else -1])
+    return [(option, next(values)) for option in values]
 
 
 def test_pbs_is_asked_for_chunks_on_nodes_of_their_own() -> None:
@@ -54,7 +55,7 @@ def test_pbs_is_asked_for_chunks_on_nodes_of_their_own() -> None:
         "place=scatter",
         "walltime=10:05:00",
     ]
-    assert {("-q", "large"), ("-A", "ours"), ("-N", "pretrain_phase"), ("-j", "oe"), ("-V", "")} <= set(given)
+    assert {("-q", "large"), ("-A", "ours"), ("-N", "pretrain_phase"), ("-j", "oe")} <= set(given)
     assert dict(given)["-o"].endswith("/logs/pbs/pretrain_phase-0123-2.log")
 
 
@@ -63,6 +64,21 @@ def test_lsf_is_asked_for_slots_by_host() -> None:
     assert {("-n", "48"), ("-W", "605"), ("-gpu", "num=4"), ("-q", "large"), ("-P", "ours")} <= set(given)
     needs = [value for option, value in given if option == "-R"]
     assert needs == ["span[ptile=24] rusage[mem=64000MB/host]", "gpu_type=a100"]
+
+
+def test_cobalt_is_asked_for_whole_nodes() -> None:
+    job = request_of(PHASE, COBALT.logs)
+    given = dict(options(COBALT.submit(job)))
+    assert given.pop("-o") == given.pop("-e") == job.log
+    assert given == {
+        "--jobname": "pretrain_phase",
+        "--debuglog": f"{job.log}.cobalt",
+        "-n": "2",
+        "-t": "605",
+        "-q": "large",
+        "-A": "ours",
+        "--attrs": "gpu_type=a100",
+    }
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
@@ -82,3 +98,15 @@ def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monke
     done = subprocess.run(["/bin/sh"], input=script, env={scheduler.variable: "12.here"}, text=True, check=False)
     assert done.returncode == status
     assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
+
+
+def test_a_job_whose_scheduler_hands_nothing_on_is_told_what_it_needs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NCCL_TEST", "it's $HOME")
+    monkeypatch.setenv("SECRET_TOKEN", "hidden")
+    COBALT.ended.mkdir(parents=True)
+    script = job_script(COBALT, "echo $NCCL_TEST; pwd", minutes=2)
+    bare = {"COBALT_JOBID": "12"}
+    done = subprocess.run(["/bin/sh", "-c", script], cwd="/", env=bare, capture_output=True, text=True, check=True)
+    assert done.stdout == f"it's $HOME\n{tmp_path}\n"
+    assert "hidden" not in script

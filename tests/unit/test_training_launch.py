@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,8 +32,9 @@ for task in range(tasks):
     values["SLURM_LAUNCH_NODE_IPADDR"] = "10.0.0.7"
     subprocess.run(sys.argv[first:], env={**os.environ, **values}, check=True)
 """
-# Stand for PBS, which hands on neither environment nor folder, and LSF: start one command on "another node".
+# Stand for PBS, which hands on neither environment nor folder, LSF, and sshd: start one command on "another node".
 STARTERS = {
+    "ssh": '[ "$1 $2 $3" = "-o BatchMode=yes 127.0.0.2" ] || exit 9; cd /; exec env -i PATH=/usr/bin:/bin sh -c "$4"',
     "pbsdsh": '[ "$1 $2 $3" = "-n 2 --" ] || exit 9; shift 3; cd /; exec env -i PATH=/usr/bin:/bin "$@"',
     "blaunch": '[ "$1" = 127.0.0.2 ] || exit 9; shift; exec "$@"',
 }
@@ -97,13 +99,17 @@ def job_on_two_nodes(tmp_path, starter):
     (folder / starter).chmod(0o755)
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1\n127.0.0.1\n127.0.0.2\n")
-    names = ("PBS_JOBID", "PBS_NODEFILE") if starter == "pbsdsh" else ("LSB_JOBID", "LSB_DJOB_HOSTFILE")
-    values = dict(zip(names, ("7", str(hosts)), strict=True))
+    names = {
+        "ssh": ("COBALT_JOBID", "COBALT_NODEFILE"),
+        "pbsdsh": ("PBS_JOBID", "PBS_NODEFILE"),
+        "blaunch": ("LSB_JOBID", "LSB_DJOB_HOSTFILE"),
+    }
+    values = dict(zip(names[starter], ("7", str(hosts)), strict=True))
     return {**values, "PATH": f"{folder}:{os.environ['PATH']}", "OMP_TEST": "it's"}
 
 
 @pytest.mark.parametrize("starter", list(STARTERS))
-def test_on_pbs_and_lsf_each_node_starts_its_ranks(tmp_path, starter):
+def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
     environment = job_on_two_nodes(tmp_path, starter)
     given = ("--nodes", 2, "--processes-per-node", 2, "--options", "--note 'two words'")
     program = f"{WRITE_ENVIRONMENT}\nassert os.environ['OMP_TEST'] == \"it's\""
@@ -125,6 +131,34 @@ def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
     done = launch(tmp_path, program, "--nodes", 2, **job_on_two_nodes(tmp_path, starter))
     assert done.returncode == 3
     assert time.monotonic() - begun < 30
+
+
+def test_ranks_that_are_told_to_stop_have_their_time_when_only_this_node_is_told(tmp_path):
+    """As by Cobalt: all of the script's process group, `ssh` among it, but not what that started elsewhere."""
+    environment = job_on_two_nodes(tmp_path, "ssh")
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(ssh.read_text().replace("exec", "exec setsid --wait"))
+    program = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(sys.argv[1]), os.environ["RANK"]
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+(folder / f"started-{rank}").touch()
+while not told and not (folder / "saved-0").exists():
+    time.sleep(0.05)
+time.sleep(1)
+(folder / f"saved-{rank}").touch()
+sys.exit(75)
+"""
+    (tmp_path / "trainer.py").write_text(program)
+    command = [sys.executable, LAUNCH, "--nodes", "2", tmp_path / "trainer.py", tmp_path]
+    launched = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **environment}, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("started-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(launched.pid, signal.SIGTERM)
+    assert launched.wait(60) == 75
+    assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
 
 
 def test_a_job_with_too_few_nodes_is_refused(tmp_path):
@@ -194,4 +228,4 @@ def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     done = launch(tmp_path, "", "--within-srun")
     assert done.returncode == 1
-    assert "several nodes need a job of Slurm, PBS or LSF" in done.stderr
+    assert "several nodes need a job of Slurm, PBS, LSF or Cobalt" in done.stderr

@@ -1,5 +1,5 @@
-"""A scheduler that behaves as PBS or LSF do, on this machine: jobs wait for a slot, run in the background, have a state
-and an exit status, end with their walltime, and are killed with all their processes.
+"""A scheduler that behaves as PBS, LSF or Cobalt do, on this machine: jobs wait for a slot, run in the background, have
+a state and an exit status, end with their walltime, and are killed with all their processes.
 
 It stands behind the names of their programs (`programs`), and speaks as much of them as the manuals say of what we use.
 There is no server: every job has a process that waits, starts and ends it. Nodes are loopback addresses. The walltime
@@ -26,7 +26,13 @@ import psutil
 SLOTS = 2
 KILL_DELAY_SECONDS = 5.0
 HOME = "/"
-PROGRAMS = {"pbs": ("qsub", "qstat", "qdel", "pbsdsh"), "lsf": ("bsub", "bjobs", "bkill", "blaunch")}
+PROGRAMS = {
+    "pbs": {"qsub": "pbs_qsub", "qstat": "pbs_qstat", "qdel": "delete", "pbsdsh": "pbsdsh"},
+    "lsf": {"bsub": "bsub", "bjobs": "bjobs", "bkill": "delete", "blaunch": "blaunch"},
+    "cobalt": {"qsub": "cobalt_qsub", "qstat": "cobalt_qstat", "qdel": "delete", "cqwait": "delete", "ssh": "ssh"},
+}
+# What PBS and Cobalt give a job's script, as sshd gives a command.
+BARE = {"HOME": HOME, "PATH": "/usr/bin:/bin", "USER": "me"}
 # Seconds of a minute of walltime: tests have little time.
 MINUTE = float(os.environ.get("STAND_IN_MINUTE", "60"))
 
@@ -34,9 +40,9 @@ MINUTE = float(os.environ.get("STAND_IN_MINUTE", "60"))
 def programs(kind: str, folder: Path) -> dict[str, str]:
     """Put the programs of a scheduler into `folder`; the environment in which they are found."""
     (folder / "jobs").mkdir(parents=True)
-    for name in PROGRAMS[kind]:
+    for name, function in PROGRAMS[kind].items():
         path = folder / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {folder} {name} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {folder} {function} "$@"\n')
         path.chmod(0o755)
     return {"PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -72,13 +78,12 @@ class Job:
                 process.send_signal(number)
 
 
-def submit(folder: Path, kind: str, *, nodes: list[str], minutes: float, log: str) -> str:
-    """Put the script on stdin into the queue. Returns the job's number."""
+def submit(folder: Path, kind: str, command: list[str], *, nodes: list[str], minutes: float, log: str) -> str:
+    """Put a command into the queue. Returns the job's number."""
     with locked(folder / "numbers"):
-        number = str(1 + len(list((folder / "jobs").glob("*.sh"))))
+        number = str(1 + len(list((folder / "jobs").glob("*.json"))))
         job = Job(folder, number)
-        job.path.with_suffix(".sh").write_text(sys.stdin.read())
-    job.write(kind=kind, state="waits", nodes=nodes, minutes=minutes, log=log, status=None)
+        job.write(kind=kind, state="waits", command=command, nodes=nodes, minutes=minutes, log=log, status=None)
     subprocess.Popen(
         [sys.executable, __file__, str(folder), "run", number],
         start_new_session=True,
@@ -109,15 +114,16 @@ def run(folder: Path, number: str) -> None:
         hosts = job.path.with_suffix(".hosts")
         hosts.write_text("\n".join(known["nodes"]) + "\n")
         variables = {
-            "pbs": {"PBS_JOBID": f"{number}.standin", "PBS_NODEFILE": str(hosts)},
-            "lsf": {"LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
+            "pbs": {**BARE, "PBS_JOBID": f"{number}.standin", "PBS_NODEFILE": str(hosts)},
+            "lsf": {**os.environ, "LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
+            "cobalt": {**BARE, "COBALT_JOBID": number, "COBALT_NODEFILE": str(hosts)},
         }[known["kind"]]
         job.write(state="runs", started=time.time())
         with open(known["log"], "a") as log:
             process = subprocess.Popen(
-                ["/bin/sh", job.path.with_suffix(".sh")],
+                known["command"],
                 cwd=HOME,
-                env={**os.environ, **variables, "STAND_IN_JOB": str(job.path)},
+                env={**variables, "STAND_IN_JOB": str(job.path)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -143,7 +149,11 @@ def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
     while process.poll() is None:
         deleted = job.path.with_suffix(".delete").exists()
         if deleted or time.monotonic() > deadline or job.path.with_suffix(".expire").exists():
-            job.signal(signal.SIGTERM)
+            if job.read()["kind"] == "cobalt":
+                # It knows the script and what runs on its node; what `ssh` started is cleared away in the end.
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                job.signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(KILL_DELAY_SECONDS)
             job.signal(signal.SIGKILL)
@@ -152,7 +162,7 @@ def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
     return 0
 
 
-def qsub(folder: Path, arguments: list[str]) -> None:
+def pbs_qsub(folder: Path, arguments: list[str]) -> None:
     given = {name: value for name, value in itertools.pairwise(arguments) if name in ("-o", "-N", "-q")}
     limits = dict(value.split("=", 1) for name, value in itertools.pairwise(arguments) if name == "-l")
     hours, minutes, seconds = map(int, limits["walltime"].split(":"))
@@ -161,12 +171,18 @@ def qsub(folder: Path, arguments: list[str]) -> None:
         sys.exit("qsub: illegally formed job identifier")
     if given["-q"] == "nowhere":
         sys.exit("qsub: Unknown queue")
-    nodes = [f"127.0.0.{node + 1}" for node in range(chunks)]
-    number = submit(folder, "pbs", nodes=nodes, minutes=60 * hours + minutes + seconds / 60, log=given["-o"])
+    # PBS takes a copy of the script.
+    command = ["/bin/sh", "-c", Path(arguments[-1]).read_text()]
+    walltime = 60 * hours + minutes + seconds / 60
+    number = submit(folder, "pbs", command, nodes=addresses(chunks), minutes=walltime, log=given["-o"])
     print(f"{number}.standin")
 
 
-def qstat(folder: Path, arguments: list[str]) -> None:
+def addresses(nodes: int) -> list[str]:
+    return [f"127.0.0.{node + 1}" for node in range(nodes)]
+
+
+def pbs_qstat(folder: Path, arguments: list[str]) -> None:
     identity = arguments[-1]
     job = Job(folder, identity.partition(".")[0])
     if not job.path.with_suffix(".json").exists():
@@ -185,7 +201,7 @@ def bsub(folder: Path, arguments: list[str]) -> None:
     given = dict(itertools.pairwise(arguments))
     per_host = int(re.search(r"span\[ptile=(\d+)\]", " ".join(arguments))[1])
     nodes = [f"127.0.0.{1 + slot // per_host}" for slot in range(int(given["-n"]))]
-    number = submit(folder, "lsf", nodes=nodes, minutes=float(given["-W"]), log=given["-oo"])
+    number = submit(folder, "lsf", arguments[-2:], nodes=nodes, minutes=float(given["-W"]), log=given["-oo"])
     print(f"Job <{number}> is submitted to queue <{given['-q']}>.")
 
 
@@ -199,6 +215,27 @@ def bjobs(folder: Path, arguments: list[str]) -> None:
     print({"waits": "PEND", "runs": "RUN", "over": over}[known["state"]])
 
 
+def cobalt_qsub(folder: Path, arguments: list[str]) -> None:
+    given = dict(itertools.pairwise(arguments))
+    script = Path(arguments[-1])
+    # It reads the script when the job starts, and starts it by its first line.
+    if not os.access(script, os.X_OK) or not script.read_text().startswith("#!"):
+        sys.exit(f"command {script} is not executable")
+    nodes, log = addresses(int(given["-n"])), given["-o"]
+    number = submit(folder, "cobalt", [str(script)], nodes=nodes, minutes=float(given["-t"]), log=log)
+    print("job limit warning: none of ours", file=sys.stderr)
+    print(number)
+
+
+def cobalt_qstat(folder: Path, arguments: list[str]) -> None:
+    """It knows jobs that wait or run; of others it says nothing."""
+    job = Job(folder, arguments[-1])
+    if not job.path.with_suffix(".json").exists() or job.read()["state"] == "over":
+        sys.exit(1)
+    state = {"waits": "queued", "runs": "running"}[job.read()["state"]]
+    print(f"JobID  User  WallTime  Nodes  State  Location\n{job.number}  me  00:01:00  1  {state}  None")
+
+
 def delete(folder: Path, arguments: list[str]) -> None:
     for identity in arguments:
         Job(folder, identity.partition(".")[0]).path.with_suffix(".delete").touch()
@@ -207,9 +244,19 @@ def delete(folder: Path, arguments: list[str]) -> None:
 def pbsdsh(folder: Path, arguments: list[str]) -> None:
     """PBS hands neither environment nor folder on."""
     assert arguments[0] == "-n" and arguments[2] == "--"  # noqa: PT018
-    kept = {name: os.environ[name] for name in ("PBS_JOBID", "STAND_IN_JOB")}
-    environment = {"PATH": "/usr/bin:/bin", "PBS_NODENUM": arguments[1], **kept}
-    sys.exit(subprocess.run(arguments[3:], cwd=HOME, env=environment, check=False).returncode)
+    elsewhere(arguments[3:], PBS_NODENUM=arguments[1], PBS_JOBID=os.environ["PBS_JOBID"])
+
+
+def ssh(folder: Path, arguments: list[str]) -> None:
+    """What comes after the host is one line for the shell there. It ends with SIGTERM unless that is ignored."""
+    assert arguments[:2] == ["-o", "BatchMode=yes"]
+    elsewhere(["/bin/sh", "-c", " ".join(arguments[3:])])
+
+
+def elsewhere(command: list[str], **environment: str) -> None:
+    job = os.environ["STAND_IN_JOB"]
+    given = {**BARE, **environment, "STAND_IN_JOB": job}
+    sys.exit(subprocess.run(command, cwd=HOME, env=given, start_new_session=True, check=False).returncode)
 
 
 def blaunch(folder: Path, arguments: list[str]) -> None:
@@ -217,13 +264,12 @@ def blaunch(folder: Path, arguments: list[str]) -> None:
 
 
 def main() -> None:
-    folder, name, *arguments = sys.argv[1:]
-    if name == "run":
+    folder, function, *arguments = sys.argv[1:]
+    if function == "run":
         run(Path(folder), arguments[0])
         return
-    commands = {"qdel": delete, "bkill": delete}
-    commands |= {each.__name__: each for each in (qsub, qstat, bsub, bjobs, pbsdsh, blaunch)}
-    commands[name](Path(folder), arguments)
+    named = (pbs_qsub, pbs_qstat, bsub, bjobs, cobalt_qsub, cobalt_qstat, delete, pbsdsh, blaunch, ssh)
+    next(each for each in named if each.__name__ == function)(Path(folder), arguments)
 
 
 if __name__ == "__main__":

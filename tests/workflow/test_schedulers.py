@@ -1,4 +1,4 @@
-"""The graph through a scheduler that is not Slurm: a stand-in that behaves as PBS and LSF do."""
+"""The graph through a scheduler that is not Slurm: a stand-in that behaves as PBS, LSF and Cobalt do."""
 
 from __future__ import annotations
 
@@ -48,12 +48,17 @@ class Cluster:
     """A copy of the workflow beside a stand-in scheduler."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.folder, self.kind, self.bin = folder / "graph", kind, folder / "bin"
+        self.folder = folder / "graph"
         self.folder.mkdir()
         copy_workflow(self.folder)
-        self.environment = {**os.environ, **programs(kind, self.bin), "NO_COLOR": "1"}
+        self.use(kind)
         (self.folder / "text.txt").write_text("It rained. It rained all day.\n")
         self.write_site({})
+
+    def use(self, kind: str) -> None:
+        """Have the programs of this scheduler on the PATH, and jobs counted from 1."""
+        self.kind, self.bin = kind, self.folder.with_name(kind)
+        self.environment = {**os.environ, **programs(kind, self.bin), "NO_COLOR": "1"}
 
     def write_site(self, size: dict[str, int]) -> None:
         """The site file; sizes as little as can be."""
@@ -154,28 +159,35 @@ def start_training(cluster: Cluster, weights: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster) -> None:
-    """On two nodes."""
-    weights = encoded.write_config(config(steps=400))
+@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.standin"), ("cobalt", "{}")])
+def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
+    """On two nodes, of which Cobalt tells only the first."""
+    if encoded.kind != kind:
+        encoded.use(kind)
+    steps = 400 + len(kind)
+    weights = encoded.write_config(config(steps))
     encoded.write_site({"nodes": 2})
     process = start_training(encoded, weights)
-    number = len(encoded.jobs())
-    (encoded.bin / f"jobs/{number}.expire").touch()
+    first = len(encoded.jobs())
+    (encoded.bin / f"jobs/{first}.expire").touch()
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output[-5000:] + encoded.logs()
-    ended, last = encoded.jobs()[number - 1 :]
+    ended, last = encoded.jobs()[first - 1 :]
     assert (ended["status"], last["status"]) == (-29, 0)
     assert last["nodes"] == ["127.0.0.1", "127.0.0.2"]
-    assert f"job {number}.standin was ended from outside (walltime" in output
+    assert f"job {number.format(first)} was ended from outside (walltime" in output
     folder = (encoded.folder / weights).parent
     log = (folder / "checkpoints/training.log").read_text()
     assert log.count("node 1 of 2: 127.0.0.2") == 2
     (resumed,) = re.findall(r"resuming .* at step (\d+)", log)
-    assert 0 < int(resumed) < 400
-    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert steps == sorted(set(steps))
-    assert steps[-1] == 400
-    assert json.loads((folder / "recipe.json").read_text())["world_size"] == 2
+    assert 0 < int(resumed) < steps
+    assert f"told to stop: step {resumed} is saved" in log
+    trained = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert trained == sorted(set(trained))
+    assert trained[-1] == steps
+    recipe = json.loads((folder / "recipe.json").read_text())
+    assert recipe["world_size"] == 2
+    assert recipe["jobs"] == [f"{kind} {number.format(job)}" for job in (first, first + 1)]
 
 
 def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster) -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wait beside snakemake, and cancel what it sent to LSF or PBS and is not over when it ends, as after Ctrl-C.
+"""Wait beside snakemake, and cancel what it sent to LSF, Cobalt or PBS and is not over when it ends, as after Ctrl-C.
 
 The executor's own way (cluster-generic 1.0.9) forgets the jobs that it is just asking after, and gives their scheduler
 two seconds. When snakemake is killed, this ends as well and its jobs go on.

@@ -1,4 +1,4 @@
-"""Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of PBS or LSF.
+"""Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of PBS, LSF or Cobalt.
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 The exit status is that of the first process that failed. In a cluster's job the trainer is told to stop ahead of the
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def slurm_environment(processes_per_node: int) -> dict[str, str]:
             "MASTER_PORT": str(20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
         }
     except KeyError as missing:
-        sys.exit(f"error: {missing.args[0]} is not set; several nodes need a job of Slurm, PBS or LSF")
+        sys.exit(f"error: {missing.args[0]} is not set; several nodes need a job of Slurm, PBS, LSF or Cobalt")
 
 
 def srun_command(kinds: list[tuple[int, int]], threads: int, command: list[str]) -> list[str]:
@@ -252,14 +253,22 @@ def start_on_nodes(
         script = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(script, schedulers.script_for_a_node([sys.executable, __file__, *map(str, options), *command[1:]]))
         print(f"node {node} of {given.nodes}: {host}", file=sys.stderr, flush=True)
-        started.append(start([*scheduler.start(slots, host), "/bin/sh", str(script)]))
+        # The ranks here tell those there to stop. What started them must not go first: a rank would be lost.
+        started.append(start(scheduler.start(slots, host, str(script)), ignores=(signal.SIGTERM, signal.SIGINT)))
     return started
 
 
-def start(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen:
-    return subprocess.Popen(  # noqa: S603
-        command, env={**os.environ, **(environment or {})}, preexec_fn=die_with_parent
-    )
+def start(
+    command: list[str], environment: dict[str, str] | None = None, ignores: Sequence[int] = ()
+) -> subprocess.Popen:
+    """Start `command`, which ends when this process ends and takes no notice of the signals in `ignores`."""
+
+    def prepare() -> None:
+        die_with_parent()
+        for number in ignores:
+            signal.signal(number, signal.SIG_IGN)
+
+    return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
 
 
 def wait_for(ranks: list[subprocess.Popen]) -> int:

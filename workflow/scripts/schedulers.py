@@ -1,7 +1,7 @@
-"""PBS and LSF: how a job is sent, asked after, and started on its nodes. Slurm has an executor of its own.
+"""PBS, LSF and Cobalt: how a job is sent, asked after, and started on its nodes. Slurm has an executor of its own.
 
-Whether a job that is over went well is written by its own script into a file, because PBS without a history, and LSF
-after a while, forget it.
+Whether a job that is over went well is written by its own script into a file, because Cobalt, PBS without a history,
+and LSF after a while, forget it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.training.begun import JOB_IDS
 
-# What the trainers on the other nodes must be told; PBS hands on nothing. It is written to a file: no secrets.
-HANDED_ON = re.compile(r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|(PYTHON|NCCL_|GLOO_|OMP_|MKL_|TORCH)\w*")
+# What a job must be told, and its trainers on other nodes; Cobalt and PBS hand on nothing. It is written to a file: no
+# secrets.
+HANDED_ON = re.compile(
+    r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|LC_\w+|(PYTHON|NCCL_|GLOO_|OMP_|MKL_|TORCH)\w*"
+)
 STOPPED = 143  # how a job ended whose scheduler told it to stop
 JOB_SCRIPT = """#!/bin/sh
 # The scheduler tells every process of a job to stop; this shell stays, to write down how the job ended.
 trap told=1 TERM USR2
 cd {folder} || exit 1
+{exports}
 export BERTLINE_JOB_ENDS=$(($(date +%s) + 60 * {minutes}))
 (trap : TERM USR2
 {body})
@@ -40,6 +45,7 @@ class Request:
     """What a job asks for."""
 
     name: str
+    script: str
     log: str
     minutes: int
     nodes: int
@@ -56,14 +62,19 @@ class Scheduler:
     """What has to be known of one."""
 
     name: str
-    variable: str  # in the environment of a job: its number
-    submit: Callable[[Request], list[str]]  # the job's script comes on stdin
+    program: str  # by which it is known to be here; Cobalt has a qstat as PBS has
+    submit: Callable[[Request], list[str]]
     number: re.Pattern[str]  # of the new job, in what that prints
     query: tuple[str, ...]
     cancel: str
     over: re.Pattern[str]  # what the query prints of a job that is over or forgotten
     hosts: Callable[[], list[str]]  # of this job's slots; the first is where its script runs
-    start: Callable[[list[str], str], list[str]]  # slots, host -> what starts a command there
+    start: Callable[[list[str], str, str], list[str]]  # slots, host, script -> what runs the script there
+
+    @property
+    def variable(self) -> str:
+        """In the environment of a job: its number."""
+        return JOB_IDS[self.name]
 
     @property
     def logs(self) -> Path:
@@ -89,14 +100,21 @@ def _qsub(job: Request) -> list[str]:
     ]
     where = [*_option("-q", job.queue), *_option("-A", job.account)]
     # PBS cuts or refuses longer names.
-    return ["qsub", "-V", "-N", job.name[:15], "-j", "oe", "-o", job.log, *limits, *where]
+    return ["qsub", "-N", job.name[:15], "-j", "oe", "-o", job.log, *limits, *where, job.script]
 
 
 def _bsub(job: Request) -> list[str]:
     needs = ["-n", str(job.nodes * job.cpus), "-R", f"span[ptile={job.cpus}] rusage[mem={job.memory_mb}MB/host]"]
     needs += _option("-gpu", f"num={job.gpus}" if job.gpus else None) + _option("-R", job.constraint)
     where = [*_option("-q", job.queue), *_option("-P", job.account)]
-    return ["bsub", "-J", job.name, "-oo", job.log, "-W", str(job.minutes), *needs, *where]
+    return ["bsub", "-J", job.name, "-oo", job.log, "-W", str(job.minutes), *needs, *where, "/bin/sh", job.script]
+
+
+def _cobalt_qsub(job: Request) -> list[str]:
+    # Its nodes are given whole: cores, GPUs and memory are not asked for.
+    logs = ["-o", job.log, "-e", job.log, "--debuglog", f"{job.log}.cobalt"]
+    where = [*_option("-q", job.queue), *_option("-A", job.account), *_option("--attrs", job.constraint)]
+    return ["qsub", "--jobname", job.name, *logs, "-n", str(job.nodes), "-t", str(job.minutes), *where, job.script]
 
 
 def _option(name: str, value: str | None) -> list[str]:
@@ -106,25 +124,37 @@ def _option(name: str, value: str | None) -> list[str]:
 SCHEDULERS = (
     Scheduler(
         name="lsf",
-        variable="LSB_JOBID",
+        program="bjobs",
         submit=_bsub,
         number=re.compile(r"^Job <(\d+)> is submitted", re.MULTILINE),
         query=("bjobs", "-noheader", "-o", "stat"),
         cancel="bkill",
         over=re.compile("DONE|EXIT|is not found"),
         hosts=lambda: Path(os.environ["LSB_DJOB_HOSTFILE"]).read_text().split(),
-        start=lambda slots, host: ["blaunch", host],
+        start=lambda slots, host, script: ["blaunch", host, "/bin/sh", script],
+    ),
+    Scheduler(
+        name="cobalt",
+        program="cqwait",
+        submit=_cobalt_qsub,
+        number=re.compile(r"^(\d+)\b", re.MULTILINE),
+        query=("qstat",),
+        cancel="qdel",
+        # It says nothing, and fails. If the queue's server does not answer, it says so.
+        over=re.compile(r"\A\Z"),
+        hosts=lambda: Path(os.environ["COBALT_NODEFILE"]).read_text().split(),
+        start=lambda slots, host, script: ["ssh", "-o", "BatchMode=yes", host, f"/bin/sh {shlex.quote(script)}"],
     ),
     Scheduler(
         name="pbs",
-        variable="PBS_JOBID",
+        program="qstat",
         submit=_qsub,
         number=re.compile(r"^(\d+\S*)", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
         over=re.compile("Unknown Job Id|Job has finished", re.IGNORECASE),
         hosts=lambda: Path(os.environ["PBS_NODEFILE"]).read_text().split(),
-        start=lambda slots, host: ["pbsdsh", "-n", str(slots.index(host)), "--"],
+        start=lambda slots, host, script: ["pbsdsh", "-n", str(slots.index(host)), "--", "/bin/sh", script],
     ),
 )
 
@@ -132,13 +162,14 @@ SCHEDULERS = (
 def scheduler_here() -> Scheduler:
     """The one whose programs are on the PATH. Raises BertlineError where there is none."""
     for scheduler in SCHEDULERS:
-        if shutil.which(scheduler.query[0]):
+        if shutil.which(scheduler.program):
             return scheduler
-    raise BertlineError("neither bjobs (LSF) nor qstat (PBS) is on the PATH; start snakemake on a login node")
+    programs = " or ".join(f"{scheduler.program} ({scheduler.name})" for scheduler in SCHEDULERS)
+    raise BertlineError(f"no {programs} is on the PATH; start snakemake on a login node")
 
 
 def own_scheduler() -> Scheduler | None:
-    """The one that this process is a job of, if it is PBS or LSF."""
+    """The one that this process is a job of, if it is one of these."""
     return next((scheduler for scheduler in SCHEDULERS if scheduler.variable in os.environ), None)
 
 
@@ -153,10 +184,11 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
     resources = properties["resources"]
     name = properties.get("rule") or properties["groupid"]
     wildcards = "-".join(map(str, properties.get("wildcards", {}).values())).replace("/", "-")
-    log = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}.log"
+    path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
     return Request(
         name=name,
-        log=str(log),
+        script=f"{path}.sh",
+        log=f"{path}.log",
         minutes=int(resources["runtime"]),
         nodes=int(resources.get("nodes", 1)),
         cpus=int(properties["threads"]),
@@ -172,6 +204,7 @@ def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
     """Snakemake's script for a job, within one that knows when its walltime ends and writes down how it ended."""
     return JOB_SCRIPT.format(
         folder=shlex.quote(os.getcwd()),
+        exports=_exports(),
         minutes=minutes,
         body=body,
         stopped=STOPPED,
@@ -182,6 +215,9 @@ def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
 
 def script_for_a_node(command: list[str]) -> str:
     """Run `command` as if it were here. A script, because not every scheduler hands quotes on."""
+    return f"cd {shlex.quote(os.getcwd())} || exit 1\n{_exports()}\nexec {shlex.join(command)}\n"
+
+
+def _exports() -> str:
     told = {name: value for name, value in os.environ.items() if HANDED_ON.fullmatch(name)}
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(told.items()))
-    return f"cd {shlex.quote(os.getcwd())} || exit 1\n{exports}exec {shlex.join(command)}\n"
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(told.items()))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Send one of Snakemake's jobs to LSF or PBS, and print its number."""
+"""Send one of Snakemake's jobs to LSF, Cobalt or PBS, and print its number."""
 
 import argparse
 import os
@@ -10,6 +10,7 @@ from schedulers import job_script, request_of, scheduler_here
 from snakemake.utils import read_job_properties
 
 from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.files import write_text
 
 
 def main() -> None:
@@ -24,8 +25,10 @@ def main() -> None:
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
     command = scheduler.submit(job)
-    script = job_script(scheduler, jobscript.read_text(), job.minutes)
-    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)  # noqa: S603
+    # Kept beside the log: what a job ran, and Cobalt reads it only when the job starts.
+    write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes))
+    Path(job.script).chmod(0o755)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     number = scheduler.number.search(done.stdout)
     if done.returncode or number is None:
         said = " ".join((done.stderr or done.stdout).split())

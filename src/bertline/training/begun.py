@@ -10,7 +10,7 @@ from typing import Any
 from bertline.files import read_json, write_json
 
 # Where schedulers tell a job its id.
-JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "sge": "JOB_ID"}
+JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "cobalt": "COBALT_JOBID", "sge": "JOB_ID"}
 
 
 def scheduler_job() -> tuple[str, str] | None:
