@@ -38,7 +38,14 @@ def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Pat
     )
 
 
-@pytest.mark.parametrize("name", ["one-gpu-day", "nvidia-bert-large"])
+def test_nothing_runs_beside_a_training_on_one_machine(workflow_folder: Path) -> None:
+    """A fine-tuning there could take the memory of its GPU."""
+    options = ("--profile", "profiles/local", "--configfile", "config/one-gpu-day.yaml", "--dry-run", "--cores", "40")
+    _, *phases = run_snakemake(workflow_folder, *options).stdout.split("rule pretrain_phase:")
+    assert [re.search(r"threads: (\d+)", phase)[1] for phase in phases] == ["40", "40"]
+
+
+@pytest.mark.parametrize("name", ["one-gpu-day", "nvidia-bert-large", "mini"])
 def test_other_recipes_dry_run(workflow_folder: Path, name: str) -> None:
     options = ("--profile", "profiles/local", "--configfile", f"config/{name}.yaml", "--dry-run")
     assert jobs_of(run_snakemake(workflow_folder, *options).stdout)["pretrain_phase"] == 2

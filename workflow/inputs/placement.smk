@@ -25,6 +25,13 @@ def size_of(wildcards):
     return SITE.size(plan.phases[wildcards.phase]["phase"])
 
 
+def phase_threads(wildcards):
+    """On one machine all its cores: nothing else, on its GPUs neither, then runs beside a training."""
+    if SITE:
+        return size_of(wildcards).cpus_per_node
+    return workflow.resource_settings.cores or 16
+
+
 def phase_gpus(wildcards):
     """GPUs of each node; for unlike nodes the sbatch options say it of each kind."""
     size = size_of(wildcards)

@@ -16,7 +16,7 @@ rule pretrain_phase:
         "benchmarks/pretrain_phase/{phase}.tsv"
     conda:
         "../../envs/bertline.yaml"
-    threads: phase_size("cpus_per_node", 16)
+    threads: phase_threads
     # Placement, by a profile or site.yaml. None of it alters what is trained or trains anything again.
     resources:
         **PHASE_JOB,
