@@ -6,10 +6,12 @@ import argparse
 import errno
 import logging
 import sys
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import NoReturn, TypeVar
 
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 T = TypeVar("T")
 
@@ -52,3 +54,14 @@ def progress(items: Iterable[T], *, description: str, unit: str, total: int | No
     """Wrap `items` in a progress bar; where stderr is a file it prints only now and then."""
     interval = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(items, desc=description, unit=f" {unit}", total=total, mininterval=interval, dynamic_ncols=True)
+
+
+@contextmanager
+def progress_below_log(*, done: int, total: int, unit: str, shown: bool) -> Iterator[tqdm[NoReturn]]:
+    """A bar below the log's lines; only if `shown`, and on a terminal. Its `update` takes steps back, too."""
+    disable = None if shown else True  # None: where stderr is a file
+    with (
+        tqdm(initial=done, total=total, unit=f" {unit}", disable=disable, dynamic_ncols=True) as bar,
+        nullcontext() if bar.disable else logging_redirect_tqdm(),
+    ):
+        yield bar

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import pty
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -37,3 +42,33 @@ def test_every_command_has_an_example_to_be_pasted(script: Path) -> None:
     text = script.read_text()
     assert "formatter_class=HelpFormatter" in text
     assert f" workflow/scripts/{script.name} " in text
+
+
+STEPS = """
+import logging
+from bertline.console import progress_below_log, run_command
+
+def main():
+    with progress_below_log(done=6, total=10, unit="step", shown=True) as bar:
+        for step in (7, 8, 6, 7, 8, 9, 10):
+            bar.update(step - bar.n)
+            logging.info("step %d", step)
+
+run_command(main)
+"""
+
+
+def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> None:
+    """Also one that returned to an earlier step."""
+    leader, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    subprocess.run([sys.executable, "-c", STEPS], stderr=terminal, check=True)
+    os.close(terminal)
+    seen = os.read(leader, 65536).decode()
+    assert "| 6/10 " in seen
+    assert "| 10/10 " in seen
+    assert [line.split()[-1] for line in seen.splitlines() if " step " in line and "|" not in line][-1] == "10"
+    assert seen.count("step 7") == 2
+    logged = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True).stderr
+    assert len(logged.splitlines()) == 7
+    assert "|" not in logged

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, progress_below_log
 from bertline.training.group import Group, describe, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
@@ -58,15 +58,17 @@ def train(
         profiler = make_profiler(output / "checkpoints/profile") if options.profile and group.leads else None
         if profiler is not None:
             profiler.start()
-        while phase.step < phase.total_steps:
-            phase.train_one_step(stop_signal)
-            if profiler is not None:
-                profiler.step()
-            if phase.stop_wanted:
-                phase.save()
-                phase.wait_for_checkpoint()
-                logger.info("told to stop: step %d is saved, run the same command to go on", phase.step)
-                raise SystemExit(STOPPED)
+        with progress_below_log(done=phase.step, total=phase.total_steps, unit="step", shown=group.leads) as bar:
+            while phase.step < phase.total_steps:
+                phase.train_one_step(stop_signal)
+                bar.update(phase.step - bar.n)
+                if profiler is not None:
+                    profiler.step()
+                if phase.stop_wanted:
+                    phase.save()
+                    phase.wait_for_checkpoint()
+                    logger.info("told to stop: step %d is saved, run the same command to go on", phase.step)
+                    raise SystemExit(STOPPED)
         if profiler is not None:
             profiler.stop()
         phase.publish()
