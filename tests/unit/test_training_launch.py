@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from fabricated_dataset import recipe, write_dataset
 
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -191,6 +194,46 @@ open(sys.argv[1] + "/saved", "w")
     assert time.monotonic() - begun < 30
     # Ranks that were told to stop may finish what they do; one left alone by a failure may not go on.
     assert (tmp_path / "saved").exists() == (status == 75)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected", "told"),
+    [
+        ((69, 70), 70, ""),
+        ((69, 69), 69, "error: rank 0 lost the connection to the other ranks: a node or the network failed\n"),
+        ((69, -9), 137, "error: rank 1 was ended by SIGKILL; the kernel does that when memory runs out\n"),
+    ],
+)
+def test_a_rank_that_only_lost_the_others_does_not_speak_for_them(tmp_path, statuses, expected, told):
+    program = f"""
+import os, sys, time
+status = {statuses}[int(os.environ["RANK"])]
+time.sleep(0 if status == 69 else 1)
+os.kill(os.getpid(), -status) if status < 0 else sys.exit(status)
+"""
+    done = launch(tmp_path, program, "--processes-per-node", 2)
+    assert (done.returncode, done.stderr) == (expected, told)
+
+
+def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
+    """Not what the others make of it."""
+    arguments = ["--recipe", json.dumps(recipe(steps=100_000)), "--output", tmp_path / "phase", "--log-every", "1"]
+    arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
+    script = LAUNCH.with_name("pretrain.py")
+    command = map(str, [sys.executable, LAUNCH, "--processes-per-node", "2", script, *arguments])
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        launched = subprocess.Popen(command, stderr=file)
+    deadline = time.monotonic() + 100
+    while "step 3/" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ranks = {rank.environ()["RANK"]: rank for rank in psutil.Process(launched.pid).children()}
+    ranks["1"].kill()
+    assert launched.wait(60) == 137
+    *before, last = log.read_text().splitlines()
+    assert last == "error: rank 1 was ended by SIGKILL; the kernel does that when memory runs out"
+    assert "step 3/" in "".join(before)
+    assert not re.search("error|Traceback", "".join(before), re.IGNORECASE)
 
 
 def test_three_attempts_without_progress_are_enough(tmp_path):

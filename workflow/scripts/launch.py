@@ -26,14 +26,15 @@ import slurm_queue
 from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.files import read_json, write_json, write_text
 from bertline.overview import durable_step
+from bertline.training.stop import LOST, STOPPED
 
 EXAMPLE = """example:
   python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py --help"""
 MOST_ATTEMPTS = 3  # in a row without progress
-STOPPED = 75  # a trainer that was told to stop and saved its state
 # How long the other ranks have, after one ended, to end by themselves.
 GRACE_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
+SRUN = "a rank"  # of those that srun starts; it tells which
 
 
 def main() -> None:
@@ -99,7 +100,7 @@ def run_job(given: argparse.Namespace, script: list[str]) -> int:
         kinds = [(given.nodes, given.processes_per_node), *given.beside]
         # Of Slurm's variables only the job's number reaches a rule; without this one srun sees the first kind alone.
         unlike = {"SLURM_HET_SIZE": str(len(kinds))} if given.beside else {}
-        status = wait_for([start(srun_command(kinds, threads, command[1:]), unlike)])
+        status = wait_for({SRUN: start(srun_command(kinds, threads, command[1:]), unlike)})
     else:
         status = wait_for(start_ranks(command, Place(1, given.processes_per_node, "127.0.0.1", free_port())))
     if status == STOPPED and job is not None:
@@ -230,16 +231,17 @@ class Place:
         }
 
 
-def start_ranks(command: list[str], place: Place) -> list[subprocess.Popen]:
+def start_ranks(command: list[str], place: Place) -> dict[str, subprocess.Popen]:
     """Start the ranks of this node."""
     # Not torch.distributed.run: it turns every exit status into 1 (75 means "run me again"), prints its own traceback
     # after the rank's one line, and puts the ranks into sessions of their own, where killing the group leaves them.
-    return [start(command, place.environment(rank)) for rank in range(place.processes_per_node)]
+    environments = [place.environment(rank) for rank in range(place.processes_per_node)]
+    return {f"rank {environment['RANK']}": start(command, environment) for environment in environments}
 
 
 def start_on_nodes(
     command: list[str], scheduler: schedulers.Scheduler, given: argparse.Namespace
-) -> list[subprocess.Popen]:
+) -> dict[str, subprocess.Popen]:
     """Start the ranks of this node, the job's first, and this script on each of the others."""
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
@@ -254,7 +256,8 @@ def start_on_nodes(
         write_text(script, schedulers.script_for_a_node([sys.executable, __file__, *map(str, options), *command[1:]]))
         print(f"node {node} of {given.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here tell those there to stop. What started them must not go first: a rank would be lost.
-        started.append(start(scheduler.start(slots, host, str(script)), ignores=(signal.SIGTERM, signal.SIGINT)))
+        starter = start(scheduler.start(slots, host, str(script)), ignores=(signal.SIGTERM, signal.SIGINT))
+        started[f"the start on {host}"] = starter
     return started
 
 
@@ -271,31 +274,51 @@ def start(
     return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
 
 
-def wait_for(ranks: list[subprocess.Popen]) -> int:
-    """Wait for all; SIGTERM and SIGINT are passed on. Returns the status of the first that failed, or 0."""
+def wait_for(processes: dict[str, subprocess.Popen]) -> int:
+    """Wait for all; SIGTERM and SIGINT are passed on. Returns the status of the first that failed by itself, or 0.
+
+    What cannot say itself why it ended is told here, as the last line of the log.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, frame: send(ranks, received))
-    failed = first_failure(ranks)
-    while not failed and any(rank.poll() is None for rank in ranks):
+        signal.signal(number, lambda received, frame: send(processes, received))
+    while (failed := first_failure(processes)) is None and is_any_running(processes):
         time.sleep(0.1)
-        failed = first_failure(ranks)
-    deadline = time.monotonic() + (GRACE_SECONDS if failed == STOPPED else 0.0)
-    while any(rank.poll() is None for rank in ranks):
-        if time.monotonic() > deadline:
-            # Nothing is lost: a rank without the others can only wait for them.
-            send(ranks, signal.SIGKILL)
+    if failed is None:
+        return 0
+    # Others may still save; and one that only lost the connection to another is seldom the last to end.
+    deadline = time.monotonic() + (GRACE_SECONDS if failed[1] in (LOST, STOPPED) else 0.0)
+    while is_any_running(processes) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return failed if failed >= 0 else 128 - failed
+    if failed[1] == LOST:
+        failed = first_failure(processes) or failed
+    while is_any_running(processes):
+        # Nothing is lost: a rank without the others can only wait for them.
+        send(processes, signal.SIGKILL)
+        time.sleep(0.1)
+    name, status = failed
+    ended_by = -status if status < 0 else status - 128 if name == SRUN else 0
+    if ended_by in set(signal.Signals):
+        memory = "; the kernel does that when memory runs out" if ended_by == signal.SIGKILL else ""
+        print(f"error: {name} was ended by {signal.Signals(ended_by).name}{memory}", file=sys.stderr)
+    elif status == LOST:
+        print(f"error: {name} lost the connection to the other ranks: a node or the network failed", file=sys.stderr)
+    return status if status >= 0 else 128 - status
 
 
-def first_failure(ranks: list[subprocess.Popen]) -> int:
-    return next((rank.returncode for rank in ranks if rank.poll()), 0)
+def first_failure(processes: dict[str, subprocess.Popen]) -> tuple[str, int] | None:
+    """The name and status of a process that failed; of one that only lost the others, if there is no other."""
+    failed = [(name, process.returncode) for name, process in processes.items() if process.poll()]
+    return min(failed, key=lambda one: one[1] == LOST, default=None)
 
 
-def send(ranks: list[subprocess.Popen], number: int) -> None:
-    for rank in ranks:
-        if rank.poll() is None:
-            rank.send_signal(number)
+def is_any_running(processes: dict[str, subprocess.Popen]) -> bool:
+    return any(process.poll() is None for process in processes.values())
+
+
+def send(processes: dict[str, subprocess.Popen], number: int) -> None:
+    for process in processes.values():
+        if process.poll() is None:
+            process.send_signal(number)
 
 
 def die_with_parent() -> None:

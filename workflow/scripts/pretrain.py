@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bertline.console import BertlineError, HelpFormatter, run_command
-from bertline.training.stop import StopSignal
+from bertline.training.stop import FAILED, LOST, StopSignal
 
 EXAMPLE = """example:
   python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py \\
@@ -161,12 +161,16 @@ def run_and_leave() -> NoReturn:
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
-        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        status = ended.code if isinstance(ended.code, int) else FAILED * (ended.code is not None)
     except KeyboardInterrupt:
         status = 130
-    except BaseException:
-        traceback.print_exc()
-        status = 1
+    except BaseException as error:
+        from bertline.training.group import is_lost_connection
+
+        status = LOST if is_lost_connection(error) else FAILED
+        # The rank that failed says why, and its words shall stand alone; the launcher speaks for one that cannot.
+        if status == FAILED:
+            traceback.print_exc()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -99,3 +99,10 @@ def describe(group: Group) -> str:
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
     return f"{processes} on {name}{idle}"
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether `error` only says that another process of the group, once joined, is gone."""
+    # Gloo has no class of its own for that.
+    by_name = isinstance(error, RuntimeError) and "gloo/" in str(error)
+    return distributed.is_initialized() and (by_name or isinstance(error, distributed.DistBackendError))

@@ -8,7 +8,10 @@ from __future__ import annotations
 import signal
 import time
 
-STOPPED = 75  # the exit status of a trainer that was told to stop and saved its state: EX_TEMPFAIL, run me again
+# How a trainer's process ended, in the words of sysexits.h. srun gives the highest status of its tasks.
+LOST = 69  # it lost the connection to another one, which failed: EX_UNAVAILABLE
+FAILED = 70  # by itself, and said why: EX_SOFTWARE
+STOPPED = 75  # it was told to stop and saved its state: EX_TEMPFAIL, run me again
 
 
 class StopSignal:
