@@ -13,6 +13,7 @@ comes the table, as after the demo.
 import argparse
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("e2
 from real_input import DUMP, LATIN_1_BOOKS, make_mirror
 from snakemake_runs import copy_workflow
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.reporting.terminal import summary
 
 WHOLE = ("CoLA", "MRPC", "RTE", "STS-B", "WNLI")
@@ -120,6 +121,8 @@ def main() -> None:
     given = parser.parse_args()
     data, folder = given.data.absolute(), given.folder.absolute()
     if not (folder / "scores.yaml").exists():
+        if folder.exists():
+            raise BertlineError(f"{folder} is not from an earlier start of this, or one that failed; give a new folder")
         folder.mkdir(parents=True)
         copy_workflow(folder)
         make_mirror(data, folder / "mirror")
@@ -127,9 +130,10 @@ def main() -> None:
         (folder / "scores.yaml").write_text(content)
     placement = ["micro_batch_tokens=1024", "evaluate_every=200", "trainer_options='--compile'", "processes_per_node=2"]
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--configfile", "scores.yaml"]
-    command += ["--set-resources", *(f"pretrain_phase:{given}" for given in placement), "--"]
+    command += ["--set-resources", *(f"pretrain_phase:{resource}" for resource in placement), "--"]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for target in ("pretrain", "finetune", "report"):
-        subprocess.run([*command, target], cwd=folder, check=True)  # noqa: S603
+        subprocess.run([*command, target], cwd=folder, env=environment, check=True)  # noqa: S603
     sys.stdout.write(summary([folder / "results/runs/mini/record.json"], folder / "results/report/latest/index.html"))
 
 

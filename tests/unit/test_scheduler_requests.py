@@ -103,10 +103,11 @@ def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monke
 def test_a_job_whose_scheduler_hands_nothing_on_is_told_what_it_needs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NCCL_TEST", "it's $HOME")
+    monkeypatch.setenv("PYTORCH_TEST", "as well")
     monkeypatch.setenv("SECRET_TOKEN", "hidden")
     COBALT.ended.mkdir(parents=True)
-    script = job_script(COBALT, "echo $NCCL_TEST; pwd", minutes=2)
+    script = job_script(COBALT, "echo $NCCL_TEST $PYTORCH_TEST; pwd", minutes=2)
     bare = {"COBALT_JOBID": "12"}
     done = subprocess.run(["/bin/sh", "-c", script], cwd="/", env=bare, capture_output=True, text=True, check=True)
-    assert done.stdout == f"it's $HOME\n{tmp_path}\n"
+    assert done.stdout == f"it's $HOME as well\n{tmp_path}\n"
     assert "hidden" not in script

@@ -215,6 +215,21 @@ os.kill(os.getpid(), -status) if status < 0 else sys.exit(status)
     assert (done.returncode, done.stderr) == (expected, told)
 
 
+def test_a_node_does_not_tell_that_its_ranks_lost_one_on_another(tmp_path):
+    program = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    time.sleep(0.5)
+    os.write(2, b"error: mine\\n")
+    os._exit(70)
+sys.exit(69)
+"""
+    done = launch(tmp_path, program, "--nodes", 2, **job_on_two_nodes(tmp_path, "ssh"))
+    assert done.returncode == 70
+    assert done.stderr.splitlines()[-1] == "error: mine"
+    assert "lost the connection" not in done.stderr
+
+
 def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
     """Not what the others make of it."""
     arguments = ["--recipe", json.dumps(recipe(steps=100_000)), "--output", tmp_path / "phase", "--log-every", "1"]

@@ -201,7 +201,8 @@ def bsub(folder: Path, arguments: list[str]) -> None:
     given = dict(itertools.pairwise(arguments))
     per_host = int(re.search(r"span\[ptile=(\d+)\]", " ".join(arguments))[1])
     nodes = [f"127.0.0.{1 + slot // per_host}" for slot in range(int(given["-n"]))]
-    number = submit(folder, "lsf", arguments[-2:], nodes=nodes, minutes=float(given["-W"]), log=given["-oo"])
+    command = ["/bin/sh", "-c", " ".join(arguments[-2:])]
+    number = submit(folder, "lsf", command, nodes=nodes, minutes=float(given["-W"]), log=given["-oo"])
     print(f"Job <{number}> is submitted to queue <{given['-q']}>.")
 
 

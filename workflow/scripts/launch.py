@@ -34,7 +34,6 @@ MOST_ATTEMPTS = 3  # in a row without progress
 # How long the other ranks have, after one ended, to end by themselves.
 GRACE_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
-SRUN = "a rank"  # of those that srun starts; it tells which
 
 
 def main() -> None:
@@ -69,7 +68,7 @@ def main() -> None:
     if given.on_node:
         node, address, port = given.on_node
         place = Place(given.nodes, given.processes_per_node, address, int(port), int(node))
-        sys.exit(wait_for(start_ranks([sys.executable, *script], place)))
+        sys.exit(wait_for(start_ranks([sys.executable, *script], place), knows_all=False))
     run_command(lambda: sys.exit(run_job(given, script)))
 
 
@@ -100,7 +99,7 @@ def run_job(given: argparse.Namespace, script: list[str]) -> int:
         kinds = [(given.nodes, given.processes_per_node), *given.beside]
         # Of Slurm's variables only the job's number reaches a rule; without this one srun sees the first kind alone.
         unlike = {"SLURM_HET_SIZE": str(len(kinds))} if given.beside else {}
-        status = wait_for({SRUN: start(srun_command(kinds, threads, command[1:]), unlike)})
+        status = wait_for({"a rank": start(srun_command(kinds, threads, command[1:]), unlike)})
     else:
         status = wait_for(start_ranks(command, Place(1, given.processes_per_node, "127.0.0.1", free_port())))
     if status == STOPPED and job is not None:
@@ -274,10 +273,11 @@ def start(
     return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
 
 
-def wait_for(processes: dict[str, subprocess.Popen]) -> int:
+def wait_for(processes: dict[str, subprocess.Popen], *, knows_all: bool = True) -> int:
     """Wait for all; SIGTERM and SIGINT are passed on. Returns the status of the first that failed by itself, or 0.
 
-    What cannot say itself why it ended is told here, as the last line of the log.
+    What cannot say itself why it ended is told here, as the last line of the log. That all only lost each other, one
+    can tell who knows of all ranks. Of those that srun starts it tells itself.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: send(processes, received))
@@ -296,11 +296,10 @@ def wait_for(processes: dict[str, subprocess.Popen]) -> int:
         send(processes, signal.SIGKILL)
         time.sleep(0.1)
     name, status = failed
-    ended_by = -status if status < 0 else status - 128 if name == SRUN else 0
-    if ended_by in set(signal.Signals):
-        memory = "; the kernel does that when memory runs out" if ended_by == signal.SIGKILL else ""
-        print(f"error: {name} was ended by {signal.Signals(ended_by).name}{memory}", file=sys.stderr)
-    elif status == LOST:
+    if status < 0:
+        memory = "; the kernel does that when memory runs out" if status == -signal.SIGKILL else ""
+        print(f"error: {name} was ended by {signal.Signals(-status).name}{memory}", file=sys.stderr)
+    elif status == LOST and knows_all:
         print(f"error: {name} lost the connection to the other ranks: a node or the network failed", file=sys.stderr)
     return status if status >= 0 else 128 - status
 

@@ -20,9 +20,10 @@ from bertline.console import BertlineError
 from bertline.training.begun import JOB_IDS
 
 # What a job must be told, and its trainers on other nodes; Cobalt and PBS hand on nothing. It is written to a file: no
-# secrets.
+# secrets, so no HF_TOKEN, and no proxies, whose addresses may hold a password.
 HANDED_ON = re.compile(
-    r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|LC_\w+|(PYTHON|NCCL_|GLOO_|OMP_|MKL_|TORCH)\w*"
+    r"(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT|REQUESTS_CA_BUNDLE"
+    r"|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
 )
 STOPPED = 143  # how a job ended whose scheduler told it to stop
 JOB_SCRIPT = """#!/bin/sh
@@ -107,7 +108,9 @@ def _bsub(job: Request) -> list[str]:
     needs = ["-n", str(job.nodes * job.cpus), "-R", f"span[ptile={job.cpus}] rusage[mem={job.memory_mb}MB/host]"]
     needs += _option("-gpu", f"num={job.gpus}" if job.gpus else None) + _option("-R", job.constraint)
     where = [*_option("-q", job.queue), *_option("-P", job.account)]
-    return ["bsub", "-J", job.name, "-oo", job.log, "-W", str(job.minutes), *needs, *where, "/bin/sh", job.script]
+    # What is to run is read by a shell once more.
+    script = ["/bin/sh", shlex.quote(job.script)]
+    return ["bsub", "-J", job.name, "-oo", job.log, "-W", str(job.minutes), *needs, *where, *script]
 
 
 def _cobalt_qsub(job: Request) -> list[str]:
@@ -187,7 +190,8 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
     path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
     return Request(
         name=name,
-        script=f"{path}.sh",
+        # A name of its own: LSF and Cobalt read it only when the job starts, and by then there may be another.
+        script=f"{path}-{os.getpid()}.sh",
         log=f"{path}.log",
         minutes=int(resources["runtime"]),
         nodes=int(resources.get("nodes", 1)),

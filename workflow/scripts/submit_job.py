@@ -25,7 +25,6 @@ def main() -> None:
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
     command = scheduler.submit(job)
-    # Kept beside the log: what a job ran, and Cobalt reads it only when the job starts.
     write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes))
     Path(job.script).chmod(0o755)
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603

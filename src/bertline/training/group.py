@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,10 @@ from bertline.console import BertlineError
 
 # A rank may wait for rank 0 while it writes a large checkpoint to a slow disk.
 TIMEOUT = timedelta(minutes=30)
+# What gloo and NCCL say when another process is gone; neither has a class of error for that.
+PEER_IS_GONE = re.compile(
+    "Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|communicator was aborted"
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,4 @@ def describe(group: Group) -> str:
 
 def is_lost_connection(error: BaseException) -> bool:
     """Whether `error` only says that another process of the group, once joined, is gone."""
-    # Gloo has no class of its own for that.
-    by_name = isinstance(error, RuntimeError) and "gloo/" in str(error)
-    return distributed.is_initialized() and (by_name or isinstance(error, distributed.DistBackendError))
+    return distributed.is_initialized() and PEER_IS_GONE.search(str(error)) is not None
