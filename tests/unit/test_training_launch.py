@@ -147,7 +147,8 @@ folder, rank = pathlib.Path(sys.argv[1]), os.environ["RANK"]
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(1))
 (folder / f"started-{rank}").touch()
-while not told and not (folder / "saved-0").exists():
+until = time.monotonic() + 60
+while not told and not (folder / "saved-0").exists() and time.monotonic() < until:
     time.sleep(0.05)
 time.sleep(1)
 (folder / f"saved-{rank}").touch()
