@@ -134,7 +134,9 @@ def main() -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for target in ("pretrain", "finetune", "report"):
         subprocess.run([*command, target], cwd=folder, env=environment, check=True)  # noqa: S603
-    sys.stdout.write(summary([folder / "results/runs/mini/record.json"], folder / "results/report/latest/index.html"))
+    # A record names what it is made of from there.
+    os.chdir(folder)
+    sys.stdout.write(summary(["results/runs/mini/record.json"], Path("results/report/latest/index.html")))
 
 
 if __name__ == "__main__":
