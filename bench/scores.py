@@ -65,9 +65,7 @@ def prepare_evaluation(data: Path, folder: Path) -> dict[str, Any]:
     (glue / "SST-2").mkdir()
     shutil.copy(data / "glue/SST-2/train-first10000.tsv", glue / "SST-2/train.tsv")
     shutil.copy(data / "glue/SST-2/dev.tsv", glue / "SST-2")
-    write_parts(
-        pd.read_csv(data / "glue/QNLI/dev-first1500.tsv", dtype=str, na_filter=False, **tab), glue / "QNLI", **tab
-    )
+    write_parts(pd.read_csv(data / "glue/QNLI/dev-first1500.tsv", **text, **tab), glue / "QNLI", **tab)
     names = ["label", "premise", "hypothesis"]
     mnli = pd.read_csv(data / "glue/MNLI/mnli_matched-1000.txt", names=names, **text, **tab)
     quora = pd.read_csv(data / "glue/QQP/quora-pairs-first2000.tsv", sep="\t", **text)

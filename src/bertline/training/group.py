@@ -108,4 +108,5 @@ def describe(group: Group) -> str:
 
 def is_lost_connection(error: BaseException) -> bool:
     """Whether `error` only says that another process of the group, once joined, is gone."""
-    return distributed.is_initialized() and PEER_IS_GONE.search(str(error)) is not None
+    said_by_backend = distributed.is_initialized() and isinstance(error, RuntimeError)
+    return said_by_backend and PEER_IS_GONE.search(str(error)) is not None
