@@ -1,6 +1,7 @@
 """From site.yaml to the resources of jobs, in the words of Snakemake's Slurm executor. Without a site they are empty."""
 
-from bertline.site import read_site
+from bertline.cluster import slurm
+from bertline.settings.site import read_site
 
 # The Slurm profile sets it. No setting of the configuration: it alters no result.
 site_file = config.pop("site", None)
@@ -36,7 +37,9 @@ def phase_gpus(wildcards):
     """GPUs of each node; for unlike nodes the sbatch options say it of each kind."""
     size = size_of(wildcards)
     return (
-        f"gpu:{size.gpus_per_node}" if size.gpus_per_node and not size.beside else None
+        f"gpu:{size.gpus_per_node}"
+        if size.gpus_per_node and not size.additional_nodes
+        else None
     )
 
 
@@ -60,11 +63,14 @@ def phase_sbatch_options(wildcards):
     """Ranks evenly on the nodes, and behind the job of a snakemake that died, if one still trains this phase."""
     size = size_of(wildcards)
     options = []
-    earlier = slurm_queue.jobs_of(f"rule_pretrain_phase_wildcards_{wildcards.phase}")
+    earlier = slurm.numbers_of_jobs(f"rule_pretrain_phase_wildcards_{wildcards.phase}")
     if earlier:
         options.append(f"--dependency=afterany:{':'.join(earlier)}")
-    if size.beside:
-        options += [geometry(size), *(f": {component(kind)}" for kind in size.beside)]
+    if size.additional_nodes:
+        options += [
+            geometry(size),
+            *(f": {component(kind)}" for kind in size.additional_nodes),
+        ]
     elif size.on_several_nodes:
         options.append(f"--ntasks-per-node={size.processes_per_node}")
     return " ".join(options) or None
@@ -86,14 +92,14 @@ def component(kind):
     return " ".join([*options, geometry(kind)])
 
 
-def phase_beside(wildcards):
+def phase_additional_nodes(wildcards):
     """Other kinds of nodes, for launch.py."""
-    kinds = size_of(wildcards).beside if SITE else ()
+    kinds = size_of(wildcards).additional_nodes if SITE else ()
     return ",".join(f"{kind.nodes}x{kind.processes_per_node}" for kind in kinds)
 
 
 def phase_trainer_options(wildcards):
-    return "--division measured" if SITE and size_of(wildcards).beside else ""
+    return "--division measured" if SITE and size_of(wildcards).additional_nodes else ""
 
 
 ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}

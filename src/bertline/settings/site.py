@@ -39,16 +39,16 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Size(Nodes):
-    """The size of a phase's jobs: nodes of one kind, and perhaps others beside them."""
+    """The size of a phase's jobs: nodes of one kind, and perhaps additional ones of other kinds."""
 
     memory_mb: int  # of each node
     walltime: int  # minutes
     micro_batch_tokens: int
-    beside: tuple[Nodes, ...]
+    additional_nodes: tuple[Nodes, ...]
 
     @property
     def kinds(self) -> tuple[Nodes, ...]:
-        return (self, *self.beside)
+        return (self, *self.additional_nodes)
 
     @property
     def mean_processes_per_node(self) -> float:
@@ -57,7 +57,7 @@ class Size(Nodes):
 
     @property
     def on_several_nodes(self) -> bool:
-        return self.nodes > 1 or bool(self.beside)
+        return self.nodes > 1 or bool(self.additional_nodes)
 
 
 @dataclass(frozen=True)
@@ -117,5 +117,5 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
 def _size(given: dict[str, Any]) -> Size:
     """What other kinds of nodes leave out is as of the first, but not what tells that one from others."""
     first = {field.name: given[field.name] for field in fields(Nodes)} | {"constraint": None}
-    beside = tuple(Nodes(**{**first, **others}) for others in given["beside"])
-    return Size(**{**given, "beside": beside})
+    additional = tuple(Nodes(**{**first, **others}) for others in given["additional_nodes"])
+    return Size(**{**given, "additional_nodes": additional})

@@ -34,7 +34,7 @@ PROGRAMS = {
 # What PBS and Cobalt give a job's script, as sshd gives a command.
 BARE = {"HOME": HOME, "PATH": "/usr/bin:/bin", "USER": "me"}
 # Seconds of a minute of walltime: tests have little time.
-MINUTE = float(os.environ.get("STAND_IN_MINUTE", "60"))
+MINUTE = float(os.environ.get("FAKE_MINUTE", "60"))
 
 
 def programs(kind: str, folder: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Job:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("STAND_IN_JOB") == str(self.path):
+                if process.environ().get("FAKE_JOB") == str(self.path):
                     found.append(process)
         return found
 
@@ -114,7 +114,7 @@ def run(folder: Path, number: str) -> None:
         hosts = job.path.with_suffix(".hosts")
         hosts.write_text("\n".join(known["nodes"]) + "\n")
         variables = {
-            "pbs": {**BARE, "PBS_JOBID": f"{number}.standin", "PBS_NODEFILE": str(hosts)},
+            "pbs": {**BARE, "PBS_JOBID": f"{number}.fake", "PBS_NODEFILE": str(hosts)},
             "lsf": {**os.environ, "LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
             "cobalt": {**BARE, "COBALT_JOBID": number, "COBALT_NODEFILE": str(hosts)},
         }[known["kind"]]
@@ -123,7 +123,7 @@ def run(folder: Path, number: str) -> None:
             process = subprocess.Popen(
                 known["command"],
                 cwd=HOME,
-                env={**variables, "STAND_IN_JOB": str(job.path)},
+                env={**variables, "FAKE_JOB": str(job.path)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -175,7 +175,7 @@ def pbs_qsub(folder: Path, arguments: list[str]) -> None:
     command = ["/bin/sh", "-c", Path(arguments[-1]).read_text()]
     walltime = 60 * hours + minutes + seconds / 60
     number = submit(folder, "pbs", command, nodes=addresses(chunks), minutes=walltime, log=given["-o"])
-    print(f"{number}.standin")
+    print(f"{number}.fake")
 
 
 def addresses(nodes: int) -> list[str]:
@@ -255,8 +255,8 @@ def ssh(folder: Path, arguments: list[str]) -> None:
 
 
 def elsewhere(command: list[str], **environment: str) -> None:
-    job = os.environ["STAND_IN_JOB"]
-    given = {**BARE, **environment, "STAND_IN_JOB": job}
+    job = os.environ["FAKE_JOB"]
+    given = {**BARE, **environment, "FAKE_JOB": job}
     sys.exit(subprocess.run(command, cwd=HOME, env=given, start_new_session=True, check=False).returncode)
 
 
