@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -79,7 +80,7 @@ def recipe_of(shape: str, precision: str, *, length: int = LENGTH, batch: int = 
 
 def our_step(
     recipe: dict, data: TrainingData, group: Group, layout: Layout, *, compiled: bool
-) -> tuple[Step, BertForPreTraining, torch.optim.Optimizer]:
+) -> tuple[Step, Any, torch.optim.Optimizer]:
     """A step that returns the seconds it waited for data."""
     model = make_model(recipe, data).to(group.device).train()
     accumulation = Accumulation(model, data, recipe, group, layout, compiled=compiled)
@@ -119,6 +120,8 @@ def their_batches(
         work = next(stream)
         steps -= work.ends_step
         rows = work.micro_batch
+        if rows is None:  # another rank computes it
+            continue
         if rows.masked is not None:  # imported, and masked before
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
@@ -127,7 +130,8 @@ def their_batches(
             )
         labels = torch.full_like(ids, IGNORED)
         labels.view(-1)[positions] = originals
-        mask = torch.ones_like(ids) if rows.attention_mask is None else rows.attention_mask.long()
+        padding = rows.attention_mask
+        mask = padding.long() if isinstance(padding, Tensor) else torch.ones_like(ids)  # none where all are full
         batches.append(
             {
                 "input_ids": ids,
@@ -141,10 +145,14 @@ def their_batches(
     return batches
 
 
+def their_model(recipe: dict, data: TrainingData) -> Any:
+    settings = {**recipe["model"], "vocab_size": data.vocab_size, "attn_implementation": "sdpa"}
+    return transformers.BertForPreTraining(transformers.BertConfig(**settings))
+
+
 def their_steps(recipe: dict, data: TrainingData, group: Group, rounds: int) -> dict[str, Step]:
     """A step for each precision and attention, over one model."""
-    config = transformers.BertConfig(**recipe["model"], vocab_size=data.vocab_size, attn_implementation="sdpa")
-    model = transformers.BertForPreTraining(config).to(group.device).train()
+    model = their_model(recipe, data).to(group.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     batches = their_batches(recipe, data, group, Layout(LENGTH, BATCH), rounds)  # padded like ours to the longest
 
@@ -218,8 +226,7 @@ def ratio(theirs: list[float], ours: list[float]) -> float:
 
 def their_compiled_step(recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Step:
     """The first global batch in bf16 with sdpa, all micro-batches of one shape."""
-    config = transformers.BertConfig(**recipe["model"], vocab_size=data.vocab_size, attn_implementation="sdpa")
-    model = transformers.BertForPreTraining(config).to(group.device).train()
+    model = their_model(recipe, data).to(group.device).train()
     compiled = torch.compile(model, dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     batches = their_batches(recipe, data, group, layout, 1)
@@ -321,7 +328,7 @@ def main() -> None:
     lengths = data.train.lengths
     print(f"{device}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
     print(f"{BATCH} x {LENGTH}, mean length {lengths.mean():.1f}, vocabulary {data.vocab_size:,}, dropout 0.1, AdamW")
-    result: dict[str, object] = {"device": device}
+    result: dict[str, Any] = {"device": device}
     for shape in given.shapes:
         result |= compare(shape, data, group, given.rounds, not given.no_compile)
     if group.device.type == "cuda":

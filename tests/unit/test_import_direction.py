@@ -10,7 +10,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 STAGES = ("corpus", "encoding", "training", "finetuning", "reporting")  # in the order that text flows through them
-ROOMS = sorted(path.stem for path in SOURCE.glob("bertline/[a-z]*") if path.stem != "cluster")
+ROOMS = sorted(
+    {path.relative_to(SOURCE).with_suffix("").parts[1] for path in SOURCE.glob("bertline/**/*.py")} - {"cluster"}
+)
 
 
 def forbidden(room: str) -> set[str]:
@@ -47,7 +49,6 @@ def is_within(module: str, package: str) -> bool:
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_nothing_that_comes_after_it(room: str) -> None:
     paths = [*SOURCE.glob(f"bertline/{room}.py"), *sorted(SOURCE.glob(f"bertline/{room}/**/*.py"))]
-    assert paths
     violations = [
         f"{path.relative_to(SOURCE)} imports {module}"
         for path in paths
