@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fake_conda
 import pytest
 import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
@@ -55,6 +56,13 @@ def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:
 def test_placement_runs_nothing_again(graph: Path) -> None:
     output = snakemake(graph, "--dry-run", "--set-resources", "pretrain_phase:micro_batch_tokens=512")
     assert "Nothing to be done" in output
+
+
+def test_a_move_to_a_conda_environment_runs_nothing_again(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{fake_conda.install(tmp_path)}:{os.environ['PATH']}")
+    assert "Nothing to be done" in snakemake(graph, "--dry-run", "--sdm", "conda")
 
 
 def test_the_size_of_a_phases_jobs_runs_nothing_again(graph: Path) -> None:

@@ -16,6 +16,13 @@ from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 
+# Scripts import the bertline of this checkout. A conda environment does not hold it: those of several checkouts may be
+# one, and Snakemake clears PYTHONPATH there.
+shell.prefix(
+    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
+    "${{PYTHONPATH:+:$PYTHONPATH}}; "
+)
+
 
 include: "../inputs/placement.smk"
 
