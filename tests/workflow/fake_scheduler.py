@@ -1,7 +1,7 @@
 """A scheduler that behaves as PBS, LSF or Cobalt do, on this machine: jobs wait for a slot, run in the background, have
 a state and an exit status, end with their walltime, and are killed with all their processes.
 
-It stands behind the names of their programs (`programs`), and speaks as much of them as the manuals say of what we use.
+It answers under the names of their programs (`programs`), with as much of them as the manuals say of what we use.
 There is no server: every job has a process that waits, starts and ends it. Nodes are loopback addresses. The walltime
 of job 7 is over at once where a file jobs/7.expire is put.
 """
@@ -48,7 +48,7 @@ def programs(kind: str, folder: Path) -> dict[str, str]:
 
 
 class Job:
-    """One job: what it is, its state and its script lie in files."""
+    """One job: what it is, its state and its script are in files."""
 
     def __init__(self, folder: Path, number: str) -> None:
         self.number, self.path = number, folder / "jobs" / number
@@ -64,7 +64,7 @@ class Job:
         temporary.replace(path)
 
     def processes(self) -> list[psutil.Process]:
-        """By what stands in their environment, wherever they went."""
+        """Those with its path in their environment, wherever they went."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -150,7 +150,7 @@ def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
         deleted = job.path.with_suffix(".delete").exists()
         if deleted or time.monotonic() > deadline or job.path.with_suffix(".expire").exists():
             if job.read()["kind"] == "cobalt":
-                # It knows the script and what runs on its node; what `ssh` started is cleared away in the end.
+                # Cobalt signals the script and what runs on its node; what `ssh` started is cleared away in the end.
                 os.killpg(process.pid, signal.SIGTERM)
             else:
                 job.signal(signal.SIGTERM)
@@ -229,7 +229,7 @@ def cobalt_qsub(folder: Path, arguments: list[str]) -> None:
 
 
 def cobalt_qstat(folder: Path, arguments: list[str]) -> None:
-    """It knows jobs that wait or run; of others it says nothing."""
+    """List jobs that wait or run; of others print nothing."""
     job = Job(folder, arguments[-1])
     if not job.path.with_suffix(".json").exists() or job.read()["state"] == "over":
         sys.exit(1)

@@ -39,7 +39,7 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str])
         f"--ntasks-per-node={kind.processes_per_node}",
         # A step does not inherit the job's own number.
         f"--cpus-per-task={threads}",
-        # Not at once: ranks that were told to stop end one after the other.
+        # Ranks that were signalled to stop end one after the other, so the first must not end all.
         "--kill-on-bad-exit=0",
         f"--wait={GRACE_SECONDS:.0f}",
         *launcher,
