@@ -20,7 +20,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import mwparserfromhell
 from mwparserfromhell.wikicode import Wikicode
@@ -43,7 +43,8 @@ WORDS_FIRST = re.compile(
 )
 WORDS_LAST = re.compile(r"lang|transl(?:iteration)?|script|rtl-lang|resize", re.I)
 KINDS = ("paragraphs", "headings", "list items", "list items of appendices", "templates")
-EXTRACTORS = ("wikiextractor", "bertline")
+Extractor = Literal["wikiextractor", "bertline"]
+EXTRACTORS: tuple[Extractor, ...] = ("wikiextractor", "bertline")
 
 
 def articles(dump: Path) -> Iterator[tuple[str, str, str]]:
@@ -130,7 +131,7 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def kept_by(extractor: str, dump: Path, rounds: int) -> tuple[dict[str, Counter[str]], float]:
+def kept_by(extractor: Extractor, dump: Path, rounds: int) -> tuple[dict[str, Counter[str]], float]:
     """The words of each article after extraction and the default cleaning, and the CPU seconds of the extraction."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
@@ -157,7 +158,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=50, help="how many of its articles to compare")
     parser.add_argument("--rounds", type=int, default=3, help="extractions to take the least CPU time of")
     arguments = parser.parse_args()
-    kept, seconds = {}, {}
+    kept: dict[str, dict[str, Counter[str]]] = {}
+    seconds: dict[str, float] = {}
     for extractor in EXTRACTORS:
         kept[extractor], seconds[extractor] = kept_by(extractor, arguments.dump, arguments.rounds)
     rows = []

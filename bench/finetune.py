@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -99,8 +100,9 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
 def their_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
     """The same with transformers, for each precision and attention."""
     described = read_json(MODELS / f"bert-{shape}.json")
-    config = transformers.BertConfig(**described, vocab_size=task.vocabulary, attn_implementation="sdpa")
-    model = transformers.BertForQuestionAnswering(config).to(device)
+    settings = {**described, "vocab_size": task.vocabulary, "attn_implementation": "sdpa"}
+    model: Any = transformers.BertForQuestionAnswering(transformers.BertConfig(**settings))
+    model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
 
     def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -106,7 +107,7 @@ def main() -> None:
         mean = data.train.lengths.mean()
         print(f"{device}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
         print(f"{BATCH} x {LENGTH}, mean length {mean:.1f}, vocabulary {data.vocab_size:,}, dropout 0.1, AdamW")
-        result: dict[str, object] = {"device": device}
+        result: dict[str, Any] = {"device": device}
         for shape in given.shapes:
             result |= compare(shape, data, group, given.rounds, not given.no_compile)
         for share in ("data_wait_share", "checkpoint_share"):

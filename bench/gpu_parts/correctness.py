@@ -27,7 +27,8 @@ class _Recorder:
             case = report.nodeid.split("::", 1)[1]
             result = {"case": case, "outcome": report.outcome, "seconds": round(report.duration, 1)}
             if report.outcome == "failed":
-                result["error"] = report.longrepr.reprcrash.message.splitlines()[0] if report.longrepr else ""
+                crash = getattr(report.longrepr, "reprcrash", None)
+                result["error"] = crash.message.splitlines()[0] if crash else ""
             self._results.put(result)
 
 

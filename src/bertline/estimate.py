@@ -21,7 +21,7 @@ from bertline.files import read_json
 from bertline.overview import durable_step
 from bertline.plan import Plan
 from bertline.pruning import size_of
-from bertline.site import Site
+from bertline.settings.site import Site
 
 Json = dict[str, Any]
 

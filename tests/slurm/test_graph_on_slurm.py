@@ -121,8 +121,8 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
             "partitions.gpu: given 'big', this cluster has cpu, gpu, old, urgent",
         ),
         (
-            {"size": {"beside": [{}, {"partition": "old", "nodes": 2}]}},
-            "phases.default.beside.1.nodes: given 2, partition 'old' has 1",
+            {"size": {"additional_nodes": [{}, {"partition": "old", "nodes": 2}]}},
+            "phases.default.additional_nodes.1.nodes: given 2, partition 'old' has 1",
         ),
         ({"account": "nobody"}, "account: given 'nobody', yours are bert"),
         ({"size": {"nodes": 9}}, "phases.default.nodes: given 9, partition 'gpu' has 3"),

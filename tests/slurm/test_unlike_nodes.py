@@ -40,7 +40,11 @@ def test_ranks_on_unlike_nodes_train_the_bits_of_as_many_here_and_are_saved_when
     steps, division = 60, "--division 1,1,2"
     here = trained_here(prepared, tmp_path / "here", steps=steps, processes=3, trainer_options=division)
     write_yaml(graph / "small.yaml", config(steps))
-    two_kinds = {"gpus_per_node": 2, "constraint": "new", "beside": [{"gpus_per_node": 1, "partition": "old"}]}
+    two_kinds = {
+        "gpus_per_node": 2,
+        "constraint": "new",
+        "additional_nodes": [{"gpus_per_node": 1, "partition": "old"}],
+    }
     write_site(graph, two_kinds)
     options = ("pretrain_phase:log_every=1", f"pretrain_phase:trainer_options='{division} --checkpoint-every 10'")
     with submitted(graph, trained_weights(graph), "--set-resources", *options) as submission:
@@ -66,7 +70,7 @@ def test_a_node_that_others_slow_down_gets_less_of_the_work(graph: Path, tmp_pat
     run["model"] |= {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 512}
     run["phases"]["phase1"] |= {"global_batch_size": 60}
     write_yaml(graph / "small.yaml", small)
-    write_site(graph, {"nodes": 2, "constraint": "new", "beside": [{"nodes": 1, "partition": "old"}]})
+    write_site(graph, {"nodes": 2, "constraint": "new", "additional_nodes": [{"nodes": 1, "partition": "old"}]})
     with slowed(cluster, "gpu3"):
         again = shutil.copytree(graph, tmp_path / "equal", symlinks=True)
         measured = seconds_a_step(graph)

@@ -32,10 +32,12 @@ def test_it_is_refused_in_one_line_where_it_would_wait_for_ever_and_works_with_s
     del site["account"]
     (graph / "site.yaml").write_text(yaml.safe_dump(site))
     assert "error: sacct does not answer here" in refused(graph, "--slurm-status-command", "sacct")
-    site["phases"]["default"]["beside"] = [{"partition": "old"}]
+    site["phases"]["default"]["additional_nodes"] = [{"partition": "old"}]
     (graph / "site.yaml").write_text(yaml.safe_dump(site))
-    assert "phases.default.beside: the executor does not find" in refused(graph, "--slurm-status-command", "squeue")
-    del site["phases"]["default"]["beside"]
+    assert "phases.default.additional_nodes: the executor does not find" in refused(
+        graph, "--slurm-status-command", "squeue"
+    )
+    del site["phases"]["default"]["additional_nodes"]
     (graph / "site.yaml").write_text(yaml.safe_dump(site))
     with submitted(graph, "encode", "--slurm-status-command", "squeue") as submission:
         submission.finish()

@@ -7,6 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -14,13 +16,22 @@ def requirement_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=\[ ]", requirement)[0].lower() for requirement in requirements}
 
 
-def test_the_conda_environment_is_the_one_generated_from_pyproject() -> None:
+def test_the_conda_environment_is_the_one_generated() -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "envs/generate.py")
     assert spec is not None
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     assert (ROOT / "envs/bertline.yaml").read_text() == generate.conda_environment()
+
+
+def test_the_conda_environment_lists_every_dependency_with_an_exact_version() -> None:
+    """And no option of pip's, which could name another file: Snakemake copies this one elsewhere."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    environment = yaml.safe_load((ROOT / "envs/bertline.yaml").read_text())
+    (listed,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert [line for line in listed if not re.fullmatch(r"[\w.-]+==[\w.+!]+", line)] == []
+    assert requirement_names(project["dependencies"]) <= requirement_names(listed)
 
 
 def test_every_dependency_is_pinned_and_has_its_reason() -> None:

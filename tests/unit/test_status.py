@@ -14,7 +14,7 @@ import pytest
 from bertline.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.plan import Plan
 from bertline.pruning import not_asked_for, prunable
-from bertline.site import Gpu, Site, Size
+from bertline.settings.site import Gpu, Site, Size
 from bertline.status import phase_statuses
 
 KEY = "0" * 16
@@ -87,7 +87,7 @@ def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
 SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False}
 MASKING = {"probability": 0.15, "max_predictions": 20}
-SIZE = Size(2, 4, 8, "gpu", None, memory_mb=64000, walltime=60, micro_batch_tokens=16384, beside=())
+SIZE = Size(2, 4, 8, "gpu", None, memory_mb=64000, walltime=60, micro_batch_tokens=16384, additional_nodes=())
 SITE = Site("site.yaml", None, None, {}, None, {"default": SIZE}, Gpu(peak_tflops=100.0, share=0.5))
 
 

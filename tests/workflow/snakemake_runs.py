@@ -53,7 +53,8 @@ SMALL_CONFIG: dict[str, Any] = {
 
 
 def copy_workflow(folder: Path) -> Path:
-    """Copy what snakemake needs of the project into `folder`."""
+    """Copy what snakemake needs of the project into `folder`, which is made if need be."""
+    folder.mkdir(exist_ok=True)
     shutil.copy(ROOT / "Snakefile", folder)
     for part in ("workflow", "config", "profiles", "envs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))

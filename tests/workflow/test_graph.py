@@ -145,16 +145,18 @@ def test_a_phase_on_one_node_is_one_slurm_task(workflow_folder: Path) -> None:
 
 
 def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured_speed(workflow_folder: Path) -> None:
-    beside = [{"nodes": 1, "gpus_per_node": 2, "partition": "new"}, {"constraint": "p100|v100"}]
-    job = slurm_dry_run(workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "beside": beside})
-    others = (
+    others = [{"nodes": 1, "gpus_per_node": 2, "partition": "new"}, {"constraint": "p100|v100"}]
+    job = slurm_dry_run(
+        workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "additional_nodes": others}
+    )
+    components = (
         ": -N1 -pnew -c6 -n2 --ntasks-per-node=2 --gpus-per-node=2"
         " : -N2 -pbig -c6 -C'p100|v100' -n8 --ntasks-per-node=4 --gpus-per-node=4"
     )
     for resource in (
         "nodes=2", "mpi=srun", "tasks=18", "cpus_per_task=6", "slurm_partition=big", "constraint=a100",
-        f"slurm_extra=-n8 --ntasks-per-node=4 --gpus-per-node=4 {others}",
-        "nodes_beside=1x2,2x4", "trainer_options=--division measured",
+        f"slurm_extra=-n8 --ntasks-per-node=4 --gpus-per-node=4 {components}",
+        "additional_nodes=1x2,2x4", "trainer_options=--division measured",
     ):  # fmt: skip
         assert f" {resource}" in job
     assert " gres=" not in job

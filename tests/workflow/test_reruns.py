@@ -6,18 +6,21 @@ import copy
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import fake_conda
 import pytest
 import yaml
-from snakemake_runs import SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
+from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
 from bertline.sample.generate import generate
 
 pytestmark = pytest.mark.slow
+SHELL_LINE = re.compile(r"^ +shell:\n +r?\"", re.MULTILINE)  # up to the quotation mark
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
@@ -53,6 +56,13 @@ def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:
 def test_placement_runs_nothing_again(graph: Path) -> None:
     output = snakemake(graph, "--dry-run", "--set-resources", "pretrain_phase:micro_batch_tokens=512")
     assert "Nothing to be done" in output
+
+
+def test_a_move_to_a_conda_environment_runs_nothing_again(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{fake_conda.install(tmp_path)}:{os.environ['PATH']}")
+    assert "Nothing to be done" in snakemake(graph, "--dry-run", "--sdm", "conda")
 
 
 def test_the_size_of_a_phases_jobs_runs_nothing_again(graph: Path) -> None:
@@ -93,6 +103,30 @@ def test_a_copy_with_other_times_runs_only_what_a_changed_book_asks_for(copied: 
     of_the_dataset = {"plan_shards": 1, "write_shard": 3, "train_tokenizer": 1, "encode_shard": 3}
     last = {"write_dataset_card": 1, "encode": 1, "total": 13}
     assert jobs == of_the_book | of_the_dataset | last
+
+
+@pytest.fixture(scope="module")
+def edited(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The finished graph in a checkout where every rule's shell line was edited."""
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("edited") / "copy", symlinks=True)
+    write_config(folder, SMALL_CONFIG)
+    (folder / "site.yaml").write_text("partitions: {cpu: small, gpu: big}\n")
+    for rules in folder.glob("workflow/rules/*.smk"):
+        text = rules.read_text()
+        assert "shell:" not in re.sub(SHELL_LINE, "", text), f"a shell line of {rules.name} is of another form"
+        rules.write_text(re.sub(SHELL_LINE, r"\g<0>true; ", text))
+    return folder
+
+
+def test_snakemake_sees_that_the_shell_lines_were_edited(edited: Path) -> None:
+    changed = snakemake(edited, "--list-changes", "code").splitlines()
+    assert {path.rpartition("/")[2] for path in changed} >= {"parts.json", "dataset.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize("profile", sorted(path.name for path in (ROOT / "profiles").iterdir()))
+def test_an_edited_shell_line_runs_nothing_again(edited: Path, profile: str) -> None:
+    options = ("--profile", f"profiles/{profile}", "--configfile", "small.yaml", "--dry-run")
+    assert "Nothing to be done" in run_snakemake(edited, *options).stdout
 
 
 def test_what_snakemake_forgot_is_told(copied: Path) -> None:

@@ -1,4 +1,4 @@
-"""The graph through a scheduler that is not Slurm: a stand-in that behaves as PBS, LSF and Cobalt do."""
+"""The graph through a scheduler that is not Slurm: a fake that behaves as PBS, LSF and Cobalt do."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from fake_scheduler import PROGRAMS, programs
 from snakemake_runs import PHASE, SMALL_CONFIG, copy_workflow
-from stand_in_scheduler import PROGRAMS, programs
 
 from bertline.plan import make_plan
 from bertline.sample.generate import generate
@@ -45,7 +45,7 @@ def config(steps: int) -> dict[str, Any]:
 
 
 class Cluster:
-    """A copy of the workflow beside a stand-in scheduler."""
+    """A copy of the workflow and a fake scheduler."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder / "graph"
@@ -105,7 +105,7 @@ class Cluster:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("STAND_IN_JOB", "").startswith(str(self.bin)):
+                if process.environ().get("FAKE_JOB", "").startswith(str(self.bin)):
                     found.append(process)
         return found
 
@@ -159,7 +159,7 @@ def start_training(cluster: Cluster, weights: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.standin"), ("cobalt", "{}")])
+@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}")])
 def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
     """On two nodes, of which Cobalt tells only the first."""
     if encoded.kind != kind:

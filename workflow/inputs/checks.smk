@@ -2,13 +2,15 @@
 
 import atexit
 
+from bertline.cluster.site_check import check_site
+
 
 def refuse_wrong_site():
     """Stop a real run whose site.yaml asks for what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     try:
         if SITE and hasattr(settings, "status_command"):
-            check_site.check_site(SITE, status_command=settings.status_command)
+            check_site(SITE, status_command=settings.status_command)
     except BertlineError as error:
         sys.exit(f"error: {error}")
 

@@ -9,14 +9,19 @@ import sys
 from snakemake.utils import min_version
 
 from bertline import plan as planning
+from bertline.cluster import failures
 from bertline.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 
-sys.path.append(str(Path(workflow.basedir) / "workflow/scripts"))
-import check_site, failures, slurm_queue
+# Scripts import the bertline of this checkout. A conda environment does not hold it: those of several checkouts may be
+# one, and Snakemake clears PYTHONPATH there.
+shell.prefix(
+    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
+    "${{PYTHONPATH:+:$PYTHONPATH}}; "
+)
 
 
 include: "../inputs/placement.smk"
@@ -135,8 +140,8 @@ onsuccess:
 
 # The reason of each failure once more, below all that Snakemake prints around it.
 onerror:
-    reasons = failures.reasons_in([Path(path) for path in log])
+    reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster no job has failed.
     if reasons and not Path(report_page()).exists():
-        failures.report_what_is_there(records(), scores())
+        failures.report_what_succeeded(records(), scores())
     print(*reasons, sep="\n", file=sys.stderr)

@@ -22,7 +22,7 @@ rule pretrain_phase:
         **PHASE_JOB,
         nodes=phase_size("nodes", 1),
         processes_per_node=phase_size("processes_per_node", 1),
-        nodes_beside=phase_beside,
+        additional_nodes=phase_additional_nodes,
         # Or auto.
         micro_batch_tokens=phase_size("micro_batch_tokens", 16384),
         # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured, --profile.
@@ -43,7 +43,7 @@ rule pretrain_phase:
     # the log ahead of every attempt; the one beside the checkpoints holds them all.
     shell:
         "trap '' TERM; mkdir -p results/phases/{wildcards.phase}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
-        " --processes-per-node {resources.processes_per_node} --threads {threads} --beside={resources.nodes_beside:q}"
+        " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
         " --checkpoints results/phases/{wildcards.phase}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
         " workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset}"

@@ -9,7 +9,7 @@ from bertline.console import HelpFormatter, run_command
 from bertline.estimate import estimates
 from bertline.overview import overview
 from bertline.plan import make_plan
-from bertline.site import read_site
+from bertline.settings.site import read_site
 
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 

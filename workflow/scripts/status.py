@@ -4,9 +4,9 @@ import argparse
 import time
 from datetime import timedelta
 
-import slurm_queue
 from tabulate import tabulate
 
+from bertline.cluster import slurm
 from bertline.configuration import read_yaml
 from bertline.console import HelpFormatter, run_command
 from bertline.overview import overview
@@ -31,7 +31,7 @@ def main() -> None:
         status = statuses.get((run, what))
         rows.append(phase_row(status, folder) if status else [run, what, state, "", "", "", "", folder])
     print(tabulate(rows, headers=HEADERS, disable_numparse=True))
-    jobs = slurm_queue.jobs_here()
+    jobs = slurm.jobs_of_this_folder()
     if jobs:
         print()
         columns = [[job.number, job.state, job.comment.replace("_wildcards_", "  "), job.restarts] for job in jobs]

@@ -22,7 +22,7 @@ import json, os, sys
 values = {{name: os.environ[name] for name in {NAMES}}}
 open(f"{{sys.argv[1]}}/{{values['RANK']}}.json", "w").write(json.dumps([values, sys.argv[2:]]))
 """
-# Stands for Slurm: starts the tasks one after the other with the variables that srun sets.
+# A fake srun: starts the tasks one after the other with the variables that srun sets.
 SRUN = """#!/usr/bin/env python3
 import os, subprocess, sys
 options = dict(argument[2:].split("=") for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
@@ -35,7 +35,7 @@ for task in range(tasks):
     values["SLURM_LAUNCH_NODE_IPADDR"] = "10.0.0.7"
     subprocess.run(sys.argv[first:], env={**os.environ, **values}, check=True)
 """
-# Stand for PBS, which hands on neither environment nor folder, LSF, and sshd: start one command on "another node".
+# Fakes of PBS, which passes on neither environment nor folder, LSF, and sshd: start one command on "another node".
 STARTERS = {
     "ssh": '[ "$1 $2 $3" = "-o BatchMode=yes 127.0.0.2" ] || exit 9; cd /; exec env -i PATH=/usr/bin:/bin sh -c "$4"',
     "pbsdsh": '[ "$1 $2 $3" = "-n 2 --" ] || exit 9; shift 3; cd /; exec env -i PATH=/usr/bin:/bin "$@"',
@@ -130,10 +130,10 @@ def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
 @pytest.mark.parametrize("starter", list(STARTERS))
 def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
     program = "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(50)"
-    begun = time.monotonic()
+    started = time.monotonic()
     done = launch(tmp_path, program, "--nodes", 2, **job_on_two_nodes(tmp_path, starter))
     assert done.returncode == 3
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
 
 
 def test_ranks_that_are_told_to_stop_have_their_time_when_only_this_node_is_told(tmp_path):
@@ -189,10 +189,10 @@ if os.environ["RANK"] == "1":
 time.sleep(1 if {status} == 75 else 50)
 open(sys.argv[1] + "/saved", "w")
 """
-    begun = time.monotonic()
+    started = time.monotonic()
     done = launch(tmp_path, program, "--processes-per-node", 2)
     assert done.returncode == status
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
     # Ranks that were told to stop may finish what they do; one left alone by a failure may not go on.
     assert (tmp_path / "saved").exists() == (status == 75)
 
@@ -280,6 +280,12 @@ def test_further_options_are_split_as_a_shell_does_and_run_nothing(tmp_path):
     done = launch(tmp_path, WRITE_ENVIRONMENT, "--options", "--note 'two words' $(touch x); touch y")
     assert done.returncode == 0, done.stderr
     assert environments(tmp_path)[0][1] == ["--note", "two words", "$(touch", "x);", "touch", "y"]
+
+
+def test_additional_nodes_without_their_processes_are_refused(tmp_path):
+    done = launch(tmp_path, "", "--additional-nodes", "1x2,4")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --additional-nodes: given '1x2,4', allowed are nodes and processes per node")
 
 
 def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "workflow/scripts"))
-from schedulers import SCHEDULERS, job_script, request_of
+from bertline.cluster.jobs import job_script, request_of
+from bertline.cluster.schedulers import SCHEDULERS
 
 # As Snakemake describes a phase on two nodes with four GPUs each.
 PHASE = {

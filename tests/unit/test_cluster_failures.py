@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "workflow/scripts/failures.py"
+from bertline.cluster.failures import find_reasons, last_words
+
 BLOCK = """[Sat Nov 21 15:17:15 2026]
 Error in rule {rule}:
     message: None
@@ -19,30 +19,26 @@ Error in rule {rule}:
 """
 
 
-@pytest.fixture
-def failures(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("failures", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
-def test_the_reason_is_the_last_line_of_the_jobs_own_log_said_once(failures):
+def test_the_reason_is_the_last_line_of_the_jobs_own_log_said_once():
     Path("a.log").write_text("10:00 reading\nerror: a.txt is empty; fill it\n\n")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
     said = BLOCK.format(rule="read_files", number=0, log="a.log") + outer
-    assert failures.reasons(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+    assert find_reasons(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
 
 
-def test_a_job_that_was_done_at_its_next_attempt_is_not_named(failures):
+def test_a_job_that_was_done_at_its_next_attempt_is_not_named():
     Path("a.log").write_text("all is well")
     inner = BLOCK.format(rule="read_files", number=0, log="a.log")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
-    assert failures.reasons(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
+    assert find_reasons(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
 
 
-def test_what_srun_adds_about_the_tasks_is_no_reason(failures):
+def test_what_srun_adds_about_the_tasks_is_no_reason():
     said = "error: the loss is nan\nsrun: error: gpu1: task 0: Exited with exit code 1\n"
     Path("a.log").write_text(said)
-    assert failures.last_words(Path("a.log")) == "error: the loss is nan"
+    assert last_words(Path("a.log")) == "error: the loss is nan"

@@ -1,7 +1,7 @@
 """A scheduler that behaves as PBS, LSF or Cobalt do, on this machine: jobs wait for a slot, run in the background, have
 a state and an exit status, end with their walltime, and are killed with all their processes.
 
-It stands behind the names of their programs (`programs`), and speaks as much of them as the manuals say of what we use.
+It answers under the names of their programs (`programs`), with as much of them as the manuals say of what we use.
 There is no server: every job has a process that waits, starts and ends it. Nodes are loopback addresses. The walltime
 of job 7 is over at once where a file jobs/7.expire is put.
 """
@@ -34,7 +34,7 @@ PROGRAMS = {
 # What PBS and Cobalt give a job's script, as sshd gives a command.
 BARE = {"HOME": HOME, "PATH": "/usr/bin:/bin", "USER": "me"}
 # Seconds of a minute of walltime: tests have little time.
-MINUTE = float(os.environ.get("STAND_IN_MINUTE", "60"))
+MINUTE = float(os.environ.get("FAKE_MINUTE", "60"))
 
 
 def programs(kind: str, folder: Path) -> dict[str, str]:
@@ -48,7 +48,7 @@ def programs(kind: str, folder: Path) -> dict[str, str]:
 
 
 class Job:
-    """One job: what it is, its state and its script lie in files."""
+    """One job: what it is, its state and its script are in files."""
 
     def __init__(self, folder: Path, number: str) -> None:
         self.number, self.path = number, folder / "jobs" / number
@@ -64,11 +64,11 @@ class Job:
         temporary.replace(path)
 
     def processes(self) -> list[psutil.Process]:
-        """By what stands in their environment, wherever they went."""
+        """Those with its path in their environment, wherever they went."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("STAND_IN_JOB") == str(self.path):
+                if process.environ().get("FAKE_JOB") == str(self.path):
                     found.append(process)
         return found
 
@@ -114,7 +114,7 @@ def run(folder: Path, number: str) -> None:
         hosts = job.path.with_suffix(".hosts")
         hosts.write_text("\n".join(known["nodes"]) + "\n")
         variables = {
-            "pbs": {**BARE, "PBS_JOBID": f"{number}.standin", "PBS_NODEFILE": str(hosts)},
+            "pbs": {**BARE, "PBS_JOBID": f"{number}.fake", "PBS_NODEFILE": str(hosts)},
             "lsf": {**os.environ, "LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
             "cobalt": {**BARE, "COBALT_JOBID": number, "COBALT_NODEFILE": str(hosts)},
         }[known["kind"]]
@@ -123,7 +123,7 @@ def run(folder: Path, number: str) -> None:
             process = subprocess.Popen(
                 known["command"],
                 cwd=HOME,
-                env={**variables, "STAND_IN_JOB": str(job.path)},
+                env={**variables, "FAKE_JOB": str(job.path)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -150,7 +150,7 @@ def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
         deleted = job.path.with_suffix(".delete").exists()
         if deleted or time.monotonic() > deadline or job.path.with_suffix(".expire").exists():
             if job.read()["kind"] == "cobalt":
-                # It knows the script and what runs on its node; what `ssh` started is cleared away in the end.
+                # Cobalt signals the script and what runs on its node; what `ssh` started is cleared away in the end.
                 os.killpg(process.pid, signal.SIGTERM)
             else:
                 job.signal(signal.SIGTERM)
@@ -175,7 +175,7 @@ def pbs_qsub(folder: Path, arguments: list[str]) -> None:
     command = ["/bin/sh", "-c", Path(arguments[-1]).read_text()]
     walltime = 60 * hours + minutes + seconds / 60
     number = submit(folder, "pbs", command, nodes=addresses(chunks), minutes=walltime, log=given["-o"])
-    print(f"{number}.standin")
+    print(f"{number}.fake")
 
 
 def addresses(nodes: int) -> list[str]:
@@ -229,7 +229,7 @@ def cobalt_qsub(folder: Path, arguments: list[str]) -> None:
 
 
 def cobalt_qstat(folder: Path, arguments: list[str]) -> None:
-    """It knows jobs that wait or run; of others it says nothing."""
+    """List jobs that wait or run; of others print nothing."""
     job = Job(folder, arguments[-1])
     if not job.path.with_suffix(".json").exists() or job.read()["state"] == "over":
         sys.exit(1)
@@ -255,8 +255,8 @@ def ssh(folder: Path, arguments: list[str]) -> None:
 
 
 def elsewhere(command: list[str], **environment: str) -> None:
-    job = os.environ["STAND_IN_JOB"]
-    given = {**BARE, **environment, "STAND_IN_JOB": job}
+    job = os.environ["FAKE_JOB"]
+    given = {**BARE, **environment, "FAKE_JOB": job}
     sys.exit(subprocess.run(command, cwd=HOME, env=given, start_new_session=True, check=False).returncode)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertline.console import BertlineError
-from bertline.site import read_site
+from bertline.settings.site import read_site
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "config/site.schema.yaml"
@@ -33,7 +33,8 @@ def test_other_kinds_of_nodes_are_like_the_first_but_for_what_they_say(tmp_path:
     path = tmp_path / "site.yaml"
     others = "[{nodes: 1, gpus_per_node: 2, partition: new}, {constraint: p100}]"
     path.write_text(
-        PARTITIONS + f"phases: {{default: {{nodes: 2, gpus_per_node: 4, constraint: v100, beside: {others}}}}}"
+        PARTITIONS
+        + f"phases: {{default: {{nodes: 2, gpus_per_node: 4, constraint: v100, additional_nodes: {others}}}}}"
     )
     kinds = read_site(path, SCHEMA).size("phase1").kinds
     assert [(kind.nodes, kind.processes_per_node, kind.partition, kind.constraint) for kind in kinds] == [
@@ -49,7 +50,10 @@ def test_other_kinds_of_nodes_are_like_the_first_but_for_what_they_say(tmp_path:
         ("account: x\n", "the key 'partitions' is missing"),
         (PARTITIONS + "acount: x\n", "unknown key 'acount'; did you mean 'account'?"),
         (PARTITIONS + "phases: {phase1: {nodes: 0}}\n", r"phases.phase1.nodes: given 0, allowed is at least 1"),
-        (PARTITIONS + "phases: {default: {beside: [{node: 2}]}}", "phases.default.beside.0: unknown key 'node'"),
+        (
+            PARTITIONS + "phases: {default: {additional_nodes: [{node: 2}]}}",
+            "phases.default.additional_nodes.0: unknown key 'node'",
+        ),
         (PARTITIONS + "gpu: {peak_tflops: 312}\n", "gpu: the key 'share' is missing"),
         ("a: [", ", line 1, column 5: "),
         (PARTITIONS + "phases: {default: {walltime: 24:00:00}}\n", "reads 24:00:00 as a number in base 60"),

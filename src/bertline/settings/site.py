@@ -1,6 +1,6 @@
-"""What a cluster must be told: one small file with account, partitions and the size of each phase's jobs.
+"""The settings of a cluster: a small file with account, partitions and the size of each phase's jobs.
 
-Nothing in it alters a result, so it enters no fingerprint and changing it runs nothing again.
+No setting alters a result, so none enters a fingerprint, and changing one runs nothing again.
 """
 
 from __future__ import annotations
@@ -25,44 +25,48 @@ class Nodes:
 
     @property
     def processes_per_node(self) -> int:
-        """One for each GPU, or one on a node without."""
+        """Number of processes: one for each GPU, or one on a node without GPUs."""
         return max(1, self.gpus_per_node)
 
     @property
     def processes(self) -> int:
+        """Number of processes on all nodes of this kind."""
         return self.nodes * self.processes_per_node
 
     @property
     def cpus_per_node(self) -> int:
+        """Number of CPUs that a job requests of each node."""
         return self.cpus_per_gpu * self.processes_per_node
 
 
 @dataclass(frozen=True)
 class Size(Nodes):
-    """The size of a phase's jobs: nodes of one kind, and perhaps others beside them."""
+    """The size of a phase's jobs: nodes of one kind, and perhaps additional ones of other kinds."""
 
     memory_mb: int  # of each node
     walltime: int  # minutes
     micro_batch_tokens: int
-    beside: tuple[Nodes, ...]
+    additional_nodes: tuple[Nodes, ...]
 
     @property
     def kinds(self) -> tuple[Nodes, ...]:
-        return (self, *self.beside)
+        """All nodes, by kind."""
+        return (self, *self.additional_nodes)
 
     @property
     def mean_processes_per_node(self) -> float:
-        """Over the nodes of all kinds."""
+        """Mean number of processes over the nodes of all kinds."""
         return sum(kind.processes for kind in self.kinds) / sum(kind.nodes for kind in self.kinds)
 
     @property
     def on_several_nodes(self) -> bool:
-        return self.nodes > 1 or bool(self.beside)
+        """Whether a job has more than one node."""
+        return self.nodes > 1 or bool(self.additional_nodes)
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What one computes: the peak of its data sheet, and the share of it that training is expected to reach."""
+    """The speed of a GPU: the peak of its data sheet, and the share of it that training is expected to reach."""
 
     peak_tflops: float
     share: float
@@ -70,7 +74,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Site:
-    """What a site file says, defaults filled in."""
+    """The contents of a site file, completed with defaults."""
 
     path: str
     account: str | None
@@ -81,7 +85,7 @@ class Site:
     gpu: Gpu | None = None
 
     def size(self, phase: str) -> Size:
-        """The size of a phase's jobs, by the phase's name."""
+        """Return the size of a phase's jobs, by the phase's name."""
         return self.phases.get(phase, self.phases["default"])
 
 
@@ -90,12 +94,12 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
 
     Parameters
     ----------
-    path: what the user copied from profiles/slurm/site.example.yaml.
+    path: of a file like profiles/slurm/site.example.yaml.
     schema_path: config/site.schema.yaml.
     """
     if not Path(path).exists():
         raise BertlineError(
-            f"{path} does not exist; copy profiles/slurm/site.example.yaml there and say in it what your cluster needs"
+            f"{path} does not exist; copy profiles/slurm/site.example.yaml there and fill in what your cluster needs"
         )
     given = read_yaml(path)
     schema = load_schema(schema_path)
@@ -115,7 +119,7 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
 
 
 def _size(given: dict[str, Any]) -> Size:
-    """What other kinds of nodes leave out is as of the first, but not what tells that one from others."""
+    """Complete a size. Additional nodes take what they leave out from the first ones, apart from the constraint."""
     first = {field.name: given[field.name] for field in fields(Nodes)} | {"constraint": None}
-    beside = tuple(Nodes(**{**first, **others}) for others in given["beside"])
-    return Size(**{**given, "beside": beside})
+    additional = tuple(Nodes(**{**first, **others}) for others in given["additional_nodes"])
+    return Size(**{**given, "additional_nodes": additional})

@@ -1,4 +1,4 @@
-"""What Slurm's queue and partitions say. Imported by other scripts, by the rules, and by nothing in src/."""
+"""Slurm's queue: the jobs in it, the job of this process, and putting that back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import getpass
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 
-# What squeue is asked for, in the fields' own names. Widths, because --Format cuts at 20 characters without.
+# The fields that squeue prints. Widths, because without one --Format cuts at 20 characters.
 FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment")
 WIDTH = 400
 
@@ -26,7 +27,7 @@ class Job:
 
 
 def read_queue(*options: str) -> list[Job]:
-    """Jobs in the queue by squeue's `options`; none where there is no Slurm or the job is not known."""
+    """Read the jobs that squeue lists with `options`; none where there is no Slurm or no such job."""
     fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
     try:
         listed = subprocess.run(  # noqa: S603
@@ -43,20 +44,38 @@ def read_queue(*options: str) -> list[Job]:
         number, state, left, restarts, folder, comment = (
             line[WIDTH * i : WIDTH * (i + 1)].strip() for i in range(len(FIELDS))
         )
-        jobs.append(Job(number, state, minutes_of(left), int(restarts or 0), folder, comment))
+        jobs.append(Job(number, state, parse_minutes(left), int(restarts or 0), folder, comment))
     return jobs
 
 
 def own_job() -> Job | None:
-    """The job that this process runs in."""
+    """Return the job that this process runs in; None outside a job of Slurm."""
     number = os.environ.get("SLURM_JOB_ID")
     jobs = read_queue(f"--jobs={number}") if number else []
-    # A job on unlike nodes has a line for each kind.
+    # A job on nodes of several kinds has a line for each kind.
     return next((job for job in jobs if job.number == number), None)
 
 
-def minutes_of(duration: str) -> float | None:
-    """Minutes of Slurm's [days-][hours:]minutes:seconds; None for a word, as where there is no limit."""
+def requeue_own_job() -> None:
+    """Put this process's job back into the queue, unless someone else ends it or has already done so.
+
+    Slurm starts the same job again, which then resumes. Where a site forbids it, Snakemake submits a new job.
+    """
+    job = own_job()
+    if job is None or job.state != "RUNNING":
+        return
+    requeued = subprocess.run(  # noqa: S603
+        ["scontrol", "requeue", job.number],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    outcome = "is back in the queue and goes on from there" if requeued.returncode == 0 else requeued.stderr.strip()
+    print(f"job {job.number} {outcome}", file=sys.stderr, flush=True)
+
+
+def parse_minutes(duration: str) -> float | None:
+    """Convert Slurm's [days-][hours:]minutes:seconds to minutes; None for a word, as where there is no limit."""
     days, _, clock = duration.rpartition("-")
     if not clock.replace(":", "").isdigit():
         return None
@@ -67,13 +86,13 @@ def minutes_of(duration: str) -> float | None:
 
 
 @functools.cache
-def jobs_here() -> list[Job]:
-    """This user's jobs that were submitted from this folder, as they stand when first asked for."""
+def jobs_of_this_folder() -> list[Job]:
+    """Return this user's jobs that were submitted from this folder, as of the first call."""
     here = os.path.realpath(os.getcwd())
     return [job for job in read_queue(f"--user={getpass.getuser()}") if os.path.realpath(job.folder) == here]
 
 
-def jobs_of(comment: str) -> list[str]:
-    """The numbers of this folder's jobs with the executor's `comment`, apart from the one that asks."""
+def numbers_of_jobs(comment: str) -> list[str]:
+    """Return the numbers of this folder's jobs with the executor's `comment`, apart from this process's own."""
     own = os.environ.get("SLURM_JOB_ID")
-    return [job.number for job in jobs_here() if job.comment == comment and job.number != own]
+    return [job.number for job in jobs_of_this_folder() if job.comment == comment and job.number != own]

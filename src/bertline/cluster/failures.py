@@ -1,0 +1,66 @@
+"""The reasons why jobs of Snakemake failed, as printed below the output of a run, and the report of what succeeded."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+UNFINISHED = Path("results/report/unfinished")
+# Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.
+FAILED = re.compile(
+    r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
+    re.MULTILINE,
+)
+
+
+def read_reasons(snakemake_logs: list[Path]) -> list[str]:
+    """Find the reasons in Snakemake's log files, as `find_reasons` does in their text."""
+    return find_reasons("".join(map(_read, snakemake_logs)))
+
+
+def find_reasons(snakemake_log: str) -> list[str]:
+    """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log."""
+    found, done_later = {}, set()
+    for failed in FAILED.finditer(snakemake_log):
+        rule, number, logs = failed.groups()
+        first = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
+        # Inside a Slurm job every job has number 0, and its failure is printed once more.
+        if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
+            done_later.add(first)
+        found[first] = f"{rule}: {last_words(Path(first))} ({first})"
+    return [reason for log, reason in found.items() if log not in done_later]
+
+
+def last_words(log: Path) -> str:
+    """Return the last line of a job's log, apart from srun's, which say how tasks ended and not why."""
+    lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
+    return lines[-1] if lines else "ended without a word"
+
+
+def report_what_succeeded(records: list[str], scores: list[str]) -> None:
+    """Write a report of the scores that exist, after one failed that the whole report needs, and send it to MLflow.
+
+    Parameters
+    ----------
+    records: of all runs.
+    scores: of all fine-tunings; without any nothing is written.
+    """
+    present = [record for record in records if Path(record).exists()]
+    if not any(Path(score).exists() for score in scores):
+        return
+    command = ["python", "workflow/scripts/report.py", "--record", *present, "--output-directory", str(UNFINISHED)]
+    if subprocess.run(command, check=False).returncode:  # noqa: S603
+        return
+    print(f"The report of what is there: {UNFINISHED}/index.html", file=sys.stderr)
+    if Path("results/mlflow-is-initialised").exists():
+        track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
+        subprocess.run(track, check=False)  # noqa: S603
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

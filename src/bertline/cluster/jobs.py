@@ -1,0 +1,176 @@
+"""Snakemake's jobs on LSF, PBS and Cobalt: submitted, queried and cancelled for the executor cluster-generic.
+
+A job's own script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after a while do not
+keep it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
+from bertline.console import BertlineError
+from bertline.files import write_text
+
+# Variables that a job needs, and its trainers on other nodes; Cobalt and PBS pass none on. They are written to a file:
+# no secrets, so no HF_TOKEN, and no proxies, whose addresses may hold a password.
+PASSED_ON = re.compile(
+    r"(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT|REQUESTS_CA_BUNDLE"
+    r"|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
+)
+STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
+# A network file system shows late what a job wrote on another node.
+LATENCY_SECONDS = 30.0
+PARENT_CHECK_SECONDS = 5.0
+JOB_SCRIPT = """#!/bin/sh
+# The scheduler signals every process of a job; this shell stays, to write down how the job ended.
+trap stopped=1 TERM USR2
+cd {folder} || exit 1
+{exports}
+export BERTLINE_JOB_ENDS=$(($(date +%s) + 60 * {minutes}))
+(trap : TERM USR2
+{body})
+status=$?
+[ $status -eq 0 ] || [ -z "$stopped" ] || status={stopped_status}
+echo $status > {ended}/"${variable}".part && mv {ended}/"${variable}".part {ended}/"${variable}"
+exit $status
+"""
+
+
+def submit_job(jobscript: Path) -> str:
+    """Submit one of Snakemake's jobs.
+
+    Parameters
+    ----------
+    jobscript: the shell script that Snakemake wrote, its properties in a comment.
+
+    Returns
+    -------
+    The job's number.
+
+    Raises
+    ------
+    BertlineError: where there is no scheduler, or it refuses the job.
+    """
+    from snakemake.utils import read_job_properties  # takes a second; the other functions do without
+
+    scheduler = scheduler_here()
+    scheduler.ended.mkdir(parents=True, exist_ok=True)
+    job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
+    command = scheduler.submit(job)
+    write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes))
+    Path(job.script).chmod(0o755)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    number = scheduler.number.search(done.stdout)
+    if done.returncode or number is None:
+        output = " ".join((done.stderr or done.stdout).split())
+        raise BertlineError(f"{command[0]} refused the job {job.name}: {output}; see site.yaml")
+    with Path(os.environ["SNAKEMAKE_CLUSTER_SIDECAR_VARS"]).open("a") as submitted:
+        submitted.write(f"{number[1]}\n")
+    return number[1]
+
+
+def request_of(properties: dict[str, Any], logs: Path) -> Request:
+    """Convert the properties of one of Snakemake's jobs, or of a group of them, to a request.
+
+    Parameters
+    ----------
+    properties: with the resources of workflow/inputs/placement.smk.
+    logs: the folder of the job's script and log.
+    """
+    resources = properties["resources"]
+    name = properties.get("rule") or properties["groupid"]
+    wildcards = "-".join(map(str, properties.get("wildcards", {}).values())).replace("/", "-")
+    path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
+    return Request(
+        name=name,
+        # Unique: LSF and Cobalt read it only when the job starts, and by then there may be another.
+        script=f"{path}-{os.getpid()}.sh",
+        log=f"{path}.log",
+        minutes=int(resources["runtime"]),
+        nodes=int(resources.get("nodes", 1)),
+        cpus=int(properties["threads"]),
+        gpus=int(str(resources.get("gres") or "gpu:0").rpartition(":")[2]),
+        memory_mb=int(resources["mem_mb"]),
+        queue=resources.get("slurm_partition"),
+        account=resources.get("slurm_account"),
+        constraint=resources.get("constraint"),
+    )
+
+
+def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
+    """Return a script that runs `body`, exports when its walltime in minutes ends, and writes down its exit status."""
+    return JOB_SCRIPT.format(
+        folder=shlex.quote(os.getcwd()),
+        exports=_exports(),
+        minutes=minutes,
+        body=body,
+        stopped_status=STOPPED_FROM_OUTSIDE,
+        ended=scheduler.ended,
+        variable=scheduler.variable,
+    )
+
+
+def node_script(command: list[str]) -> str:
+    """Return a script that runs `command` on another node as here, because some schedulers do not pass quotes on."""
+    return f"cd {shlex.quote(os.getcwd())} || exit 1\n{_exports()}\nexec {shlex.join(command)}\n"
+
+
+def _exports() -> str:
+    passed_on = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(passed_on.items()))
+
+
+def job_status(number: str) -> str:
+    """Return "running" (also for a job that waits), "success" or "failed" for the job with this number."""
+    scheduler = scheduler_here()
+    ended = scheduler.ended / number
+    # A scheduler that does not answer has not lost the job.
+    if not ended.exists() and not _is_over(scheduler, number):
+        return "running"
+    deadline = time.monotonic() + LATENCY_SECONDS
+    while not ended.exists() and time.monotonic() < deadline:
+        time.sleep(1)
+        list(ended.parent.iterdir())  # makes NFS look again
+    status = int(ended.read_text()) if ended.exists() else STOPPED_FROM_OUTSIDE
+    if status == STOPPED_FROM_OUTSIDE:
+        reasons = "walltime, memory, a dead node, or someone cancelled it"
+        print(f"job {number} was ended from outside ({reasons}); its log is in {scheduler.logs}", file=sys.stderr)
+    return "failed" if status else "success"
+
+
+def _is_over(scheduler: Scheduler, number: str) -> bool:
+    queried = subprocess.run([*scheduler.query, number], capture_output=True, text=True, check=False)  # noqa: S603
+    return scheduler.over.search(queried.stdout + queried.stderr) is not None
+
+
+def cancel_jobs_at_the_end() -> None:
+    """Wait for the end of the parent, snakemake, and cancel those of its jobs that are not over, as after Ctrl-C.
+
+    The executor's own way (cluster-generic 1.0.9) forgets the jobs whose status it is just querying, and gives their
+    scheduler two seconds. When snakemake is killed, this ends as well and its jobs go on.
+    """
+    # Ctrl-C reaches this process as well; snakemake sends SIGTERM when it is time.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    snakemake = os.getppid()
+    scheduler = scheduler_here()
+    scheduler.ended.mkdir(parents=True, exist_ok=True)
+    submitted = Path(scheduler.logs, f"sent-{os.getpid()}").absolute()
+    submitted.touch()
+    # `submit_job` finds the path in SNAKEMAKE_CLUSTER_SIDECAR_VARS and adds its jobs.
+    print(submitted, flush=True)
+    received = None
+    while received is None and os.getppid() == snakemake:
+        received = signal.sigtimedwait([signal.SIGTERM], PARENT_CHECK_SECONDS)
+    numbers = [number for number in submitted.read_text().split() if not (scheduler.ended / number).exists()]
+    if received and numbers:
+        subprocess.run([scheduler.cancel, *numbers], capture_output=True, check=False)  # noqa: S603
+    submitted.unlink()

@@ -1,0 +1,115 @@
+"""Start the ranks of a training: on this node, through srun, or on each node of a job of PBS, LSF or Cobalt."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from bertline.cluster import jobs, schedulers, slurm
+from bertline.cluster.attempts import count_attempt
+from bertline.cluster.processes import start, wait_for_all
+from bertline.cluster.ranks import NodeKind, NodeRanks, free_port, parse_node_kinds
+from bertline.cluster.srun import srun_command
+from bertline.console import BertlineError
+from bertline.files import write_text
+from bertline.training.stop import STOPPED
+
+# Of a job's remaining minutes, what saving may take at most: a job of a few minutes must still get somewhere.
+MAX_SHARE_TO_SAVE = 0.8
+
+
+def launch(
+    script: list[str],
+    launcher: list[str],
+    *,
+    nodes: int = 1,
+    processes_per_node: int = 1,
+    additional_nodes: str = "",
+    threads: int = 1,
+    checkpoints: Path | None = None,
+    attempt: int = 1,
+    minutes_to_save: float = 5.0,
+    options: str = "",
+) -> int:
+    """Run a script in all ranks, as a part of a scheduler's job if this process is in one.
+
+    In a job the script also gets --stop-after-minutes, ahead of the walltime. A job of Slurm whose ranks saved and
+    stopped asks to be run again.
+
+    Parameters
+    ----------
+    script: a Python script and its arguments.
+    launcher: the command that starts this launcher on other nodes.
+    nodes: of the first kind, that of this node.
+    additional_nodes: nodes and processes per node of other kinds in the same Slurm job, as in 1x2,4x8.
+    threads: of a node, divided among its processes.
+    checkpoints: where progress is read and attempts are counted; None counts nothing.
+    attempt: 1 when a person asks, which restarts the count.
+    minutes_to_save: how long before the job's walltime the script stops.
+    options: further options of the script, as one shell word.
+
+    Returns
+    -------
+    The exit status of the first rank that failed, or 0.
+
+    Raises
+    ------
+    BertlineError: for nodes that the job does not have, or too many attempts without progress.
+    """
+    others = parse_node_kinds(additional_nodes)
+    job = slurm.own_job()
+    if checkpoints is not None:
+        count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
+    left = job.minutes_left if job else schedulers.minutes_left()
+    if left is not None:
+        stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
+        script = [*script, "--stop-after-minutes", f"{stop_after:.3f}"]
+    script = [*script, *shlex.split(options)]
+    kind = NodeKind(nodes, processes_per_node)
+    scheduler = schedulers.own_scheduler()
+    if others and scheduler is not None:
+        raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
+    if nodes > 1 and scheduler is not None:
+        status = wait_for_all(_start_on_nodes(script, launcher, scheduler, kind))
+    elif nodes > 1 or others:
+        command = srun_command([kind, *others], max(1, threads // processes_per_node), script, launcher)
+        # Of Slurm's variables a rule gets only the job's number; without this one srun uses the first kind alone.
+        heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
+        status = wait_for_all({"a rank": start(command, heterogeneous)})
+    else:
+        ranks = NodeRanks(1, processes_per_node, "127.0.0.1", free_port())
+        status = wait_for_all(ranks.start([sys.executable, *script]))
+    if status == STOPPED and job is not None:
+        slurm.requeue_own_job()
+    return status
+
+
+def launch_on_this_node(script: list[str], ranks: NodeRanks) -> int:
+    """Run the ranks of this node, one of several. Returns the exit status of the first that failed, or 0."""
+    return wait_for_all(ranks.start([sys.executable, *script]), includes_all_ranks=False)
+
+
+def _start_on_nodes(
+    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the ranks of this node, the job's first, and the launcher on each of the others."""
+    slots = scheduler.hosts()
+    hosts = list(dict.fromkeys(slots))
+    if len(hosts) < kind.nodes:
+        raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
+    here = NodeRanks(*kind, hosts[0], free_port())
+    started = here.start([sys.executable, *script])
+    for node, host in enumerate(hosts[1 : kind.nodes], 1):
+        size = ["--nodes", str(kind.nodes), "--processes-per-node", str(kind.processes_per_node)]
+        place = ["--on-node", str(node), here.address, str(here.port)]
+        path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
+        write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]))
+        print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
+        # The ranks here stop those there. What started them must not end first: a rank would be lost.
+        starter = start(scheduler.start(slots, host, str(path)), ignored_signals=(signal.SIGTERM, signal.SIGINT))
+        started[f"the start on {host}"] = starter
+    return started

@@ -1,0 +1,98 @@
+"""Processes that end with their parent: start them, wait for all of them, report the first that failed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from bertline.training.stop import LOST, STOPPED
+
+# How long the other processes have, after one ended, to end by themselves.
+GRACE_SECONDS = 30.0
+POLL_SECONDS = 0.1
+PR_SET_PDEATHSIG = 1
+
+Processes = Mapping[str, "subprocess.Popen[bytes]"]
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, *, ignored_signals: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process that is killed when this one ends.
+
+    Parameters
+    ----------
+    environment: variables in addition to those of this process.
+    ignored_signals: signals that the process ignores unless it sets a handler.
+    """
+
+    def prepare() -> None:
+        # Otherwise an orphan could keep the phase's lock.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in ignored_signals:
+            signal.signal(number, signal.SIG_IGN)
+
+    return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
+
+
+def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> int:
+    """Wait for all processes, passing SIGTERM and SIGINT on to them.
+
+    When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
+    connection to another. A reason that the process itself could not print is printed here.
+
+    Parameters
+    ----------
+    processes: by the name that an error message uses.
+    includes_all_ranks: whether no rank of the job is started elsewhere. Otherwise a lost connection is not reported
+        here: the rank that failed is on another node.
+
+    Returns
+    -------
+    The exit status of the first process that failed on its own account, 128 plus the signal's number for one ended by
+    a signal, or 0.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, frame: _send(processes, received))
+    while (failed := _first_failure(processes)) is None and _is_any_running(processes):
+        time.sleep(POLL_SECONDS)
+    if failed is None:
+        return 0
+    # Others may still save. A process that only lost the connection to another is seldom the last to end.
+    deadline = time.monotonic() + (GRACE_SECONDS if failed[1] in (LOST, STOPPED) else 0.0)
+    while _is_any_running(processes) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if failed[1] == LOST:
+        failed = _first_failure(processes) or failed
+    while _is_any_running(processes):
+        # Nothing is lost: a rank without the others can only wait for them.
+        _send(processes, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    name, status = failed
+    if status < 0:
+        memory = "; the kernel does that when memory runs out" if status == -signal.SIGKILL else ""
+        print(f"error: {name} was ended by {signal.Signals(-status).name}{memory}", file=sys.stderr)
+    elif status == LOST and includes_all_ranks:
+        print(f"error: {name} lost the connection to the other ranks: a node or the network failed", file=sys.stderr)
+    return status if status >= 0 else 128 - status
+
+
+def _first_failure(processes: Processes) -> tuple[str, int] | None:
+    """Return name and status of a failed process; one that only lost the connection counts if no other failed."""
+    failed = [(name, process.returncode) for name, process in processes.items() if process.poll()]
+    return min(failed, key=lambda failure: failure[1] == LOST, default=None)
+
+
+def _is_any_running(processes: Processes) -> bool:
+    return any(process.poll() is None for process in processes.values())
+
+
+def _send(processes: Processes, number: int) -> None:
+    for process in processes.values():
+        if process.poll() is None:
+            process.send_signal(number)

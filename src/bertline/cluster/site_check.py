@@ -1,0 +1,107 @@
+"""The comparison of site.yaml with the partitions and accounts of the Slurm cluster, at every start of Snakemake."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from bertline.cluster.slurm import parse_minutes
+from bertline.console import BertlineError
+from bertline.settings.site import Nodes, Site
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of the cluster."""
+
+    nodes: int
+    minutes: float | None  # the longest walltime; None without a limit
+    gpus: int  # of the node with the most
+
+
+def check_site(site: Site, *, status_command: str | None) -> None:
+    """Check that this cluster has what a site file names. Raises BertlineError for the first thing it does not have.
+
+    Parameters
+    ----------
+    status_command: the executor's command for the state of jobs, sacct or squeue; None where the executor chooses.
+    """
+    if shutil.which("sbatch") is None:
+        raise BertlineError("there is no Slurm here: sbatch is not on the PATH; start snakemake on a login node")
+    partitions = _read_partitions()
+    for purpose, name in site.partitions.items():
+        if name not in partitions:
+            raise BertlineError(
+                f"{site.path}: partitions.{purpose}: given '{name}', this cluster has {', '.join(partitions) or 'none'}"
+            )
+    for name, size in site.phases.items():
+        for number, kind in enumerate(size.kinds):
+            where = f"{site.path}: phases.{name}" + f".additional_nodes.{number - 1}" * (number > 0)
+            _check_nodes(kind, where, partitions, walltime=size.walltime)
+        if size.additional_nodes and (status_command == "squeue" or shutil.which("sacct") is None):
+            raise BertlineError(
+                f"{site.path}: phases.{name}.additional_nodes: the executor does not find such jobs in the output "
+                "of squeue; let it use sacct, or use nodes of one kind"
+            )
+    _check_account(site)
+    if (
+        status_command != "squeue"
+        and shutil.which("sacct")
+        and _output_of("sacct", "--allocations", "--noheader") is None
+    ):
+        raise BertlineError(
+            "sacct does not answer here, and Snakemake would wait for it without end; run with "
+            "--slurm-status-command squeue, or write it into the profile"
+        )
+
+
+def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
+    if kind.partition not in partitions:
+        raise BertlineError(
+            f"{where}.partition: given '{kind.partition}', this cluster has {', '.join(partitions) or 'none'}"
+        )
+    partition, of = partitions[kind.partition], f"partition '{kind.partition}'"
+    if kind.nodes > partition.nodes:
+        raise BertlineError(f"{where}.nodes: given {kind.nodes}, {of} has {partition.nodes}")
+    if kind.gpus_per_node > partition.gpus:
+        raise BertlineError(f"{where}.gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}")
+    if partition.minutes is not None and walltime > partition.minutes:
+        raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
+
+
+def _check_account(site: Site) -> None:
+    if site.account is None:
+        return
+    fields = ("show", "associations", f"user={getpass.getuser()}", "format=account")
+    listed = _output_of("sacctmgr", "--noheader", "--parsable2", *fields)
+    if listed is None:
+        raise BertlineError(f"{site.path}: account: this cluster keeps no accounts (sacctmgr fails); leave it out")
+    accounts = sorted({line.strip() for line in listed.splitlines() if line.strip()})
+    if accounts and site.account.lower() not in accounts:
+        raise BertlineError(f"{site.path}: account: given '{site.account}', yours are {', '.join(accounts)}")
+
+
+def _read_partitions() -> dict[str, Partition]:
+    """Read the cluster's partitions, by name. Raises BertlineError when Slurm does not answer."""
+    listed = _output_of("sinfo", "--noheader", "--format=%R|%D|%l|%G")
+    if listed is None:
+        raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
+    partitions: dict[str, Partition] = {}
+    for line in listed.splitlines():
+        name, nodes, limit, gres = line.split("|")
+        before = partitions.get(name, Partition(0, None, 0))
+        gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)?(\d+)", gres))
+        partitions[name] = Partition(before.nodes + int(nodes), parse_minutes(limit), max(before.gpus, gpus))
+    return partitions
+
+
+def _output_of(*command: str) -> str | None:
+    """Return the output of a command of Slurm's; None when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,36 @@
+"""The lock that a killed Snakemake leaves in its folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import psutil
+
+from bertline.console import BertlineError
+
+
+def unlock(config: str) -> None:
+    """Clear the lock of this folder. Raises BertlineError while a snakemake runs here.
+
+    Parameters
+    ----------
+    config: path of the configuration.
+    """
+    running = _running_snakemakes()
+    if running:
+        raise BertlineError(f"snakemake runs here as process {running[0]}; stop it first, or let it finish")
+    subprocess.run(["snakemake", "--unlock", "--configfile", config], check=True)  # noqa: S603, S607
+
+
+def _running_snakemakes() -> list[int]:
+    """Return the process ids of every snakemake whose working directory is this one, apart from those of single jobs.
+
+    These take no lock, and a job in Slurm's queue may well outlive the snakemake that sent it.
+    """
+    here, running = os.getcwd(), []
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        words = [os.path.basename(word) for word in process.info["cmdline"] or []]
+        if process.info["cwd"] == here and "snakemake" in words[:4] and "--nolock" not in words:
+            running.append(process.info["pid"])
+    return running
