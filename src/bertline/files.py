@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,3 +73,27 @@ def sha256_of_file(path: Path | str) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
+    """SHA-256 of each file by its path as given.
+
+    Digests are remembered in the JSON file `remembered` by path, size and modification time, because the graph asks
+    for them at every start and a shelf of books takes seconds to read.
+    """
+    try:
+        memory = json.loads(remembered.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        memory = {}
+    digests, learned = {}, False
+    for path in paths:
+        status = path.stat()
+        known = memory.get(str(path))
+        if known is None or known[:2] != [status.st_size, status.st_mtime_ns]:
+            known = [status.st_size, status.st_mtime_ns, sha256_of_file(path)]
+            memory[str(path)] = known
+            learned = True
+        digests[str(path)] = known[2]
+    if learned:
+        write_json(remembered, memory)
+    return digests

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bertline.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
-from bertline.plan import Plan
-from bertline.pruning import not_asked_for, prunable
+from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
+from bertline.planning.plan import Plan
+from bertline.planning.progress import phase_statuses
+from bertline.planning.pruning import not_asked_for, prunable
 from bertline.site import Gpu, Site, Size
-from bertline.status import phase_statuses
 
 KEY = "0" * 16
 PHASE = Path("results/phases", KEY)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, jobs_of, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 
 def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_folder: Path) -> None:

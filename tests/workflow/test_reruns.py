@@ -15,7 +15,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ def finetuning_weights(wildcards):
     return [initial["directory"]] if initial else []
 
 
-def reason_of_left_out(wildcards):
-    return plan.left_out[wildcards.run, wildcards.task]
+def reason_to_skip(wildcards):
+    return plan.skipped[wildcards.run, wildcards.task]
 
 
 def finetunings_for_submission(run):

@@ -1,6 +1,6 @@
 """From wildcards to files and settings, for the rules of rules/removal.smk and those that use their results."""
 
-from bertline.identity import STAGE_VERSIONS
+from bertline.fingerprint import STAGE_VERSIONS
 
 # The version stands in the path: corpora are not made again when the way to compare them changes.
 SIGNATURES = (

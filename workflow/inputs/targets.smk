@@ -82,7 +82,7 @@ def scores():
 
 def tasks_without_data():
     """Files that are never there."""
-    return [f"results/left-out/{run}/{task}" for run, task in plan.left_out]
+    return [f"results/skipped/{run}/{task}" for run, task in plan.skipped]
 
 
 def records():

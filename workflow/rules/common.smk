@@ -8,8 +8,9 @@ import sys
 
 from snakemake.utils import min_version
 
-from bertline import plan as planning
-from bertline.configuration import read_yaml
+from bertline.planning import links, plan as planning
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
 
@@ -26,7 +27,7 @@ try:
     # Snakemake has read them, and keeps silent about a key that stands twice.
     for path in workflow.configfiles if workflow.is_main_process else ():
         read_yaml(path)
-    plan = planning.make_plan(
+    plan = make_plan(
         config,
         workflow.source_path("../../config/config.schema.yaml"),
         Path(workflow.basedir) / "config/models",
@@ -36,7 +37,7 @@ except BertlineError as error:
 
 # Names of runs follow the configuration even when nothing has to run, as after a setting was changed back.
 if workflow.is_main_process:
-    plan.write_links(existing_only=True)
+    links.write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules and not params: where a file comes from, and who fetches it, runs nothing again.
@@ -115,7 +116,7 @@ onstart:
     refuse_missing_inputs()
     refuse_wrong_site()
     tell_warnings()
-    plan.write_links(existing_only=False)
+    links.write_links(plan, existing_only=False)
 
 
 # Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.

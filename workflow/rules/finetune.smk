@@ -34,7 +34,7 @@ rule finetune_task:
 # Everything else is made; that this fails gives snakemake's exit status, and a line at its end.
 rule task_without_data:
     output:
-        "results/left-out/{run}/{task}",
+        "results/skipped/{run}/{task}",
     log:
         "logs/task_without_data/{run}/{task}.log",
     benchmark:
@@ -47,7 +47,7 @@ rule task_without_data:
         mem_mb=100,
         runtime=1,
     params:
-        reason=reason_of_left_out,
+        reason=reason_to_skip,
     shell:
         "echo error: {params.reason:q} > {log}; exit 1"
 

@@ -4,9 +4,10 @@ import argparse
 import shutil
 from pathlib import Path
 
-from bertline.configuration import read_yaml
 from bertline.console import BertlineError, HelpFormatter, run_command
-from bertline.plan import Plan, make_plan, report_fingerprint
+from bertline.planning.plan import Plan, report_fingerprint
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import read_yaml
 
 
 def folders_of(plan: Plan) -> list[str]:

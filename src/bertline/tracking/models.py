@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bertline.console import BertlineError
-from bertline.tracking.layout import run_summary
-from bertline.tracking.records import Record, read_record
+from bertline.results.records import Record, read_record
+from bertline.tracking.run_tree import run_summary
 from bertline.tracking.store import connect, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:

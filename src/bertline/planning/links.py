@@ -1,0 +1,48 @@
+"""The names a person uses, results/runs/{run}/... and results/report/latest, as links to fingerprinted folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertline.planning.plan import Plan, report_fingerprint
+
+Json = dict[str, Any]
+
+
+def write_links(plan: Plan, *, existing_only: bool) -> None:
+    """Point the names a person uses, results/runs/{run}/... and results/report/latest, at the fingerprints."""
+    links = [(Path("results/report/latest"), Path("results/report", report_fingerprint(plan)))]
+    for name, run in plan.runs.items():
+        links += [(Path("results/runs", name, link), Path(target)) for link, target in _links_of_run(plan, run)]
+    for link, target in links:
+        if target.exists() or not existing_only:
+            _link(link, target)
+
+
+def _links_of_run(plan: Plan, run: Json) -> Iterator[tuple[str, str]]:
+    for name, key in run["finetunings"].items():
+        yield name, f"results/finetunings/{key}"
+    if run["phases"]:
+        yield "dataset", plan.dataset_folder(run["dataset"])
+        for phase, key in run["phases"].items():
+            yield phase, f"results/phases/{key}"
+        yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
+        yield "model-card.md", f"results/report/{report_fingerprint(plan)}/model-cards/{run['name']}.md"
+    yield "record.json", f"results/runs/{run['name']}/record-{run['fingerprint']}.json"
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to `target`, replacing another link but never a real file."""
+    relative = Path(os.path.relpath(target, link.parent))
+    if link.is_symlink() and link.readlink() == relative:
+        return
+    if link.exists() and not link.is_symlink():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.link")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(relative)
+    temporary.replace(link)

@@ -1,0 +1,90 @@
+"""Everything that a configuration asks for, each under its fingerprint, and what a run consists of.
+
+The graph looks its paths and settings up here; nothing in this package runs a stage or touches the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertline.fingerprint import canonical_json, fingerprint
+from bertline.settings.configuration import definition, strip_defaults
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Plan:
+    """Everything a configuration asks for. Keys are names with fingerprints, or fingerprints."""
+
+    config: Json
+    schema: Json
+    models: Path
+    problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
+    warnings: list[str] = field(default_factory=list)  # what a real run goes on without, too
+    corpora: dict[str, Json] = field(default_factory=dict)
+    corpus_of_name: dict[str, str] = field(default_factory=dict)
+    evaluation: Json | None = None  # the sets that documents are compared with, if a dataset asks for it
+    datasets: dict[str, Json] = field(default_factory=dict)
+    phases: dict[str, Json] = field(default_factory=dict)
+    finetunings: dict[str, Json] = field(default_factory=dict)
+    downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
+    runs: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def trained_runs(self) -> dict[str, Json]:
+        """The runs that pretrain a model; the others fine-tune weights from elsewhere."""
+        return {name: run for name, run in self.runs.items() if run["phases"]}
+
+    @property
+    def skipped(self) -> dict[tuple[str, str], str]:
+        """The tasks that are left out because their data is not there: run and task -> a line that says so."""
+        return {(name, task): line for name, run in self.runs.items() for task, line in run["skipped"].items()}
+
+    def dataset_folder(self, dataset: str) -> str:
+        """Where the dataset lies: in results/, or where someone else's finished one was named."""
+        return self.datasets[dataset].get("path", f"results/datasets/{dataset}")
+
+
+def record(plan: Plan, name: str) -> Json:
+    """What a run consists of: its names and the fingerprints and folders behind them."""
+    run = plan.runs[name]
+    return {
+        "run": name,
+        "fingerprint": run["fingerprint"],
+        "experiment": plan.config["experiment"],
+        "description": run["config"]["description"],
+        "config": run["config"],
+        "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
+        "phases": [
+            {"name": phase, "fingerprint": key, "path": f"results/phases/{key}"} for phase, key in run["phases"].items()
+        ],
+        "finetunings": [
+            {
+                "name": finetuning,
+                "fingerprint": key,
+                "path": f"results/finetunings/{key}",
+                "learning_rate": plan.finetunings[key]["settings"]["learning_rate"],
+                **{part: plan.finetunings[key][part] for part in ("task", "seed", "start")},
+            }
+            for finetuning, key in run["finetunings"].items()
+        ],
+        **({"skipped": list(run["skipped"].values())} if run["skipped"] else {}),
+    }
+
+
+def report_fingerprint(plan: Plan) -> str:
+    """The name of the report over all runs of the plan."""
+    return fingerprint([run["fingerprint"] for run in plan.runs.values()])
+
+
+def without_defaults(plan: Plan, part: str, settings: Json) -> Json:
+    """Settings of a part of the schema (`wikimedia`, `files`, ...) without those that equal their defaults."""
+    return strip_defaults(settings, definition(plan.schema, part), plan.schema)
+
+
+def recipe_json(entry: Json) -> str:
+    """A phase's or a fine-tuning's entry as the one sorted-JSON parameter that its rule passes on."""
+    return canonical_json(entry)
