@@ -20,7 +20,7 @@ from mlflow.entities import Run, ViewType
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
-from bertline.results.records import read_journal
+from bertline.results.journal import read_journal
 from bertline.tracking import publishing, store
 from bertline.tracking.store import initialise, track
 

@@ -25,7 +25,7 @@ import slurm_queue
 
 from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.files import read_json, write_json, write_text
-from bertline.planning.progress import durable_step
+from bertline.results.paths import durable_step
 from bertline.training.stop import LOST, STOPPED
 
 EXAMPLE = """example:

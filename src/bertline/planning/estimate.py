@@ -9,7 +9,6 @@ from.
 from __future__ import annotations
 
 import csv
-import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ from bertline.corpus.wikimedia import slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import read_json
 from bertline.planning.plan import Plan
-from bertline.planning.progress import durable_step
 from bertline.planning.pruning import size_of
+from bertline.results import paths
+from bertline.results.journal import read_journal
 from bertline.site import Site
 
 Json = dict[str, Any]
@@ -60,26 +60,26 @@ def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     found = [_corpus(key, corpus) for key, corpus in plan.corpora.items()]
     for key, dataset in plan.datasets.items():
         folder = Path(plan.dataset_folder(key))
-        if "path" not in dataset and not (folder / "dataset.json").exists():
+        if "path" not in dataset and not paths.is_finished(folder, paths.DATASET_OUTPUTS):
             found.append(_dataset(key, dataset, folder, plan.config["sequence_lengths"]))
     for key, phase in plan.phases.items():
-        folder = Path("results/phases", key)
-        if not (folder / "recipe.json").exists():
+        folder = Path(paths.PHASE.format(phase=key))
+        if not paths.is_finished(folder, paths.PHASE_OUTPUTS):
             found.append(_phase(plan, phase, folder, site))
     return [left for left in found if left.jobs != 0]
 
 
 def _corpus(key: str, corpus: Json) -> Estimate:
-    what, folder = f"corpus {corpus['name']}", Path("results/corpora", key)
+    what = f"corpus {corpus['name']}"
     parts, dump_bytes = corpus.get("parts"), 0
     if parts is None:
-        listing = Path("resources/wikimedia", corpus["wiki"], corpus["settings"]["dump"], "parts.json")
+        listing = Path(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))
         if not listing.exists():
             return Estimate(what, None, basis="not known: the dump is not listed yet (snakemake list_parts)")
         content = read_json(listing)
         parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
-    unread = sum(not (folder / f"documents/{part}.jsonl.zst").exists() for part in parts)
-    unsplit = sum(not (folder / f"sentences/{part}.txt.zst").exists() for part in parts)
+    unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
+    unsplit = sum(not Path(paths.SENTENCES.format(corpus=key, part=part)).exists() for part in parts)
     jobs = dict.fromkeys(READING[corpus["settings"]["source"]], unread) | {"split_sentences": unsplit}
     hours, basis = _core_hours(key, jobs)
     if hours is None and dump_bytes:
@@ -92,12 +92,12 @@ def _dataset(key: str, dataset: Json, folder: Path, lengths: list[int]) -> Estim
     unencoded = [
         shard
         for shard in dataset["shards"]
-        if not all((folder / f"seq{length}/{shard}.h5").exists() for length in lengths)
+        if not all((folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for length in lengths)
     ]
-    unwritten = [shard for shard in unencoded if not (folder / f"shards/{shard}.txt.zst").exists()]
+    unwritten = [shard for shard in unencoded if not (folder / paths.SHARD.format(shard=shard)).exists()]
     jobs = {"write_shard": len(unwritten), "encode_shard": len(unencoded)}
     hours, basis = _core_hours(key, jobs)
-    samples = [path.stat().st_size for path in folder.glob("seq*/?????.h5")]
+    samples = [path.stat().st_size for path in folder.glob(paths.SAMPLES.format(length="*", shard="?????"))]
     return Estimate(
         f"dataset {dataset['name']}, its shards",
         sum(jobs.values()),
@@ -148,7 +148,7 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     speed = _own_speed(folder, settings) or _recorded_speed(alike) or _reckoned_speed(plan, phase, site)
     hours = None
     if speed:
-        samples = (settings["steps"] - durable_step(folder)) * settings["global_batch_size"]
+        samples = (settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"]
         processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
         hours = samples * speed.process_seconds / processes / 3600
     return Estimate(
@@ -161,7 +161,8 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
 
 
 def _recorded_phases() -> list[tuple[Path, Json]]:
-    return [(path.parent, read_json(path)) for path in sorted(Path("results/phases").glob("*/recipe.json"))]
+    finished = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    return [(folder, read_json(folder / paths.RECIPE)) for folder in finished]
 
 
 def _is_alike(recipe: Json, phase: Json) -> bool:
@@ -170,10 +171,10 @@ def _is_alike(recipe: Json, phase: Json) -> bool:
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
-    """Of a training that was begun."""
-    step = durable_step(folder)
-    state = folder / f"checkpoints/step-{step:08d}/state.json"
-    rate = _samples_per_second(folder / "checkpoints/journal.jsonl")
+    """Of a training that was started."""
+    step = paths.durable_step(folder)
+    state = folder / paths.CHECKPOINTS / f"step-{step:08d}/state.json"
+    rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
     processes = read_json(state)["exactness"]["world_size"]
@@ -185,7 +186,7 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
     known = [
         (recipe["world_size"] / rate, recipe)
         for path, recipe in alike
-        if (rate := _samples_per_second(path / "metrics.jsonl"))
+        if (rate := _samples_per_second(path / paths.JOURNAL))
     ]
     if not known:
         return None
@@ -198,13 +199,9 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
 
 
 def _samples_per_second(journal: Path) -> float | None:
-    """The median of a journal's points; its last line may be half written."""
-    rates = []
-    for line in journal.read_text().splitlines() if journal.exists() else []:
-        try:
-            rates.append(json.loads(line)["metrics"]["train/samples_per_second"])
-        except (json.JSONDecodeError, KeyError):
-            continue
+    """Return the median over a journal's points; None without one."""
+    key = "train/samples_per_second"
+    rates = [point.metrics[key] for point in read_journal(journal) if key in point.metrics]
     return statistics.median(rates) if rates else None
 
 
@@ -229,7 +226,7 @@ def _reckoned_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None
 
 def _vocab_size(plan: Plan, dataset: str) -> int | None:
     """Of a dataset's tokenizer: of the finished one, or as it is to be trained."""
-    tokenizer = Path(plan.dataset_folder(dataset), "tokenizer.json")
+    tokenizer = Path(plan.dataset_folder(dataset), paths.TOKENIZER)
     if tokenizer.exists():
         return load_tokenizer(tokenizer).get_vocab_size()
     return plan.datasets[dataset].get("settings", {}).get("tokenizer", {}).get("vocab_size")

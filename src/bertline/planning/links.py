@@ -8,30 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from bertline.planning.plan import Plan, report_fingerprint
+from bertline.results import paths
 
 Json = dict[str, Any]
 
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
     """Point the names a person uses, results/runs/{run}/... and results/report/latest, at the fingerprints."""
-    links = [(Path("results/report/latest"), Path("results/report", report_fingerprint(plan)))]
+    report = report_fingerprint(plan)
+    links = [(Path(paths.REPORT.format(fingerprint="latest")), Path(paths.REPORT.format(fingerprint=report)))]
     for name, run in plan.runs.items():
-        links += [(Path("results/runs", name, link), Path(target)) for link, target in _links_of_run(plan, run)]
+        links += [
+            (Path(paths.RUN.format(run=name), link), Path(target)) for link, target in _links_of_run(plan, run, report)
+        ]
     for link, target in links:
         if target.exists() or not existing_only:
             _link(link, target)
 
 
-def _links_of_run(plan: Plan, run: Json) -> Iterator[tuple[str, str]]:
+def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str]]:
     for name, key in run["finetunings"].items():
-        yield name, f"results/finetunings/{key}"
+        yield name, paths.FINETUNING.format(finetuning=key)
     if run["phases"]:
         yield "dataset", plan.dataset_folder(run["dataset"])
         for phase, key in run["phases"].items():
-            yield phase, f"results/phases/{key}"
-        yield "export", f"results/phases/{list(run['phases'].values())[-1]}/huggingface"
-        yield "model-card.md", f"results/report/{report_fingerprint(plan)}/model-cards/{run['name']}.md"
-    yield "record.json", f"results/runs/{run['name']}/record-{run['fingerprint']}.json"
+            yield phase, paths.PHASE.format(phase=key)
+        yield "export", f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
+        yield "model-card.md", f"{paths.REPORT.format(fingerprint=report)}/model-cards/{run['name']}.md"
+    yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
 
 
 def _link(link: Path, target: Path) -> None:

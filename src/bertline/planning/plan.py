@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.fingerprint import canonical_json, fingerprint
+from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
 Json = dict[str, Any]
@@ -45,7 +46,7 @@ class Plan:
 
     def dataset_folder(self, dataset: str) -> str:
         """Where the dataset lies: in results/, or where someone else's finished one was named."""
-        return self.datasets[dataset].get("path", f"results/datasets/{dataset}")
+        return self.datasets[dataset].get("path", paths.DATASET.format(dataset=dataset))
 
 
 def record(plan: Plan, name: str) -> Json:
@@ -59,13 +60,14 @@ def record(plan: Plan, name: str) -> Json:
         "config": run["config"],
         "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
         "phases": [
-            {"name": phase, "fingerprint": key, "path": f"results/phases/{key}"} for phase, key in run["phases"].items()
+            {"name": phase, "fingerprint": key, "path": paths.PHASE.format(phase=key)}
+            for phase, key in run["phases"].items()
         ],
         "finetunings": [
             {
                 "name": finetuning,
                 "fingerprint": key,
-                "path": f"results/finetunings/{key}",
+                "path": paths.FINETUNING.format(finetuning=key),
                 "learning_rate": plan.finetunings[key]["settings"]["learning_rate"],
                 **{part: plan.finetunings[key][part] for part in ("task", "seed", "start")},
             }

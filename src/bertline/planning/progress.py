@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from bertline.planning.plan import Plan
+from bertline.results import paths
+from bertline.results.journal import JournalPoint, read_last_points
+from bertline.training.lock import STALE_SECONDS
 
-# A trainer touches its lock every ten seconds; a network file system may show that late.
-HEARTBEAT_IS_FRESH_SECONDS = 120.0
 # Points of the journal that the speed is measured over.
 RECENT_POINTS = 20
 
@@ -29,43 +29,33 @@ def overview(plan: Plan) -> list[list[str]]:
             dataset = Path(plan.dataset_folder(run["dataset"]))
             rows.append([name, "dataset", str(dataset), _dataset_state(plan, run["dataset"], dataset)])
         for phase, key in run["phases"].items():
-            folder = Path("results/phases", key)
+            folder = Path(paths.PHASE.format(phase=key))
             rows.append([name, phase, str(folder), _phase_state(folder, plan.phases[key]["settings"]["steps"])])
-        finished = [key for key in run["finetunings"].values() if _is_finished(key)]
         if run["finetunings"]:
-            state = f"{len(finished)} of {len(run['finetunings'])} finished"
-            rows.append([name, "fine-tunings", "results/finetunings/", state])
+            folders = [paths.FINETUNING.format(finetuning=key) for key in run["finetunings"].values()]
+            finished = sum(paths.is_finished(folder, paths.FINETUNING_OUTPUTS) for folder in folders)
+            state = f"{finished} of {len(folders)} finished"
+            rows.append([name, "fine-tunings", f"{Path(folders[0]).parent}/", state])
         rows += [[name, task, "", "left out: its data is not there"] for task in run["skipped"]]
     return rows
 
 
-def _is_finished(finetuning: str) -> bool:
-    return Path("results/finetunings", finetuning, "metrics.json").exists()
-
-
 def _dataset_state(plan: Plan, key: str, folder: Path) -> str:
-    if (folder / "dataset.json").exists():
+    if paths.is_finished(folder, paths.DATASET_OUTPUTS):
         return "finished"
     shards = plan.datasets[key].get("shards", [])
     lengths = plan.config["sequence_lengths"]
-    encoded = sum((folder / f"seq{length}/{shard}.h5").exists() for shard in shards for length in lengths)
+    encoded = sum(
+        (folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for shard in shards for length in lengths
+    )
     return f"{encoded} of {len(shards) * len(lengths)} files encoded" if encoded else "to be made"
 
 
 def _phase_state(folder: Path, steps: int) -> str:
-    if (folder / "model.safetensors").exists():
+    if paths.is_finished(folder, paths.PHASE_OUTPUTS):
         return "finished"
-    step = durable_step(folder)
+    step = paths.durable_step(folder)
     return f"goes on from step {step} of {steps}" if step else "to be trained"
-
-
-def durable_step(phase_folder: Path) -> int:
-    """The step of a phase's last complete checkpoint; 0 without one."""
-    try:
-        state: dict[str, Any] = json.loads((phase_folder / "checkpoints/durable.json").read_text())
-    except FileNotFoundError:
-        return 0
-    return int(state["step"])
 
 
 @dataclass(frozen=True)
@@ -100,20 +90,19 @@ def phase_statuses(plan: Plan) -> list[PhaseStatus]:
 
 
 def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
-    folder = Path("results/phases", key)
-    checkpoints = folder / "checkpoints"
-    points = _last_points(checkpoints / "journal.jsonl", RECENT_POINTS)
-    owner = _owner(checkpoints / "lock.json")
-    finished = (folder / "recipe.json").exists()
-    saved_step = durable_step(folder)
-    step = steps if finished else (points[-1]["step"] if points else 0)
+    folder = Path(paths.PHASE.format(phase=key))
+    points = read_last_points(folder / paths.STARTED_JOURNAL, RECENT_POINTS)
+    owner = _owner(folder / paths.LOCK)
+    finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
+    saved_step = paths.durable_step(folder)
+    step = steps if finished else (points[-1].step if points else 0)
     if finished:
         state = "finished"
     elif owner:
         state = "trains"
     else:
         state = "stopped" if saved_step else "to be trained"
-    marker = checkpoints / "durable.json"
+    marker = folder / paths.DURABLE
     return PhaseStatus(
         run=run,
         phase=phase,
@@ -128,11 +117,11 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     )
 
 
-def _speed(points: list[dict[str, Any]]) -> float | None:
+def _speed(points: list[JournalPoint]) -> float | None:
     if len(points) < 2:
         return None
-    steps = points[-1]["step"] - points[0]["step"]
-    milliseconds = points[-1]["timestamp"] - points[0]["timestamp"]
+    steps = points[-1].step - points[0].step
+    milliseconds = points[-1].timestamp - points[0].timestamp
     return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
 
 
@@ -142,24 +131,7 @@ def _owner(lock: Path) -> str:
         age = time.time() - lock.stat().st_mtime
     except (FileNotFoundError, json.JSONDecodeError):
         return ""
-    if age > HEARTBEAT_IS_FRESH_SECONDS:
+    if age > STALE_SECONDS:
         return ""
     job = f", job {owner['job']}" if owner.get("job") else ""
     return f"process {owner['pid']} on {owner['host']}{job}"
-
-
-def _last_points(journal: Path, count: int) -> list[dict[str, Any]]:
-    """The last points of a journal that may be growing; an unfinished line is left out."""
-    try:
-        with journal.open("rb") as file:
-            file.seek(max(0, journal.stat().st_size - 65536))
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return []
-    points = []
-    for line in lines[-count - 1 :]:
-        try:
-            points.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return points[-count:]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.planning.plan import Plan
-from bertline.planning.progress import durable_step
+from bertline.results import paths
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ def prunable() -> list[Prunable]:
     finished keeps everything.
     """
     found = []
-    for card in sorted(Path("results/datasets").glob("*/dataset.json")):
-        # Written again from the sentences in minutes, should a changed tokenizer want them.
-        found += _entries("text of encoded shards", card.parent.glob("shards/*.txt.zst"))
-    for recipe in sorted(Path("results/phases").glob("*/recipe.json")):
-        newest = f"step-{durable_step(recipe.parent):08d}"
-        checkpoints = recipe.parent / "checkpoints"
-        if (checkpoints / newest).exists() and not (checkpoints / "lock.json").exists():
+    for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
+        # Written again from the sentences in minutes, should a changed tokenizer ask for them.
+        found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
+    for phase in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS):
+        checkpoints = phase / paths.CHECKPOINTS
+        newest = f"step-{paths.durable_step(phase):08d}"
+        if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
             older = (path for path in checkpoints.glob("step-*") if path.name < newest)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", checkpoints.glob("profile"))
@@ -42,9 +42,13 @@ def prunable() -> list[Prunable]:
 def not_asked_for(plan: Plan) -> list[Prunable]:
     """Results that no entry of the plan's configuration names: perhaps those of another one."""
     found = []
-    for kind, keys in (("datasets", plan.datasets), ("phases", plan.phases), ("finetunings", plan.finetunings)):
-        folders = (path for path in Path("results", kind).glob("*") if path.is_dir() and path.name not in keys)
-        found += _entries(kind, folders)
+    for template, keys in (
+        (paths.DATASET, plan.datasets),
+        (paths.PHASE, plan.phases),
+        (paths.FINETUNING, plan.finetunings),
+    ):
+        folder = Path(template).parent
+        found += _entries(folder.name, (path for path in folder.glob("*") if path.is_dir() and path.name not in keys))
     return found
 
 

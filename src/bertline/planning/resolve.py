@@ -15,6 +15,7 @@ from bertline.planning.finetunings import Start, add_finetunings, tasks_of
 from bertline.planning.models import resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
+from bertline.results import paths
 from bertline.settings.configuration import definition, load, strip_defaults
 
 Json = dict[str, Any]
@@ -54,7 +55,7 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
 
 def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     if "path" in dataset:
-        card = Path(dataset["path"]) / "dataset.json"
+        card = Path(dataset["path"], paths.CARD)
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
         content = read_json(card)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.results import paths
 
 Json = dict[str, Any]
 Digests = Callable[[str, str], list[str]]  # of the file that a key names; none where it is absent
@@ -95,8 +96,8 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
         source = given[name]
         if isinstance(source, dict):
             # Every table may have a train.csv, and a table's two files one name in two folders of the network.
-            folder = f"{where.replace('.', '/', 2)}/{name}" if "kind" in given else "evaluation"
-            path = f"resources/{folder}/{source['url'].rsplit('/', 1)[1]}"
+            folder = where.removeprefix("evaluation.").replace(".", "/", 1) + f"/{name}/" if "kind" in given else ""
+            path = paths.EVALUATION_FILE.format(file=folder + source["url"].rsplit("/", 1)[1])
             data.downloads[path] = source
             data.files[name], data.content[name] = path, source
         else:
@@ -120,7 +121,7 @@ def _glue_folder(folder: str, task: str, with_tests: bool, digests: Digests) -> 
 def _glue_of_hub(glue: Json, task: str, with_tests: bool) -> TaskData:
     data = TaskData(content={**glue, "tests": with_tests})
     for name, member in _parquet_paths(task, with_tests).items():
-        data.files[name] = f"resources/evaluation/glue-{glue['revision']}/{member}"
+        data.files[name] = paths.EVALUATION_FILE.format(file=f"glue-{glue['revision']}/{member}")
         data.downloads[data.files[name]] = {"url": f"{HUB}/{glue['dataset']}/resolve/{glue['revision']}/{member}"}
     return data
 
@@ -128,7 +129,7 @@ def _glue_of_hub(glue: Json, task: str, with_tests: bool) -> TaskData:
 def _glue_archive(glue: Json, run: str, task: str, with_tests: bool) -> TaskData:
     data = TaskData(content={**glue[task], "tests": with_tests})
     for name, member in _official_paths(task, with_tests).items():
-        data.files[name] = f"resources/evaluation/{member}"
+        data.files[name] = paths.EVALUATION_FILE.format(file=member)
         if name != "diagnostic":
             data.downloads[data.files[name]] = {**glue[task], "member": member}
         elif name in glue:

@@ -6,7 +6,6 @@ scores, the dataset's card) is read from the folders it points to, whatever of i
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,22 +14,15 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import read_json
-
-
-@dataclass(frozen=True)
-class JournalPoint:
-    """One line of a metrics journal. `timestamp` is in Unix milliseconds."""
-
-    step: int
-    timestamp: int
-    metrics: dict[str, float]
+from bertline.results import paths
+from bertline.results.journal import JournalPoint, read_journal
 
 
 @dataclass(frozen=True)
 class Training:
     """A pretraining phase or a fine-tuning as it lies on disk.
 
-    `recipe` is empty until a trainer has begun; `journal` holds only points that no resume will take back.
+    `recipe` is empty until a trainer has started; `journal` holds only points that no resume will take back.
     """
 
     name: str
@@ -41,7 +33,7 @@ class Training:
     finished: bool
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether a trainer has left anything."""
         return bool(self.recipe or self.journal)
 
@@ -144,7 +136,7 @@ class Record:
     def network(self) -> dict[str, Any]:
         """The description of the run's network: of its last phase or, without phases, of what is fine-tuned.
 
-        Empty while no trainer has begun.
+        Empty while no trainer has started.
         """
         stages: list[Training] = [*self.phases] if self.phases else [*self.finetunings]
         models = [stage.recipe["model"] for stage in stages if stage.recipe]
@@ -189,14 +181,14 @@ def read_record(path: Path | str) -> Record:
 
 def read_dataset(fingerprint: str, path: Path) -> EncodedDataset:
     """Read a dataset's card, if it is there."""
-    card = path / "dataset.json"
+    card = path / paths.CARD
     return EncodedDataset(fingerprint, path, read_json(card) if card.exists() else {})
 
 
 def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
     path = Path(entry["path"])
-    recipe, journal, finished = _read_training(path, ("recipe.json", "metrics.jsonl"))
-    trigram = next((file for file in (path / "trigram.json", dataset / "trigram.json") if file.exists()), None)
+    recipe, journal, finished = _read_training(path, paths.PHASE_OUTPUTS)
+    trigram = next((file for file in (path / paths.TRIGRAM, dataset / paths.TRIGRAM) if file.exists()), None)
     return Phase(
         name=entry["name"],
         fingerprint=entry["fingerprint"],
@@ -210,7 +202,7 @@ def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
 
 def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
     path = Path(entry["path"])
-    recipe, journal, finished = _read_training(path, ("recipe.json", "metrics.jsonl", "metrics.json"))
+    recipe, journal, finished = _read_training(path, paths.FINETUNING_OUTPUTS)
     return Finetuning(
         name=entry["name"],
         fingerprint=entry["fingerprint"],
@@ -222,45 +214,16 @@ def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
         seed=entry["seed"],
         start=entry["start"],
         learning_rate=entry.get("learning_rate"),
-        result=read_json(path / "metrics.json") if finished else {},
+        result=read_json(path / paths.SCORES) if finished else {},
     )
 
 
 def _read_training(path: Path, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[JournalPoint], bool]:
-    """Recipe, journal and whether it is finished. A training is finished when all its declared outputs are there."""
-    if all((path / output).exists() for output in outputs):
-        return read_json(path / "recipe.json"), read_journal(path / "metrics.jsonl"), True
-    checkpoints = path / "checkpoints"
-    begun, durable = checkpoints / "recipe.json", checkpoints / "durable.json"
-    recipe = read_json(begun) if begun.exists() else {}
-    if not durable.exists():
+    """Read recipe and journal, and whether the training is finished."""
+    if paths.is_finished(path, outputs):
+        return read_json(path / paths.RECIPE), read_journal(path / paths.JOURNAL), True
+    started = path / paths.STARTED_RECIPE
+    recipe = read_json(started) if started.exists() else {}
+    if not (path / paths.DURABLE).exists():
         return recipe, [], False
-    return recipe, read_journal(checkpoints / "journal.jsonl", last_step=read_json(durable)["step"]), False
-
-
-def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]:
-    """The points of a metrics journal in the order written, up to and including `last_step`.
-
-    A last line without its newline is still being written and is left out. Raises BertlineError for any other broken
-    line.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
-    points = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        try:
-            content = json.loads(line)
-            point = JournalPoint(
-                int(content["step"]), int(content["timestamp"]), {k: _number(v) for k, v in content["metrics"].items()}
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BertlineError(f"{path} line {number} is not a point of a metrics journal ({error})") from None
-        if last_step is None or point.step <= last_step:
-            points.append(point)
-    return points
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    return recipe, read_journal(path / paths.STARTED_JOURNAL, last_step=paths.durable_step(path)), False

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertline.files import sha256_of_file
-from bertline.results import describe
+from bertline.results import describe, paths
 from bertline.results.curves import curve
 from bertline.results.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
 
@@ -92,15 +92,15 @@ class Entry:
 
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
-    """The tree of entries that MLflow should hold for `record`; stages that have not begun are absent."""
+    """The tree of entries that MLflow should hold for `record`; stages that have not started are absent."""
     children = []
     if record.dataset.card:
         children.append(_data_entry(record))
-    children += [_phase_entry(record, phase) for phase in record.phases if phase.begun]
+    children += [_phase_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
-        begun = [finetuning for finetuning in finetunings if finetuning.begun]
-        if begun:
-            children.append(_task_entry(record, group, finetunings, begun))
+        started = [finetuning for finetuning in finetunings if finetuning.started]
+        if started:
+            children.append(_task_entry(record, group, finetunings, started))
     config = {key: value for key, value in record.config.items() if key != "description"}
     starts = [child.started for child in children if child.started is not None]
     ends = [child.ended for child in children if child.ended is not None]
@@ -137,7 +137,7 @@ def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
 
 
 def _data_entry(record: Record) -> Entry:
-    card, path = record.dataset.card, record.dataset.path / "dataset.json"
+    card, path = record.dataset.card, record.dataset.path / paths.CARD
     written = int(path.stat().st_mtime * 1000)
     settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
     counts = {"documents": card["documents"], "sentences": card["sentences"]}
@@ -173,14 +173,14 @@ def _phase_entry(record: Record, phase: Phase) -> Entry:
         parameters=_recipe_parameters(phase.recipe),
         tags=_recipe_tags(phase),
         points=points,
-        artifacts=_artifacts(phase, "recipe.json"),
+        artifacts=_artifacts(phase, paths.RECIPE),
         dataset=_dataset_input(record, phase.name),
     )
 
 
-def _task_entry(record: Record, group: str, planned: list[Finetuning], begun: list[Finetuning]) -> Entry:
+def _task_entry(record: Record, group: str, planned: list[Finetuning], started: list[Finetuning]) -> Entry:
     """A task: its seeds below it, and once all of them are in, the medians for each start."""
-    children = [_finetuning_entry(record, finetuning) for finetuning in begun]
+    children = [_finetuning_entry(record, finetuning) for finetuning in started]
     finished = all(finetuning.finished for finetuning in planned)
     starts = [child.started for child in children if child.started is not None]
     ends = [child.ended for child in children if child.ended is not None]
@@ -222,7 +222,7 @@ def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
         parameters=_recipe_parameters(finetuning.recipe),
         tags=_recipe_tags(finetuning),
         points=points,
-        artifacts=_artifacts(finetuning, "recipe.json", "metrics.json"),
+        artifacts=_artifacts(finetuning, paths.RECIPE, paths.SCORES),
     )
 
 
@@ -324,7 +324,7 @@ def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
     if not initial:
         return {}
     if "phase" in initial:
-        return {"bertline.parent": initial["phase"], "bertline.parent_path": f"results/phases/{initial['phase']}"}
+        return {"bertline.parent": initial["phase"], "bertline.parent_path": paths.PHASE.format(phase=initial["phase"])}
     return {"bertline.parent": initial["content"], "bertline.parent_path": initial["directory"]}
 
 
@@ -350,7 +350,7 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
     return DatasetInput(
         name=record.config.get("dataset", dataset.fingerprint),
         digest=dataset.fingerprint[:36],
-        source=str(dataset.path / "dataset.json"),
+        source=str(dataset.path / paths.CARD),
         profile=json.dumps(profile, sort_keys=True),
         context=context,
     )
