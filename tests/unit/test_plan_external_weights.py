@@ -13,9 +13,11 @@ import transformers
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
+from bertline.files import read_json
 from bertline.finetuning.train import finetune
 from bertline.planning.links import write_links
-from bertline.planning.plan import Plan, recipe_json, record
+from bertline.planning.plan import Plan, record
+from bertline.planning.recipes import recipe_path, write_recipes
 from bertline.planning.resolve import make_plan
 from bertline.reporting.page import write_report
 from bertline.results.records import read_record
@@ -122,10 +124,11 @@ def test_such_a_run_has_no_phases_of_its_own() -> None:
 
 def train(plan: Plan) -> Path:
     """As the graph does; returns the run's record."""
+    write_recipes(plan)
     for key, entry in plan.finetunings.items():
         initial = (entry["initial_weights"] or {}).get("directory")
         folder = Path("results/finetunings", key)
-        finetune(json.loads(recipe_json(entry)), entry["tokenizer"], folder, initial_weights=initial, threads=1)
+        finetune(read_json(recipe_path(key)), entry["tokenizer"], folder, initial_weights=initial, threads=1)
     path = Path("results/runs/theirs/record-x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record(plan, "theirs")))

@@ -1,5 +1,9 @@
 """From site.yaml to the resources of jobs, in the words of Snakemake's Slurm executor. Without a site they are empty."""
 
+import shlex
+import sys
+
+from bertline.console import BertlineError
 from bertline.site import read_site
 
 # The Slurm profile sets it. No setting of the configuration: it alters no result.

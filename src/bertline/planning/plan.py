@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertline.fingerprint import canonical_json, fingerprint
+from bertline.fingerprint import fingerprint
 from bertline.results import paths
-from bertline.settings.configuration import definition, strip_defaults
 
 Json = dict[str, Any]
 
@@ -44,9 +43,18 @@ class Plan:
         """The tasks that are left out because their data is not there: run and task -> a line that says so."""
         return {(name, task): line for name, run in self.runs.items() for task, line in run["skipped"].items()}
 
+    @property
+    def built_datasets(self) -> dict[str, Json]:
+        """The datasets that the graph makes itself; the others are finished ones of someone else's."""
+        return {key: dataset for key, dataset in self.datasets.items() if "path" not in dataset}
+
     def dataset_folder(self, dataset: str) -> str:
         """Where the dataset lies: in results/, or where someone else's finished one was named."""
         return self.datasets[dataset].get("path", paths.DATASET.format(dataset=dataset))
+
+    def dataset_file(self, dataset: str, name: str) -> str:
+        """Return the path of a file in a dataset's folder."""
+        return f"{self.dataset_folder(dataset)}/{name}"
 
 
 def record(plan: Plan, name: str) -> Json:
@@ -80,13 +88,3 @@ def record(plan: Plan, name: str) -> Json:
 def report_fingerprint(plan: Plan) -> str:
     """The name of the report over all runs of the plan."""
     return fingerprint([run["fingerprint"] for run in plan.runs.values()])
-
-
-def without_defaults(plan: Plan, part: str, settings: Json) -> Json:
-    """Settings of a part of the schema (`wikimedia`, `files`, ...) without those that equal their defaults."""
-    return strip_defaults(settings, definition(plan.schema, part), plan.schema)
-
-
-def recipe_json(entry: Json) -> str:
-    """A phase's or a fine-tuning's entry as the one sorted-JSON parameter that its rule passes on."""
-    return canonical_json(entry)

@@ -112,9 +112,10 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
             )
         before = list(phases.values())[-1:]
         phases[phase] = add_phase(plan, where, run, dataset, model, phase, settings, before)
-    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "config": run}
+    last = list(phases.values())[-1]
+    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "last_phase": last, "config": run}
     start = Start(
-        initial={"phase": list(phases.values())[-1]},
+        initial={"phase": last},
         # Random weights still depend on the dataset: its tokenizer reads the task's text.
         random={"model": model, "dataset": dataset},
         model=model,

@@ -35,6 +35,17 @@ TOKENIZER = "tokenizer.json"
 SAMPLES = "seq{length}/{shard}.h5"
 SHARD = "shards/{shard}.txt.zst"
 DATASET = "results/datasets/{dataset}"
+DATASET_CARD = f"{DATASET}/{CARD}"
+DATASET_TOKENIZER = f"{DATASET}/{TOKENIZER}"
+DATASET_SAMPLES = f"{DATASET}/{SAMPLES}"
+DATASET_SHARD = f"{DATASET}/{SHARD}"
+# With how many masked copies of each sample: NVIDIA's own files have five.
+NVIDIA_SAMPLES_COPIED = f"{DATASET}/nvidia/seq_len_{{length}}_dupe_factor_{{copies}}/bertline_{{split}}_{{shard}}.hdf5"
+NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", "5")
+# No held-out text: its reader takes every file below the folder that it is given, and evaluates nothing.
+GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf5"
+SHARD_PLAN = f"{DATASET}/plan.json"
+REMOVED = f"{DATASET}/removed.jsonl.zst"
 
 # Files in the folder of a phase or a fine-tuning.
 WEIGHTS = "model.safetensors"
@@ -50,14 +61,31 @@ STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
 STARTED_RECIPE = f"{CHECKPOINTS}/recipe.json"
 LOCK = f"{CHECKPOINTS}/lock.json"
 PHASE = "results/phases/{phase}"
+PHASE_WEIGHTS = f"{PHASE}/{WEIGHTS}"
+PHASE_JOURNAL = f"{PHASE}/{JOURNAL}"
+PHASE_RECIPE = f"{PHASE}/{RECIPE}"
+PHASE_EXPORT = f"{PHASE}/{EXPORT}"
+PHASE_TRIGRAM = f"{PHASE}/{TRIGRAM}"
 FINETUNING = "results/finetunings/{finetuning}"
+FINETUNING_SCORES = f"{FINETUNING}/{SCORES}"
+FINETUNING_JOURNAL = f"{FINETUNING}/{JOURNAL}"
+FINETUNING_RECIPE = f"{FINETUNING}/{RECIPE}"
+
+# What jobs get of the plan: see planning/recipes.py.
+PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 
 RUN = "results/runs/{run}"
 RECORD = f"{RUN}/record-{{fingerprint}}.json"
+TRACKED_PRETRAINING = f"{RUN}/tracked-pretrain-{{fingerprint}}.json"
+TRACKED_RUN = f"{RUN}/tracked-complete-{{fingerprint}}.json"
+LOGGED_MODEL = f"{RUN}/logged-model-{{fingerprint}}.json"
+SUBMISSION = f"{RUN}/glue-submission-{{fingerprint}}.zip"
+SKIPPED_TASK = "results/skipped/{run}/{task}"  # never there: its job fails
+MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
 REPORT = "results/report/{fingerprint}"
-PAGE = "index.html"
+REPORT_PAGE = f"{REPORT}/index.html"
 
-# The outputs that the graph declares. Each is written atomically, in an order that nobody has to know.
+# The outputs that the graph declares.
 DATASET_OUTPUTS = (CARD,)
 PHASE_OUTPUTS = (WEIGHTS, JOURNAL, RECIPE)
 FINETUNING_OUTPUTS = (SCORES, JOURNAL, RECIPE)
