@@ -95,6 +95,16 @@ def test_a_copy_with_other_times_runs_only_what_a_changed_book_asks_for(copied: 
     assert jobs == of_the_book | of_the_dataset | last
 
 
+def test_a_new_setting_with_its_default_runs_nothing_again(copied: Path) -> None:
+    """As in a new release: a fingerprint leaves defaults out."""
+    path = copied / "config/config.schema.yaml"
+    schema = yaml.safe_load(path.read_text())
+    for part in ("built_dataset", "phase", "classification"):
+        schema["$defs"][part]["properties"]["invented"] = {"type": "boolean", "default": False}
+    path.write_text(yaml.safe_dump(schema))
+    assert "Nothing to be done" in snakemake(copied, "--dry-run")
+
+
 def test_what_snakemake_forgot_is_told(copied: Path) -> None:
     """A book that lies elsewhere is read again, and leads to the same sentences; the new tokenizer is behind it."""
     changed = copy.deepcopy(SMALL_CONFIG)

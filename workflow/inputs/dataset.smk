@@ -54,11 +54,6 @@ def lowercase_option(wildcards):
     return "--lowercase" if tokenizer["lowercase"] else "--no-lowercase"
 
 
-def dataset_digest(wildcards):
-    """Of what the card says of settings and sources: a licence that changed is no other dataset."""
-    return fingerprint(dataset_recipe(plan, wildcards.dataset))
-
-
 def overlap_pattern():
     """paths.OVERLAP with the evaluation sets of this configuration."""
     return paths.OVERLAP.replace(

@@ -8,11 +8,14 @@ import sys
 
 from snakemake.utils import min_version
 
-from bertline.fingerprint import fingerprint
 from bertline.planning import inputs, targets
 from bertline.planning.links import write_links
-from bertline.planning.recipes import dataset_recipe, recipe_path, write_recipes
-from bertline.planning.plan import record
+from bertline.planning.recipes import (
+    digest_of_record,
+    digest_of_sources,
+    recipe_path,
+    write_recipes,
+)
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings.configuration import read_yaml

@@ -107,7 +107,7 @@ rule write_dataset_card:
         overlap=overlap_options,
         folder=output_folder,
         recipe=planned_recipe("dataset"),
-        digest=dataset_digest,
+        digest=of(digest_of_sources, "dataset"),
         lengths=SEQUENCE_LENGTHS,
     message:
         "Describing dataset {wildcards.dataset}"

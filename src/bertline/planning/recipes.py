@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.files import write_atomically
+from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan, record
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
@@ -26,8 +27,8 @@ def write_recipes(plan: Plan) -> None:
     They are no inputs of the graph: results are named by fingerprints, so that neither the time of such a file nor a
     default in it that is new makes anything again.
     """
-    for fingerprint, content in _recipes(plan):
-        path = Path(recipe_path(fingerprint))
+    for key, content in _recipes(plan):
+        path = Path(recipe_path(key))
         text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         try:
             if path.read_text(encoding="utf-8") == text:
@@ -44,6 +45,16 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
+
+
+def digest_of_record(plan: Plan, run: str) -> str:
+    """Return a digest of what a run's fingerprint leaves out: its description, and the places of what it is made of."""
+    return fingerprint({key: value for key, value in record(plan, run).items() if key != "config"})
+
+
+def digest_of_sources(plan: Plan, dataset: str) -> str:
+    """Return a digest of what a dataset's card says beyond its fingerprint, such as licences."""
+    return fingerprint(dataset_recipe(plan, dataset)["sources"])
 
 
 def dataset_recipe(plan: Plan, dataset: str) -> Json:
