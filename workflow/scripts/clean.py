@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError, HelpFormatter, run_command
 from bertline.planning.plan import Plan, report_fingerprint
+from bertline.planning.recipes import recipe_paths
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings.configuration import read_yaml
@@ -40,6 +41,8 @@ def main() -> None:
         if Path(folder).exists():
             shutil.rmtree(folder)
             print(f"removed {folder}")
+    for recipe in recipe_paths(plan):
+        recipe.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

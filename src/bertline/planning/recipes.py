@@ -21,6 +21,11 @@ def recipe_path(fingerprint: str) -> str:
     return paths.PLANNED_RECIPE.format(fingerprint=fingerprint)
 
 
+def recipe_paths(plan: Plan) -> list[Path]:
+    """List the files that `write_recipes` writes."""
+    return [Path(recipe_path(key)) for key, _ in _recipes(plan)]
+
+
 def write_recipes(plan: Plan) -> None:
     """Write what every phase, fine-tuning, dataset and run of the plan is made by; a file that is equal stays as it is.
 
