@@ -3,7 +3,7 @@
 import atexit
 
 
-def check_wrong_site():
+def check_cluster():
     """Stop a real run whose site.yaml asks for what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     try:
@@ -17,7 +17,7 @@ def phase_names():
     return {phase["phase"] for phase in plan.phases.values()}
 
 
-def check_missing_inputs():
+def check_inputs():
     """Stop a real run, not a dry one, while files that the configuration names are absent."""
     if plan.problems:
         first, *others = plan.problems
@@ -55,8 +55,8 @@ if SITE and workflow.is_main_process:
 
 
 onstart:
-    check_missing_inputs()
-    check_wrong_site()
+    check_inputs()
+    check_cluster()
     print_warnings()
     write_links(plan, existing_only=False)
     write_recipes(plan)

@@ -85,7 +85,7 @@ MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
 REPORT = "results/report/{fingerprint}"
 REPORT_PAGE = f"{REPORT}/index.html"
 
-# The outputs that the graph declares.
+# The outputs that their rules declare.
 DATASET_OUTPUTS = (CARD,)
 PHASE_OUTPUTS = (WEIGHTS, JOURNAL, RECIPE)
 FINETUNING_OUTPUTS = (SCORES, JOURNAL, RECIPE)
