@@ -45,7 +45,7 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 	@python workflow/scripts/summary.py --record results/runs/demo/record.json --report results/report/latest/index.html
 
 resources/sample/sample.json: $(READY)
-	python workflow/scripts/make_sample.py --output resources/sample --seed 1
+	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
 test: $(READY) ## run the tests
 	OMP_NUM_THREADS=1 pytest tests/unit tests/workflow -m "not alone" --numprocesses logical --maxprocesses 8 --dist loadfile

@@ -6,11 +6,17 @@ if not workflow.configfiles:
     configfile: "config/config.yaml"
 
 
+include: "workflow/inputs/placement.smk"
 include: "workflow/rules/common.smk"
+include: "workflow/inputs/corpus.smk"
+include: "workflow/inputs/dataset.smk"
+include: "workflow/inputs/checks.smk"
 include: "workflow/rules/download.smk"
 include: "workflow/rules/corpus.smk"
+include: "workflow/rules/sentences.smk"
 include: "workflow/rules/shards.smk"
 include: "workflow/rules/encode.smk"
+include: "workflow/rules/interchange.smk"
 include: "workflow/rules/pretrain.smk"
 include: "workflow/rules/finetune.smk"
 include: "workflow/rules/report.smk"
@@ -19,12 +25,12 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        everything(),
+        targets.everything(plan),
 
 
 rule list_parts:
     input:
-        dump_listings(),
+        targets.dump_listings(plan),
 
 
 rule download:
@@ -39,22 +45,34 @@ rule corpus:
 
 rule encode:
     input:
-        encoded_files(),
-        dataset_cards(),
+        targets.encoded(plan),
+
+
+rule nvidia:
+    input:
+        targets.samples(plan, plan.built_datasets, paths.NVIDIA_SAMPLES),
+
+
+rule gpauloski:
+    input:
+        targets.samples(plan, plan.built_datasets, paths.GPAULOSKI_SAMPLES),
 
 
 rule pretrain:
     input:
-        exports(),
-        markers("pretrain", plan.trained_runs),
+        targets.pretrained(plan),
 
 
 rule finetune:
     input:
-        scores(),
-        tasks_without_data(),
+        targets.finetuned(plan),
+
+
+rule submission:
+    input:
+        targets.submissions(plan),
 
 
 rule report:
     input:
-        report_page(),
+        targets.report_page(plan),

@@ -34,7 +34,7 @@ from slurm_cluster import running_cluster, why_not
 from snakemake_runs import copy_workflow, run_snakemake
 
 from bertline.console import BertlineError, HelpFormatter, run_command
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 CONFIG = "config/demo.yaml"
 PHASES = ("warm_up", "phase1", "phase2")

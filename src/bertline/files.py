@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ def fsync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def write_atomically(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success fsync it and rename it to `path`, on failure remove it."""
+def write_atomically(path: Path | str, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success fsync it and rename it to `path`, on failure remove it.
+
+    Without `durable` nothing is synced: a thousand files take no time, and a power cut may leave one empty.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -33,11 +36,13 @@ def write_atomically(path: Path | str) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        if durable:
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
-        fsync_directory(path.parent)
+        if durable:
+            fsync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -59,13 +64,21 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def read_text(path: Path | str) -> str:
+    """Read a UTF-8 file. Raises BertlineError when it is missing or is not UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{path}: byte {error.start} is not UTF-8; give another file, or make it again") from None
+
+
 def read_json(path: Path | str) -> Any:
     """Read a JSON file. Raises BertlineError when it is missing or is not JSON."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
         raise BertlineError(f"{path} is not JSON ({error}); give another file, or make this one again") from None
 
 
@@ -73,3 +86,27 @@ def sha256_of_file(path: Path | str) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
+    """SHA-256 of each file by its path as given.
+
+    Digests are remembered in the JSON file `remembered` by path, size and modification time, because the graph asks
+    for them at every start and a shelf of books takes seconds to read.
+    """
+    try:
+        memory = json.loads(remembered.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        memory = {}
+    digests, learned = {}, False
+    for path in paths:
+        status = path.stat()
+        known = memory.get(str(path))
+        if known is None or known[:2] != [status.st_size, status.st_mtime_ns]:
+            known = [status.st_size, status.st_mtime_ns, sha256_of_file(path)]
+            memory[str(path)] = known
+            learned = True
+        digests[str(path)] = known[2]
+    if learned:
+        write_json(remembered, memory)
+    return digests

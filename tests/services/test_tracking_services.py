@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from services import mlflow_server, postgresql, wait_until
 
 from bertline.console import BertlineError
-from bertline.tracking.records import read_journal
+from bertline.results.journal import read_journal
 from bertline.tracking.store import track
 
 ROOT = Path(__file__).parents[2]

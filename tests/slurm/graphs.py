@@ -21,8 +21,8 @@ import yaml
 from slurm_cluster import wait_until
 from snakemake_runs import SMALL_CONFIG, copy_workflow, run_snakemake
 
-from bertline.plan import make_plan
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
+from bertline.planning.resolve import make_plan
 
 LOCAL = ("--profile", "profiles/local", "--configfile", "small.yaml", "--cores", "1")
 PROFILE = (

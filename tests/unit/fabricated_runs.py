@@ -139,6 +139,7 @@ def write_phase(root: Path, name: str, *, steps: int, length: int = 128, every: 
     write_journal(path / "metrics.jsonl", [journal_line(step) for step in range(every, steps + 1, every)])
     initial = None if name == "phase1" else {"phase": "phase1"}
     write(path / "recipe.json", phase_recipe(name, steps, length, initial))
+    (path / "model.safetensors").touch()
     write(path / "trigram.json", {"cross_entropy": 2.9, "tokens": 9_000})
     return {"name": name, "fingerprint": name, "path": f"results/phases/{name}"}
 

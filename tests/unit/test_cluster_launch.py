@@ -233,7 +233,8 @@ sys.exit(69)
 
 def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
     """Not what the others make of it."""
-    arguments = ["--recipe", json.dumps(recipe(steps=100_000)), "--output", tmp_path / "phase", "--log-every", "1"]
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
+    arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
     arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
     script = LAUNCH.with_name("pretrain.py")
     command = map(str, [sys.executable, LAUNCH, "--processes-per-node", "2", script, *arguments])

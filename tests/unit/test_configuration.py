@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertline.configuration import fill_defaults, load, load_schema, read_yaml, strip_defaults
 from bertline.console import BertlineError
+from bertline.settings.configuration import fill_defaults, load, load_schema, read_yaml, strip_defaults
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "config/config.schema.yaml"

@@ -126,8 +126,16 @@ def test_the_script_asks_for_the_trainers_held_out_positions(tmp_path: Path) -> 
     from bertline.training.masking import held_out_positions
 
     card = make_dataset(tmp_path)
-    recipe = json.dumps({"settings": {"sequence_length": 32}})
-    command = [sys.executable, SCRIPT, "--dataset", card, "--recipe", recipe, "--output", tmp_path / "trigram.json"]
+    command = [
+        sys.executable,
+        SCRIPT,
+        "--dataset",
+        card,
+        "--sequence-length",
+        "32",
+        "--output",
+        tmp_path / "trigram.json",
+    ]
     subprocess.run(command, check=True)
     train, held_out = open_dataset(card, 32, "train"), open_dataset(card, 32, "held_out")
     expected = trigram_cross_entropy(train, held_out, held_out_positions(held_out))

@@ -670,7 +670,9 @@ def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
 
 
 def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    arguments = ["--recipe", json.dumps(recipe), "--tokenizer", str(tokenizer), "--initial-weights"]
+    path = output.with_suffix(".recipe.json")
+    path.write_text(json.dumps(recipe))
+    arguments = ["--recipe", str(path), "--tokenizer", str(tokenizer), "--initial-weights"]
     return subprocess.run(
         [
             sys.executable,

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bertline.configuration import load_schema
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
-from bertline.identity import STAGE_VERSIONS
+from bertline.fingerprint import STAGE_VERSIONS
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
-from bertline.plan import TAKEN_NAMES, Plan, make_plan, record
-from bertline.plan_models import PUBLISHED
+from bertline.planning.links import write_links
+from bertline.planning.models import PUBLISHED
+from bertline.planning.plan import Plan, record
+from bertline.planning.resolve import RESERVED_NAMES, make_plan
+from bertline.settings.configuration import load_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -318,9 +320,9 @@ def test_the_contact_of_the_example_is_not_sent_to_wikimedia(contact: str, probl
 
 def test_a_phase_does_not_take_the_place_of_another_link() -> None:
     plan = plan_of(CONFIG)
-    plan.write_links(existing_only=False)
+    write_links(plan, existing_only=False)
     beside = {path.name for path in Path("results/runs/first").iterdir()} - set(CONFIG["runs"]["first"]["phases"])
-    assert beside <= set(TAKEN_NAMES)
+    assert beside <= set(RESERVED_NAMES)
     for name in beside:
         with pytest.raises(BertlineError, match=f"runs.first.phases: a phase cannot be called '{name}'"):
             plan_of(changed(runs__first__phases={name: PHASE}))
@@ -412,14 +414,14 @@ def test_a_dataset_of_the_hub_needs_a_pinned_revision() -> None:
 
 def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None:
     plan = plan_of(CONFIG)
-    plan.write_links(existing_only=False)
+    write_links(plan, existing_only=False)
     run = plan.runs["first"]
     assert Path("results/runs/first/phase1").resolve() == Path("results/phases", run["phases"]["phase1"]).resolve()
     assert Path("results/runs/first/squad_v1/seed2").is_symlink()
     other = plan_of(changed(runs__first__seed=7))
-    other.write_links(existing_only=True)
+    write_links(other, existing_only=True)
     assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
-    other.write_links(existing_only=False)
+    write_links(other, existing_only=False)
     assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
 
 
@@ -514,11 +516,11 @@ def test_a_task_without_a_file_is_left_out_with_one_line_and_the_others_are_not(
 ) -> None:
     make_files("train.conll", "dev.conll", *(f"glue/{task}/{name}.tsv" for task in ("RTE", "CoLA") for name in SPLITS))
     whole = plan_of(with_tasks(DATA_OF_THREE, THREE_TASKS))
-    assert not whole.left_out
+    assert not whole.skipped
     Path(gone).unlink()
     plan = plan_of(with_tasks(DATA_OF_THREE, THREE_TASKS))
     assert not plan.problems
-    ((key, told),) = plan.left_out.items()
+    ((key, told),) = plan.skipped.items()
     assert key == ("first", task)
     assert told.startswith(f"runs.first.finetune.{line}")
     assert told.endswith("; put the file there or change the key")
@@ -526,14 +528,14 @@ def test_a_task_without_a_file_is_left_out_with_one_line_and_the_others_are_not(
     left = {key: entry for key, entry in left.items() if entry["data"]["train"] != gone}
     assert plan.finetunings == left
     assert plan.phases == whole.phases
-    assert record(plan, "first")["left_out"] == [told]
+    assert record(plan, "first")["skipped"] == [told]
     assert plan.runs["first"]["fingerprint"] != whole.runs["first"]["fingerprint"]
 
 
 def test_several_absent_files_of_a_task_are_one_line_and_so_is_a_folder() -> None:
     make_files("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv/by-mistake")
     plan = plan_of(with_tasks({"glue": "glue"}, {"glue": {"cola": {"predict_test": True}}}))
-    (line,) = plan.left_out.values()
+    (line,) = plan.skipped.values()
     assert line.endswith("glue/CoLA/dev.tsv is a folder; put the file there or change the key (and 1 more)")
     assert not plan.finetunings
 

@@ -19,8 +19,8 @@ from huggingface_hub import ModelCard
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
-from bertline.tracking.layout import lay_out
-from bertline.tracking.records import read_record
+from bertline.results.records import read_record
+from bertline.tracking.run_tree import lay_out
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 
@@ -100,8 +100,8 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     with open("report/tables/demo/corpora.csv", newline="") as file:
         corpora = [line for line in csv.DictReader(file) if line["corpus"] == "wikipedia"]
     everything, *reasons = corpora
-    assert int(everything["left_out"]) == sum(int(line["left_out"]) for line in reasons)
-    assert int(everything["read"]) == int(everything["kept"]) + int(everything["left_out"])
+    assert int(everything["skipped"]) == sum(int(line["skipped"]) for line in reasons)
+    assert int(everything["read"]) == int(everything["kept"]) + int(everything["skipped"])
     journal = [json.loads(line) for line in Path("results/phases/phase1/metrics.jsonl").read_text().splitlines()]
     with open("report/tables/demo/phase1.csv", newline="") as file:
         curve = list(csv.DictReader(file))
@@ -221,7 +221,7 @@ def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
 
 def test_a_task_that_was_left_out_is_told(record: Path) -> None:
     line = "runs.demo.finetune.glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"
-    write(record, {**json.loads(record.read_text()), "left_out": [line]})
+    write(record, {**json.loads(record.read_text()), "skipped": [line]})
     assert line in as_text(write_report([record], Path("report")))
     assert line in summary([record])
     assert line in lay_out(read_record(record)).description

@@ -8,7 +8,7 @@ import pytest
 from fabricated_runs import write_run
 
 from bertline.reporting.scores import ScoreRow, Spread, score_rows
-from bertline.tracking.records import Finetuning, chosen_on_dev, read_record
+from bertline.results.records import Finetuning, chosen_on_dev, read_record
 
 
 def row(pretrained: list[float], random_weights: dict[float, list[float]], baselines: dict[str, float]) -> ScoreRow:

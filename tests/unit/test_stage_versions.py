@@ -28,10 +28,10 @@ from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
 from bertline.files import read_json
 from bertline.finetuning.train import finetune
-from bertline.identity import STAGE_VERSIONS
+from bertline.fingerprint import STAGE_VERSIONS
 
 # What each version of each stage makes of the text below. A digest that changed is a reason to raise the stage's number
-# in bertline/identity.py, which makes new results instead of mixing with old ones, and to add a line here.
+# in bertline/fingerprint.py, which makes new results instead of mixing with old ones, and to add a line here.
 DIGESTS = {
     ("extraction", 1): "0f66a12f3b20d6d3",
     ("documents", 1): "b32cef5cb7c4791e",

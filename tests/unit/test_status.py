@@ -10,12 +10,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
 
-from bertline.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
-from bertline.plan import Plan
-from bertline.pruning import not_asked_for, prunable
+from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
+from bertline.planning.plan import Plan
+from bertline.planning.progress import overview, phase_statuses
+from bertline.planning.pruning import not_asked_for, prunable
+from bertline.results.paths import PHASE_OUTPUTS, RECIPE
+from bertline.results.records import read_record
 from bertline.settings.site import Gpu, Site, Size
-from bertline.status import phase_statuses
+from bertline.training.publishing import publish_phase
 
 KEY = "0" * 16
 PHASE = Path("results/phases", KEY)
@@ -27,7 +31,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(tmp_path)
     plan = Plan({}, {}, Path("models"))
     plan.phases[KEY] = {"settings": {"steps": 100}}
-    plan.runs["first"] = {"name": "first", "phases": {"phase1": KEY}}
+    plan.runs["first"] = {"name": "first", "dataset": None, "phases": {"phase1": KEY}, "finetunings": {}, "skipped": {}}
     return plan
 
 
@@ -35,6 +39,11 @@ def write(path: Path, text: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def finish(phase: Path, recipe: dict[str, object] | None = None) -> None:
+    for output in PHASE_OUTPUTS:
+        write(phase / output, json.dumps(recipe or {}) if output == RECIPE else "")
 
 
 def write_journal(steps: range, milliseconds: int) -> None:
@@ -59,9 +68,46 @@ def test_a_training_at_work(plan: Plan) -> None:
 
 def test_before_and_after_training(plan: Plan) -> None:
     assert phase_statuses(plan)[0].state == "to be trained"
-    write(PHASE / "recipe.json", "{}")
+    finish(PHASE)
     (status,) = phase_statuses(plan)
     assert (status.state, status.step) == ("finished", 100)
+
+
+def answers(plan: Plan) -> dict[str, bool]:
+    """Whether each program that asks takes the phase for finished."""
+    record = write(Path("results/runs/first/record.json"), json.dumps(record_of(PHASE)))
+    return {
+        "plan": overview(plan)[0][3] == "finished",
+        "status": phase_statuses(plan)[0].state == "finished",
+        "estimate": not [left for left in estimates(plan) if left.what.startswith("phase1")],
+        "pruning": any(entry.path.name == "step-00000050" for entry in prunable()),
+        "record": read_record(record).phases[0].finished,
+    }
+
+
+def record_of(phase: Path) -> dict[str, object]:
+    phases = [{"name": "phase1", "fingerprint": KEY, "path": str(phase)}]
+    return {"run": "first", "experiment": "e", "fingerprint": "f", "config": {}, "dataset": None, "phases": phases} | {
+        "finetunings": []
+    }
+
+
+def test_a_trainer_killed_between_its_last_writes_is_unfinished_for_all_who_ask(untrained: Plan) -> None:
+    for step in (50, 100):
+        write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x")
+    write(PHASE / "checkpoints/durable.json", '{"step": 100}')
+    journal = write(PHASE / "checkpoints/journal.jsonl")
+    unwritable = {"killed here": float("nan")}  # JSON has no such number
+    with pytest.raises(ValueError, match="JSON"):
+        publish_phase(PHASE, {"weight": torch.zeros(1)}, journal, unwritable)
+    assert (PHASE / "model.safetensors").exists()
+    assert answers(untrained) == dict.fromkeys(answers(untrained), False)
+    recipe = {"settings": {**SETTINGS, "steps": 100}, "model": MODEL, "world_size": 1, "hardware": "a GPU"}
+    publish_phase(PHASE, {"weight": torch.zeros(1)}, journal, recipe)
+    assert answers(untrained) == dict.fromkeys(answers(untrained), True)
+    # Snakemake makes a phase again whose weights were deleted.
+    (PHASE / "model.safetensors").unlink()
+    assert answers(untrained) == dict.fromkeys(answers(untrained), False)
 
 
 def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> None:
@@ -71,7 +117,7 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     shard = write(Path("results/datasets/a/shards/00000.txt.zst"), "text")
     write(Path("results/datasets/b/shards/00000.txt.zst"), "text")
     assert prunable() == []
-    write(PHASE / "recipe.json", "{}")
+    finish(PHASE)
     write(Path("results/datasets/a/dataset.json"), "{}")
     found = {entry.path: entry.size for entry in prunable()}
     older = {PHASE / f"checkpoints/step-{step:08d}": step for step in (10, 20)}
@@ -79,8 +125,8 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
 
 
 def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
-    write(PHASE / "recipe.json", "{}")
-    write(Path("results/phases/other/recipe.json"), "{}")
+    finish(PHASE)
+    finish(Path("results/phases/other"))
     assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]
 
 
@@ -107,7 +153,9 @@ def untrained(plan: Plan) -> Plan:
 
 def write_speed(path: Path, *samples_per_second: float) -> None:
     """A journal; its last line is half written."""
-    points = [{"step": 1, "metrics": {"train/samples_per_second": rate}} for rate in samples_per_second]
+    points = [
+        {"step": 1, "timestamp": 5000, "metrics": {"train/samples_per_second": rate}} for rate in samples_per_second
+    ]
     write(path, "".join(json.dumps(point) + "\n" for point in points) + '{"step": 2, "met')
 
 
@@ -144,7 +192,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     # Four processes that did 10 samples a second, whatever the batch.
     recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}
     recipe |= {"world_size": 4, "hardware": "a GPU"}
-    write(Path("results/phases/before/recipe.json"), json.dumps(recipe))
+    finish(Path("results/phases/before"), recipe)
     write_speed(Path("results/phases/before/metrics.jsonl"), 10, 10, 1)
     known = estimates(untrained)[-1]
     assert known.node_hours == pytest.approx(100 * 8 / 10 / 3600)

@@ -20,8 +20,8 @@ from mlflow.entities import Run, ViewType
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
+from bertline.results.journal import read_journal
 from bertline.tracking import publishing, store
-from bertline.tracking.records import read_journal
 from bertline.tracking.store import initialise, track
 
 URI = "sqlite:///mlflow.db"

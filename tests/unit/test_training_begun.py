@@ -10,8 +10,8 @@ from fabricated_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import read_json, sha256_of_file
-from bertline.tracking.layout import lay_out
-from bertline.tracking.records import Record, read_record
+from bertline.results.records import Record, read_record
+from bertline.tracking.run_tree import lay_out
 from bertline.training.stop import STOPPED
 
 NAMES = {"system/cpu_percent", "system/memory_megabytes"}

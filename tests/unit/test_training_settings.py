@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fabricated_dataset import recipe
 
-from bertline.configuration import definition, fill_defaults, load_schema, strip_defaults
 from bertline.console import BertlineError
+from bertline.settings.configuration import definition, fill_defaults, load_schema, strip_defaults
 from bertline.training.settings import check_packing, check_together, check_used
 
 SCHEMA = load_schema(Path(__file__).parents[2] / "config/config.schema.yaml")

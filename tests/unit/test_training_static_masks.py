@@ -126,8 +126,7 @@ def test_without_held_out_files_there_is_nothing_to_compare_with(
 ) -> None:
     card = import_all(made, tmp_path / "imported", "nvidia/b_training_*")
     assert len(open_dataset(card, LENGTH, "held_out")) == 0
-    recipe_json = json.dumps({"settings": {"sequence_length": LENGTH}})
-    arguments = ["--dataset", str(card), "--recipe", recipe_json, "--output", str(tmp_path / "trigram.json")]
+    arguments = ["--dataset", str(card), "--sequence-length", str(LENGTH), "--output", str(tmp_path / "trigram.json")]
     monkeypatch.setattr("sys.argv", ["trigram_baseline.py", *arguments])
     runpy.run_path(str(SCRIPTS / "trigram_baseline.py"), run_name="__main__")
     assert json.loads((tmp_path / "trigram.json").read_text()) == {"cross_entropy": None, "tokens": 0}

@@ -135,9 +135,10 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
     undisturbed, output = tmp_path / "undisturbed", tmp_path / "phase"
     given = recipe(steps=24)
     train(given, card, undisturbed, ranks=2)
+    (tmp_path / "recipe.json").write_text(json.dumps(given))
     command = [
         sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", SCRIPTS / "pretrain.py",
-        "--recipe", json.dumps(given), "--dataset", card, "--initial-weights", "--output", output,
+        "--recipe", tmp_path / "recipe.json", "--dataset", card, "--initial-weights", "--output", output,
         "--threads", "2", "--checkpoint-every", "3",
     ]  # fmt: skip
     for number, step, status in ((signal.SIGTERM, 3, 75), (signal.SIGKILL, 12, -9)):

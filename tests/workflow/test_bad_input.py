@@ -19,7 +19,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 

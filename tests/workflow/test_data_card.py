@@ -13,7 +13,7 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
 from bertline.corpus.compressed import read_compressed
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 PROFILE = ("--profile", "profiles/local", "--configfile", "small.yaml")

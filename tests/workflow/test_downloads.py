@@ -16,7 +16,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 

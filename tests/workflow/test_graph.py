@@ -14,7 +14,8 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, jobs_of, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
+from bertline.results import paths
 
 
 def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_folder: Path) -> None:
@@ -26,6 +27,17 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_f
     assert "extract_part" not in jobs  # the parts' names are not known yet
     missing = "before a real run: configuration: corpora.books.paths: no file matches 'resources/books/**/*.txt'"
     assert output.splitlines()[-1].startswith(missing)
+
+
+def test_a_result_is_finished_when_all_that_its_rule_declares_is_there(workflow_folder: Path) -> None:
+    output = run_snakemake(workflow_folder, "--profile", "profiles/local", "--dry-run").stdout
+    for rule, names in (
+        ("pretrain_phase", paths.PHASE_OUTPUTS),
+        ("finetune_task", paths.FINETUNING_OUTPUTS),
+    ):
+        job = output.split(f"rule {rule}:", 1)[1]
+        declared = re.search(r"^    output: (.*)$", job, re.MULTILINE)[1].split(", ")
+        assert sorted(Path(path).name for path in declared) == sorted(names)
 
 
 def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 SHELL_LINE = re.compile(r"^ +shell:\n +r?\"", re.MULTILINE)  # up to the quotation mark
@@ -127,6 +127,16 @@ def test_snakemake_sees_that_the_shell_lines_were_edited(edited: Path) -> None:
 def test_an_edited_shell_line_runs_nothing_again(edited: Path, profile: str) -> None:
     options = ("--profile", f"profiles/{profile}", "--configfile", "small.yaml", "--dry-run")
     assert "Nothing to be done" in run_snakemake(edited, *options).stdout
+
+
+def test_a_new_setting_with_its_default_runs_nothing_again(copied: Path) -> None:
+    """As in a new release: a fingerprint leaves defaults out."""
+    path = copied / "config/config.schema.yaml"
+    schema = yaml.safe_load(path.read_text())
+    for part in ("built_dataset", "phase", "classification"):
+        schema["$defs"][part]["properties"]["invented"] = {"type": "boolean", "default": False}
+    path.write_text(yaml.safe_dump(schema))
+    assert "Nothing to be done" in snakemake(copied, "--dry-run")
 
 
 def test_what_snakemake_forgot_is_told(copied: Path) -> None:

@@ -20,8 +20,8 @@ import yaml
 from fake_scheduler import PROGRAMS, programs
 from snakemake_runs import PHASE, SMALL_CONFIG, copy_workflow
 
-from bertline.plan import make_plan
-from bertline.sample.generate import generate
+from bertline.demo_data.generate import generate
+from bertline.planning.resolve import make_plan
 
 pytestmark = pytest.mark.slow
 BOOK = "resources/sample/books/book-001.txt"

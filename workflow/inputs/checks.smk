@@ -1,11 +1,12 @@
-"""What stops a real run before its first job, and what a dry one tells."""
+"""What stops a real run before its first job, what a dry one prints, and what is done at the start and the end."""
 
 import atexit
 
+from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
 
 
-def refuse_wrong_site():
+def check_cluster():
     """Stop a real run whose site.yaml asks for what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     try:
@@ -19,7 +20,7 @@ def phase_names():
     return {phase["phase"] for phase in plan.phases.values()}
 
 
-def refuse_missing_inputs():
+def check_inputs():
     """Stop a real run, not a dry one, while files that the configuration names are absent."""
     if plan.problems:
         first, *others = plan.problems
@@ -27,24 +28,24 @@ def refuse_missing_inputs():
         sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
 
 
-def tell_warnings():
+def print_warnings():
     """Before the first job of a real run; of tasks, the failed jobs of rule task_without_data say it again at its end."""
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def tell_missing_inputs():
+def print_missing_inputs():
     if workflow.dag is None:  # --lint and its like
         return
     for problem in plan.problems:
         print(f"before a real run: {problem}", file=sys.stderr)
     if workflow.dryrun:
-        tell_warnings()
+        print_warnings()
 
 
 # A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.
 if workflow.is_main_process:
-    atexit.register(tell_missing_inputs)
+    atexit.register(print_missing_inputs)
 
 
 # One site file may serve several configurations, so this is no error.
@@ -54,3 +55,38 @@ if SITE and workflow.is_main_process:
             f"{SITE.path}: phases.{name}: no run here has a phase of this name",
             file=sys.stderr,
         )
+
+
+onstart:
+    check_inputs()
+    check_cluster()
+    print_warnings()
+    write_links(plan, existing_only=False)
+    write_recipes(plan)
+
+
+# Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.
+onsuccess:
+    shutil.rmtree(failures.UNFINISHED, ignore_errors=True)
+    absent = [
+        file
+        for job in workflow.dag.targetjobs
+        for file in job.output or job.input
+        if not Path(file).exists()
+    ]
+    if absent:
+        sys.exit(
+            f"error: {absent[0]} is still to be made; run the same command again"
+        )
+
+
+# The reason of each failure once more, below all that Snakemake prints around it.
+onerror:
+    reasons = failures.read_reasons([Path(path) for path in log])
+    # After Ctrl-C on a cluster no job has failed.
+    if reasons and not Path(targets.report_page(plan)).exists():
+        failures.report_what_succeeded(
+            targets.of_runs(paths.RECORD, plan.runs),
+            targets.scores(plan.finetunings),
+        )
+    print(*reasons, sep="\n", file=sys.stderr)

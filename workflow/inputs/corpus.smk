@@ -24,7 +24,9 @@ def dump_part(wildcards):
     """The downloaded file that a part of a Wikimedia corpus is read from."""
     entry = plan.corpora[wildcards.corpus]
     file, _, _ = slice_of(wildcards)
-    return f"resources/wikimedia/{entry['wiki']}/{entry['settings']['dump']}/{file}.xml.bz2"
+    return paths.DUMP_PART.format(
+        wiki=entry["wiki"], dump=entry["settings"]["dump"], part=file
+    )
 
 
 def slice_option(wildcards):
@@ -99,10 +101,47 @@ def punkt_model(wildcards):
     settings = plan.corpora[wildcards.corpus]["settings"]
     if settings["sentences"] == "unicode":
         return []
-    trained = f"results/corpora/{wildcards.corpus}/punkt"
+    trained = paths.PUNKT.format(corpus=wildcards.corpus)
     return trained if settings["punkt"] == "trained" else settings["punkt"]
 
 
 def splitter_option(wildcards):
     model = punkt_model(wildcards)
     return f"--punkt {shlex.quote(model)}" if model else "--unicode"
+
+
+def downloaded_files(wildcards):
+    """Every part of every dump, and the evaluation data that comes from the network."""
+    parts = [
+        paths.DUMP_PART.format(
+            wiki=entry["wiki"], dump=entry["settings"]["dump"], part=part
+        )
+        for corpus, entry in plan.corpora.items()
+        if from_dump(entry)
+        for part in listing_of(corpus)["parts"]
+    ]
+    return parts + list(plan.downloads)
+
+
+def sentence_files(wildcards):
+    """The sentences of every part of every corpus that a dataset of this configuration is made from."""
+    used = {
+        corpus
+        for dataset in plan.built_datasets.values()
+        for corpus in dataset["corpora"]
+    }
+    return [
+        paths.SENTENCES.format(corpus=corpus, part=part)
+        for corpus in sorted(used)
+        for part in parts_of(corpus)
+    ]
+
+
+def download_options(wildcards):
+    """Where a file of evaluation data is from: its URL, and digest and place in an archive if it has any."""
+    path = paths.EVALUATION_FILE.format(file=wildcards.file)
+    if path not in plan.downloads:
+        raise ValueError(f"{path} is no evaluation data of this configuration")
+    source = plan.downloads[path]
+    keys = [key for key in ("url", "sha256", "member") if key in source]
+    return shlex.join(word for key in keys for word in (f"--{key}", source[key]))

@@ -1,4 +1,4 @@
-"""From wildcards to files and settings, for the rules of rules/shards.smk and rules/encode.smk."""
+"""From wildcards to files and settings, for the rules of shards.smk and encode.smk."""
 
 
 def dataset_setting(*keys):
@@ -38,20 +38,15 @@ def by_corpus(option, pattern):
 
 
 def training_shards(wildcards):
-    shards = plan.datasets[wildcards.dataset]["shards"]
     return [
-        f"results/datasets/{wildcards.dataset}/shards/{shard}.txt.zst"
-        for shard in shards
+        paths.DATASET_SHARD.format(dataset=wildcards.dataset, shard=shard)
+        for shard in plan.datasets[wildcards.dataset]["shards"]
         if shard != "held_out"
     ]
 
 
 def encoded_shards(wildcards):
-    return [
-        f"results/datasets/{wildcards.dataset}/seq{length}/{shard}.h5"
-        for length in SEQUENCE_LENGTHS
-        for shard in plan.datasets[wildcards.dataset]["shards"]
-    ]
+    return targets.samples(plan, [wildcards.dataset])
 
 
 def lowercase_option(wildcards):
@@ -59,18 +54,82 @@ def lowercase_option(wildcards):
     return "--lowercase" if tokenizer["lowercase"] else "--no-lowercase"
 
 
-def dataset_settings_json(wildcards):
-    return planning.canonical_json(plan.datasets[wildcards.dataset]["settings"])
+def overlap_pattern():
+    """paths.OVERLAP with the evaluation sets of this configuration."""
+    return paths.OVERLAP.replace(
+        "{evaluation}", (plan.evaluation or {}).get("fingerprint", "")
+    )
 
 
-def sources_json(wildcards):
-    """Where the text of each corpus of a dataset is from, for its card."""
-    sources = {}
-    for key in plan.datasets[wildcards.dataset]["corpora"]:
-        name, settings = plan.corpora[key]["name"], plan.corpora[key]["settings"]
-        sources[name] = {
-            "fingerprint": key.removeprefix(f"{name}-"),
-            "settings": planning.without_defaults(plan, settings["source"], settings),
-            "licence": settings.get("licence"),
-        }
-    return planning.canonical_json(sources)
+def removes(wildcards):
+    """The patterns of what a dataset's removal list is made from, by the option that takes them."""
+    settings = plan.datasets[wildcards.dataset]["settings"]
+    patterns = {}
+    if settings["duplicates"] != "keep":
+        patterns["--signatures"] = paths.SIGNATURES
+    if settings["evaluation_overlap"] == "drop":
+        patterns["--overlap"] = overlap_pattern()
+    return patterns
+
+
+def removal_sources(wildcards):
+    return [
+        file
+        for pattern in removes(wildcards).values()
+        for file in of_all_corpora(pattern)(wildcards)
+    ]
+
+
+def removal_options(wildcards):
+    options = [
+        by_corpus(option, pattern)(wildcards)
+        for option, pattern in removes(wildcards).items()
+    ]
+    if plan.datasets[wildcards.dataset]["settings"]["duplicates"] == "near":
+        options.append("--near")
+    return " ".join(options)
+
+
+def removal_list(wildcards):
+    """The list of documents that the dataset leaves out, if it leaves any out."""
+    removed = paths.REMOVED.format(dataset=wildcards.dataset)
+    return [removed] if removes(wildcards) else []
+
+
+def removal_option(wildcards):
+    return " ".join(f"--removed {path}" for path in removal_list(wildcards))
+
+
+def reports_overlap(wildcards):
+    settings = plan.datasets[wildcards.dataset]["settings"]
+    return settings["evaluation_overlap"] != "ignore"
+
+
+def overlap_reports(wildcards):
+    """What was found of the evaluation sets in the parts of a dataset, if it wants to know."""
+    if not reports_overlap(wildcards):
+        return []
+    return of_all_corpora(overlap_pattern())(wildcards)
+
+
+def overlap_options(wildcards):
+    if not reports_overlap(wildcards):
+        return ""
+    return by_corpus("--overlap", overlap_pattern())(wildcards)
+
+
+def evaluation_files(wildcards):
+    """The files of the evaluation sets; those of another configuration are refused."""
+    if (
+        plan.evaluation is None
+        or plan.evaluation["fingerprint"] != wildcards.evaluation
+    ):
+        raise ValueError(f"{wildcards.evaluation} is not of this configuration")
+    return [file for files in plan.evaluation["sets"].values() for file in files]
+
+
+def evaluation_options(wildcards):
+    return " ".join(
+        f"--set {shlex.join([name, *files])}"
+        for name, files in plan.evaluation["sets"].items()
+    )

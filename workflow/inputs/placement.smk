@@ -1,6 +1,9 @@
 """From site.yaml to the resources of jobs, in the words of Snakemake's Slurm executor. Without a site they are empty."""
 
+import sys
+
 from bertline.cluster import placement, slurm
+from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
 # The Slurm profile sets it. No setting of the configuration: it alters no result.

@@ -8,9 +8,17 @@ import sys
 
 from snakemake.utils import min_version
 
-from bertline import plan as planning
-from bertline.cluster import failures
-from bertline.configuration import read_yaml
+from bertline.planning import inputs, targets
+from bertline.planning.links import write_links
+from bertline.planning.recipes import (
+    digest_of_record,
+    digest_of_sources,
+    recipe_path,
+    write_recipes,
+)
+from bertline.planning.resolve import make_plan
+from bertline.results import paths
+from bertline.settings.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus.wikimedia import slices_of
 
@@ -23,15 +31,11 @@ shell.prefix(
     "${{PYTHONPATH:+:$PYTHONPATH}}; "
 )
 
-
-include: "../inputs/placement.smk"
-
-
 try:
     # Snakemake has read them, and keeps silent about a key that stands twice.
     for path in workflow.configfiles if workflow.is_main_process else ():
         read_yaml(path)
-    plan = planning.make_plan(
+    plan = make_plan(
         config,
         workflow.source_path("../../config/config.schema.yaml"),
         Path(workflow.basedir) / "config/models",
@@ -41,7 +45,7 @@ except BertlineError as error:
 
 # Names of runs follow the configuration even when nothing has to run, as after a setting was changed back.
 if workflow.is_main_process:
-    plan.write_links(existing_only=True)
+    write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules and not params: where a file comes from, and who fetches it, runs nothing again.
@@ -106,42 +110,19 @@ def parts_of(corpus):
     return list(slices_of(listing_of(corpus)) if from_dump(entry) else entry["parts"])
 
 
-include: "../inputs/targets.smk"
-include: "../inputs/corpus.smk"
-include: "../inputs/dataset.smk"
-include: "../inputs/removal.smk"
-include: "../inputs/pretrain.smk"
-include: "../inputs/finetune.smk"
-include: "../inputs/report.smk"
-include: "../inputs/checks.smk"
+def of(function, wildcard):
+    """A rule's input or parameter: what `function` of planning/inputs.py says of the plan and a wildcard's value."""
+    return lambda wildcards: function(plan, wildcards[wildcard])
 
 
-onstart:
-    refuse_missing_inputs()
-    refuse_wrong_site()
-    tell_warnings()
-    plan.write_links(existing_only=False)
+def planned_recipe(wildcard):
+    """A rule's parameter: the file by which it makes the result that a wildcard names; see planning/recipes.py."""
+    return lambda wildcards: recipe_path(wildcards[wildcard])
 
 
-# Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.
-onsuccess:
-    shutil.rmtree(failures.UNFINISHED, ignore_errors=True)
-    absent = [
-        file
-        for job in workflow.dag.targetjobs
-        for file in job.output or job.input
-        if not Path(file).exists()
-    ]
-    if absent:
-        sys.exit(
-            f"error: {absent[0]} is still to be made; run the same command again"
-        )
+def input_folder(wildcards, input):
+    return Path(input[0]).parent
 
 
-# The reason of each failure once more, below all that Snakemake prints around it.
-onerror:
-    reasons = failures.read_reasons([Path(path) for path in log])
-    # After Ctrl-C on a cluster no job has failed.
-    if reasons and not Path(report_page()).exists():
-        failures.report_what_succeeded(records(), scores())
-    print(*reasons, sep="\n", file=sys.stderr)
+def output_folder(wildcards, output):
+    return Path(output[0]).parent

@@ -5,7 +5,7 @@ rule extract_part:
     input:
         ancient(dump_part),
     output:
-        temp(directory("results/corpora/{corpus}/extracted/{part}")),
+        temp(directory(paths.EXTRACTED)),
     log:
         "logs/extract_part/{corpus}/{part}.log",
     benchmark:
@@ -29,10 +29,10 @@ rule extract_part:
 
 rule clean_part:
     input:
-        ancient("results/corpora/{corpus}/extracted/{part}"),
+        ancient(paths.EXTRACTED),
     output:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+        documents=paths.DOCUMENTS,
+        counts=paths.COUNTS,
     log:
         "logs/clean_part/{corpus}/{part}.log",
     benchmark:
@@ -59,8 +59,8 @@ rule read_files:
     input:
         ancient(text_file_paths),
     output:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+        documents=paths.DOCUMENTS,
+        counts=paths.COUNTS,
     log:
         "logs/read_files/{corpus}/{part}.log",
     benchmark:
@@ -93,8 +93,8 @@ rule read_files:
 
 rule read_dataset:
     output:
-        documents="results/corpora/{corpus}/documents/{part}.jsonl.zst",
-        counts="results/corpora/{corpus}/documents/{part}.counts.json",
+        documents=paths.DOCUMENTS,
+        counts=paths.COUNTS,
     log:
         "logs/read_dataset/{corpus}/{part}.log",
     benchmark:
@@ -124,7 +124,3 @@ rule read_dataset:
         " --split {params.split:q} --revision {params.revision} --part {params.part} --parts {params.parts}"
         " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
-
-
-include: "removal.smk"
-include: "sentences.smk"

@@ -8,7 +8,7 @@ if "wikimedia_connections" not in workflow.global_resources:
 # The one checkpoint: the names of a dump's parts carry page ranges and are known only after a look.
 checkpoint list_dump_parts:
     output:
-        "resources/wikimedia/{wiki}/{dump}/parts.json",
+        paths.DUMP_LISTING,
     log:
         "logs/list_dump_parts/{wiki}-{dump}.log",
     benchmark:
@@ -29,9 +29,9 @@ checkpoint list_dump_parts:
 
 rule download_part:
     input:
-        ancient("resources/wikimedia/{wiki}/{dump}/parts.json"),
+        ancient(paths.DUMP_LISTING),
     output:
-        "resources/wikimedia/{wiki}/{dump}/{part}.xml.bz2",
+        paths.DUMP_PART,
     log:
         "logs/download_part/{wiki}-{dump}/{part}.log",
     benchmark:
@@ -52,7 +52,7 @@ rule download_part:
 
 rule download_evaluation:
     output:
-        "resources/evaluation/{file}",
+        paths.EVALUATION_FILE,
     log:
         "logs/download_evaluation/{file}.log",
     benchmark:
@@ -65,7 +65,7 @@ rule download_evaluation:
         mem_mb=500,
         runtime=60,
     params:
-        source=download_settings,
+        source=download_options,
     shell:
-        "python workflow/scripts/download_evaluation.py --source {params.source:q} --contact {resources.contact}"
+        "python workflow/scripts/download_evaluation.py {params.source} --contact {resources.contact}"
         " --output {output} > {log} 2>&1"

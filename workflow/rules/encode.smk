@@ -5,7 +5,7 @@ rule train_tokenizer:
     input:
         ancient(training_shards),
     output:
-        "results/datasets/{dataset}/tokenizer.json",
+        paths.DATASET_TOKENIZER,
     log:
         "logs/train_tokenizer/{dataset}.log",
     benchmark:
@@ -32,7 +32,7 @@ rule take_tokenizer:
     input:
         ancient(dataset_setting("tokenizer", "file")),
     output:
-        "results/datasets/{dataset}/tokenizer.json",
+        paths.DATASET_TOKENIZER,
     log:
         "logs/take_tokenizer/{dataset}.log",
     benchmark:
@@ -54,14 +54,11 @@ rule take_tokenizer:
 # All lengths in one job: the text is tokenized once.
 rule encode_shard:
     input:
-        shard=ancient("results/datasets/{dataset}/shards/{shard}.txt.zst"),
-        plan=ancient("results/datasets/{dataset}/plan.json"),
-        tokenizer=ancient("results/datasets/{dataset}/tokenizer.json"),
+        shard=ancient(paths.DATASET_SHARD),
+        plan=ancient(paths.SHARD_PLAN),
+        tokenizer=ancient(paths.DATASET_TOKENIZER),
     output:
-        expand(
-            "results/datasets/{{dataset}}/seq{length}/{{shard}}.h5",
-            length=SEQUENCE_LENGTHS,
-        ),
+        expand(paths.DATASET_SAMPLES, length=SEQUENCE_LENGTHS, allow_missing=True),
     log:
         "logs/encode_shard/{dataset}/{shard}.log",
     benchmark:
@@ -88,15 +85,13 @@ rule encode_shard:
 
 rule write_dataset_card:
     input:
-        plan=ancient("results/datasets/{dataset}/plan.json"),
-        tokenizer=ancient("results/datasets/{dataset}/tokenizer.json"),
+        plan=ancient(paths.SHARD_PLAN),
+        tokenizer=ancient(paths.DATASET_TOKENIZER),
         samples=ancient(encoded_shards),
-        counts=ancient(
-            of_all_corpora("results/corpora/{corpus}/documents/{part}.counts.json")
-        ),
+        counts=ancient(of_all_corpora(paths.COUNTS)),
         overlap=ancient(overlap_reports),
     output:
-        "results/datasets/{dataset}/dataset.json",
+        paths.DATASET_CARD,
     log:
         "logs/write_dataset_card/{dataset}.log",
     benchmark:
@@ -108,19 +103,15 @@ rule write_dataset_card:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
-        counts=by_corpus(
-            "--counts", "results/corpora/{corpus}/documents/{part}.counts.json"
-        ),
+        counts=by_corpus("--counts", paths.COUNTS),
         overlap=overlap_options,
-        settings=dataset_settings_json,
-        sources=sources_json,
+        folder=output_folder,
+        recipe=planned_recipe("dataset"),
+        digest=of(digest_of_sources, "dataset"),
         lengths=SEQUENCE_LENGTHS,
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
-        "python workflow/scripts/write_dataset_card.py results/datasets/{wildcards.dataset} --plan {input.plan}"
-        " --fingerprint {wildcards.dataset} --settings {params.settings:q} --sequence-lengths {params.lengths}"
-        " {params.counts} {params.overlap} --sources {params.sources:q} > {log} 2>&1"
-
-
-include: "interchange.smk"
+        "python workflow/scripts/write_dataset_card.py {params.folder} --plan {input.plan}"
+        " --fingerprint {wildcards.dataset} --recipe {params.recipe} --sequence-lengths {params.lengths}"
+        " {params.counts} {params.overlap} > {log} 2>&1"

@@ -3,13 +3,13 @@
 
 rule finetune_task:
     input:
-        data=ancient(finetuning_data),
-        tokenizer=ancient(finetuning_tokenizer),
-        initial_weights=ancient(finetuning_weights),
+        data=ancient(of(inputs.data_of_finetuning, "finetuning")),
+        tokenizer=ancient(of(inputs.tokenizer_of_finetuning, "finetuning")),
+        initial_weights=ancient(of(inputs.weights_of_finetuning, "finetuning")),
     output:
-        scores="results/finetunings/{finetuning}/metrics.json",
-        metrics="results/finetunings/{finetuning}/metrics.jsonl",
-        recipe="results/finetunings/{finetuning}/recipe.json",
+        scores=paths.FINETUNING_SCORES,
+        metrics=paths.FINETUNING_JOURNAL,
+        recipe=paths.FINETUNING_RECIPE,
     log:
         "logs/finetune_task/{finetuning}.log",
     benchmark:
@@ -24,17 +24,18 @@ rule finetune_task:
         mem_mb=8000,
         runtime=240,
     params:
-        recipe=finetuning_recipe,
+        recipe=planned_recipe("finetuning"),
+        folder=output_folder,
     shell:
-        "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer}"
-        " --initial-weights {input.initial_weights} --output results/finetunings/{wildcards.finetuning}"
+        "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer}"
+        " --initial-weights {input.initial_weights} --output {params.folder}"
         " --threads {threads} > {log} 2>&1"
 
 
 # Everything else is made; that this fails gives snakemake's exit status, and a line at its end.
 rule task_without_data:
     output:
-        "results/left-out/{run}/{task}",
+        paths.SKIPPED_TASK,
     log:
         "logs/task_without_data/{run}/{task}.log",
     benchmark:
@@ -47,7 +48,7 @@ rule task_without_data:
         mem_mb=100,
         runtime=1,
     params:
-        reason=reason_of_left_out,
+        reason=lambda wildcards: plan.skipped[wildcards.run, wildcards.task],
     shell:
         "echo error: {params.reason:q} > {log}; exit 1"
 
@@ -55,9 +56,9 @@ rule task_without_data:
 # What the GLUE server takes: of each task the fine-tuning that is best on the dev set.
 rule glue_submission:
     input:
-        ancient(scores_for_submission),
+        ancient(of(targets.scores_for_submission, "run")),
     output:
-        "results/runs/{run}/glue-submission-{fingerprint}.zip",
+        paths.SUBMISSION,
     log:
         "logs/glue_submission/{run}-{fingerprint}.log",
     benchmark:
@@ -70,8 +71,3 @@ rule glue_submission:
         runtime=10,
     shell:
         "python workflow/scripts/glue_submission.py {input} --output {output} > {log} 2>&1"
-
-
-rule submission:
-    input:
-        submissions(),

@@ -4,12 +4,12 @@
 rule pretrain_phase:
     # Inputs are named by fingerprints: their files' times say nothing, and must never train a model again.
     input:
-        dataset=ancient(phase_dataset),
-        initial_weights=ancient(phase_before),
+        dataset=ancient(of(inputs.card_of_phase, "phase")),
+        initial_weights=ancient(of(inputs.weights_before_phase, "phase")),
     output:
-        weights="results/phases/{phase}/model.safetensors",
-        metrics="results/phases/{phase}/metrics.jsonl",
-        recipe="results/phases/{phase}/recipe.json",
+        weights=paths.PHASE_WEIGHTS,
+        metrics=paths.PHASE_JOURNAL,
+        recipe=paths.PHASE_RECIPE,
     log:
         "logs/pretrain_phase/{phase}.log",
     benchmark:
@@ -37,30 +37,33 @@ rule pretrain_phase:
         mem_mb=phase_size("memory_mb", 8000),
         runtime=phase_size("walltime", 1440),
     params:
-        recipe=phase_recipe,
-        initial_weights=folder_before,
+        recipe=planned_recipe("phase"),
+        folder=output_folder,
+        initial_weights=lambda wildcards, input: [
+            str(Path(weights).parent) for weights in input.initial_weights
+        ],
     # Slurm tells every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
     # the log ahead of every attempt; the one beside the checkpoints holds them all.
     shell:
-        "trap '' TERM; mkdir -p results/phases/{wildcards.phase}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
+        "trap '' TERM; mkdir -p {params.folder}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
         " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
-        " --checkpoints results/phases/{wildcards.phase}/checkpoints --attempt {resources.attempt}"
+        " --checkpoints {params.folder}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
-        " workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset}"
-        " --initial-weights {params.initial_weights} --output results/phases/{wildcards.phase}"
+        " workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset}"
+        " --initial-weights {params.initial_weights} --output {params.folder}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
-        " 2>&1 | tee -a {log} results/phases/{wildcards.phase}/checkpoints/training.log"
+        " 2>&1 | tee -a {log} {params.folder}/checkpoints/training.log"
 
 
 rule export_phase:
     input:
-        weights=ancient("results/phases/{phase}/model.safetensors"),
-        recipe=ancient("results/phases/{phase}/recipe.json"),
-        tokenizer=ancient(phase_tokenizer),
+        weights=ancient(paths.PHASE_WEIGHTS),
+        recipe=ancient(paths.PHASE_RECIPE),
+        tokenizer=ancient(of(inputs.tokenizer_of_phase, "phase")),
     output:
-        directory("results/phases/{phase}/huggingface"),
+        directory(paths.PHASE_EXPORT),
     log:
         "logs/export_phase/{phase}.log",
     benchmark:
@@ -71,16 +74,18 @@ rule export_phase:
         **CPU_JOB,
         mem_mb=4000,
         runtime=30,
+    params:
+        folder=input_folder,
     shell:
-        "python workflow/scripts/export.py --phase results/phases/{wildcards.phase} --tokenizer {input.tokenizer}"
+        "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer}"
         " --output {output} > {log} 2>&1"
 
 
 rule trigram_baseline:
     input:
-        ancient(phase_dataset),
+        ancient(of(inputs.card_of_phase, "phase")),
     output:
-        "results/phases/{phase}/trigram.json",
+        paths.PHASE_TRIGRAM,
     log:
         "logs/trigram_baseline/{phase}.log",
     benchmark:
@@ -92,7 +97,9 @@ rule trigram_baseline:
         mem_mb=8000,
         runtime=60,
     params:
-        recipe=phase_recipe,
+        length=lambda wildcards: plan.phases[wildcards.phase]["settings"][
+            "sequence_length"
+        ],
     shell:
-        "python workflow/scripts/trigram_baseline.py --dataset {input} --recipe {params.recipe:q} --output {output}"
+        "python workflow/scripts/trigram_baseline.py --dataset {input} --sequence-length {params.length} --output {output}"
         " > {log} 2>&1"

@@ -3,7 +3,7 @@
 
 rule describe_run:
     output:
-        "results/runs/{run}/record-{fingerprint}.json",
+        paths.RECORD,
     log:
         "logs/describe_run/{run}-{fingerprint}.log",
     benchmark:
@@ -15,15 +15,16 @@ rule describe_run:
         mem_mb=500,
         runtime=10,
     params:
-        record=record_json,
+        record=planned_recipe("fingerprint"),
+        digest=of(digest_of_record, "run"),
     shell:
-        "python workflow/scripts/describe_run.py --record {params.record:q} --output {output} > {log} 2>&1"
+        "cp {params.record} {output} > {log} 2>&1"
 
 
 # Only MLflow's own program makes its database: several that start on a fresh file break it for good.
 rule initialise_mlflow:
     output:
-        touch("results/mlflow-is-initialised"),
+        touch(paths.MLFLOW_IS_INITIALISED),
     log:
         "logs/initialise_mlflow.log",
     benchmark:
@@ -40,12 +41,12 @@ rule initialise_mlflow:
 
 rule track_pretraining:
     input:
-        database=ancient("results/mlflow-is-initialised"),
-        record="results/runs/{run}/record-{fingerprint}.json",
-        dataset=ancient(dataset_card_of_run),
-        metrics=ancient(phase_metrics_of_run),
+        database=ancient(paths.MLFLOW_IS_INITIALISED),
+        record=paths.RECORD,
+        dataset=ancient(of(inputs.card_of_run, "run")),
+        metrics=ancient(of(inputs.journals_of_run, "run")),
     output:
-        "results/runs/{run}/tracked-pretrain-{fingerprint}.json",
+        paths.TRACKED_PRETRAINING,
     log:
         "logs/track_pretraining/{run}-{fingerprint}.log",
     benchmark:
@@ -62,13 +63,13 @@ rule track_pretraining:
 
 rule track_run:
     input:
-        database=ancient("results/mlflow-is-initialised"),
-        pretraining=ancient(pretraining_marker),
-        record="results/runs/{run}/record-{fingerprint}.json",
-        scores=ancient(scores_of_run),
-        report=ancient(report_page()),
+        database=ancient(paths.MLFLOW_IS_INITIALISED),
+        pretraining=ancient(of(inputs.tracked_pretraining, "run")),
+        record=paths.RECORD,
+        scores=ancient(of(inputs.scores_of_run, "run")),
+        report=ancient(targets.report_page(plan)),
     output:
-        "results/runs/{run}/tracked-complete-{fingerprint}.json",
+        paths.TRACKED_RUN,
     log:
         "logs/track_run/{run}-{fingerprint}.log",
     benchmark:
@@ -87,11 +88,11 @@ rule track_run:
 
 rule log_model:
     input:
-        tracked=ancient("results/runs/{run}/tracked-complete-{fingerprint}.json"),
-        record="results/runs/{run}/record-{fingerprint}.json",
-        export=ancient(export_of_run),
+        tracked=ancient(paths.TRACKED_RUN),
+        record=paths.RECORD,
+        export=ancient(of(inputs.export_of_run, "run")),
     output:
-        "results/runs/{run}/logged-model-{fingerprint}.json",
+        paths.LOGGED_MODEL,
     log:
         "logs/log_model/{run}-{fingerprint}.log",
     benchmark:
@@ -110,18 +111,18 @@ rule log_model:
 
 rule write_report:
     input:
-        records=records(),
-        datasets=ancient(dataset_cards()),
+        records=targets.of_runs(paths.RECORD, plan.runs),
+        datasets=ancient(targets.dataset_cards(plan)),
         metrics=ancient(
-            [f"results/phases/{phase}/metrics.jsonl" for phase in plan.phases]
+            [paths.PHASE_JOURNAL.format(phase=phase) for phase in plan.phases]
         ),
         trigrams=ancient(
-            [f"results/phases/{phase}/trigram.json" for phase in plan.phases]
+            [paths.PHASE_TRIGRAM.format(phase=phase) for phase in plan.phases]
         ),
-        scores=ancient(scores()),
+        scores=ancient(targets.scores(plan.finetunings)),
     output:
         report(
-            "results/report/{fingerprint}/index.html",
+            paths.REPORT_PAGE,
             category="Report",
             caption="../report/report.rst",
         ),
@@ -135,8 +136,10 @@ rule write_report:
     resources:
         mem_mb=1000,
         runtime=20,
+    params:
+        folder=output_folder,
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py --record {input.records}"
-        " --output-directory results/report/{wildcards.fingerprint} > {log} 2>&1"
+        "python workflow/scripts/report.py --record {input.records} --output-directory {params.folder}"
+        " > {log} 2>&1"

@@ -3,14 +3,10 @@
 
 rule train_punkt:
     input:
-        documents=ancient(
-            of_all_parts("results/corpora/{corpus}/documents/{part}.jsonl.zst")
-        ),
-        counts=ancient(
-            of_all_parts("results/corpora/{corpus}/documents/{part}.counts.json")
-        ),
+        documents=ancient(of_all_parts(paths.DOCUMENTS)),
+        counts=ancient(of_all_parts(paths.COUNTS)),
     output:
-        directory("results/corpora/{corpus}/punkt"),
+        directory(paths.PUNKT),
     log:
         "logs/train_punkt/{corpus}.log",
     benchmark:
@@ -28,11 +24,11 @@ rule train_punkt:
 
 rule split_sentences:
     input:
-        documents=ancient("results/corpora/{corpus}/documents/{part}.jsonl.zst"),
+        documents=ancient(paths.DOCUMENTS),
         punkt=ancient(punkt_model),
     output:
-        sentences="results/corpora/{corpus}/sentences/{part}.txt.zst",
-        index="results/corpora/{corpus}/sentences/{part}.index.npy",
+        sentences=paths.SENTENCES,
+        index=paths.SENTENCE_INDEX,
     log:
         "logs/split_sentences/{corpus}/{part}.log",
     benchmark:

@@ -1,17 +1,94 @@
-"""From sentences to shards of equal size, the held-out one apart."""
+"""From sentences to shards of equal size, the held-out one apart; without duplicates and text of the evaluation sets."""
+
+
+rule write_signatures:
+    input:
+        documents=ancient(paths.DOCUMENTS),
+        counts=ancient(paths.COUNTS),
+    output:
+        paths.SIGNATURES,
+    log:
+        "logs/write_signatures/{corpus}/{part}.log",
+    benchmark:
+        "benchmarks/write_signatures/{corpus}/{part}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=120,
+    shell:
+        "python workflow/scripts/write_signatures.py --documents {input.documents} --counts {input.counts}"
+        " --output {output} > {log} 2>&1"
+
+
+rule collect_ngrams:
+    input:
+        ancient(evaluation_files),
+    output:
+        paths.NGRAMS,
+    log:
+        "logs/collect_ngrams/{evaluation}.log",
+    benchmark:
+        "benchmarks/collect_ngrams/{evaluation}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=60,
+    params:
+        sets=evaluation_options,
+    shell:
+        "python workflow/scripts/collect_ngrams.py {params.sets} --output {output} > {log} 2>&1"
+
+
+rule find_overlap:
+    input:
+        documents=ancient(paths.DOCUMENTS),
+        ngrams=ancient(paths.NGRAMS),
+    output:
+        paths.OVERLAP,
+    log:
+        "logs/find_overlap/{corpus}/{evaluation}/{part}.log",
+    benchmark:
+        "benchmarks/find_overlap/{corpus}/{evaluation}/{part}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=120,
+    shell:
+        "python workflow/scripts/find_overlap.py --documents {input.documents} --ngrams {input.ngrams}"
+        " --output {output} > {log} 2>&1"
+
+
+# The one job that looks at the documents of all corpora together, by their signatures.
+rule list_removed:
+    input:
+        ancient(removal_sources),
+    output:
+        paths.REMOVED,
+    log:
+        "logs/list_removed/{dataset}.log",
+    benchmark:
+        "benchmarks/list_removed/{dataset}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=120,
+    params:
+        sources=removal_options,
+    shell:
+        "python workflow/scripts/list_removed.py {params.sources} --output {output} > {log} 2>&1"
 
 
 rule plan_shards:
     input:
-        sentences=ancient(
-            of_all_corpora("results/corpora/{corpus}/sentences/{part}.txt.zst")
-        ),
-        index=ancient(
-            of_all_corpora("results/corpora/{corpus}/sentences/{part}.index.npy")
-        ),
+        sentences=ancient(of_all_corpora(paths.SENTENCES)),
+        index=ancient(of_all_corpora(paths.SENTENCE_INDEX)),
         removed=ancient(removal_list),
     output:
-        "results/datasets/{dataset}/plan.json",
+        paths.SHARD_PLAN,
     log:
         "logs/plan_shards/{dataset}.log",
     benchmark:
@@ -23,9 +100,7 @@ rule plan_shards:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
-        corpora=by_corpus(
-            "--corpus", "results/corpora/{corpus}/sentences/{part}.txt.zst"
-        ),
+        corpora=by_corpus("--corpus", paths.SENTENCES),
         shards=dataset_setting("shards"),
         held_out=dataset_setting("held_out"),
         removed=removal_option,
@@ -36,12 +111,10 @@ rule plan_shards:
 
 rule write_shard:
     input:
-        plan=ancient("results/datasets/{dataset}/plan.json"),
-        sentences=ancient(
-            of_all_corpora("results/corpora/{corpus}/sentences/{part}.txt.zst")
-        ),
+        plan=ancient(paths.SHARD_PLAN),
+        sentences=ancient(of_all_corpora(paths.SENTENCES)),
     output:
-        "results/datasets/{dataset}/shards/{shard}.txt.zst",
+        paths.DATASET_SHARD,
     log:
         "logs/write_shard/{dataset}/{shard}.log",
     benchmark:

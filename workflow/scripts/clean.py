@@ -4,21 +4,24 @@ import argparse
 import shutil
 from pathlib import Path
 
-from bertline.configuration import read_yaml
 from bertline.console import BertlineError, HelpFormatter, run_command
-from bertline.plan import Plan, make_plan, report_fingerprint
+from bertline.planning.plan import Plan, report_fingerprint
+from bertline.planning.recipes import recipe_paths
+from bertline.planning.resolve import make_plan
+from bertline.results import paths
+from bertline.settings.configuration import read_yaml
 
 
 def folders_of(plan: Plan) -> list[str]:
     """Every folder that belongs to the plan alone."""
     return [
-        *(f"results/corpora/{key}" for key in plan.corpora),
-        *([f"results/evaluation/{plan.evaluation['fingerprint']}"] if plan.evaluation else []),
-        *(f"results/datasets/{key}" for key, dataset in plan.datasets.items() if "path" not in dataset),
-        *(f"results/phases/{key}" for key in plan.phases),
-        *(f"results/finetunings/{key}" for key in plan.finetunings),
-        *(f"results/runs/{name}" for name in plan.runs),
-        f"results/report/{report_fingerprint(plan)}",
+        *(paths.CORPUS.format(corpus=key) for key in plan.corpora),
+        *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),
+        *(paths.DATASET.format(dataset=key) for key, dataset in plan.datasets.items() if "path" not in dataset),
+        *(paths.PHASE.format(phase=key) for key in plan.phases),
+        *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
+        *(paths.RUN.format(run=name) for name in plan.runs),
+        paths.REPORT.format(fingerprint=report_fingerprint(plan)),
     ]
 
 
@@ -34,10 +37,12 @@ def main() -> None:
         plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {arguments.configfile}: {error}") from error
-    for folder in [*folders_of(plan), "resources/sample", "resources/wikimedia/samplewiki"]:
+    for folder in [*folders_of(plan), "resources/sample", paths.WIKI.format(wiki="samplewiki")]:
         if Path(folder).exists():
             shutil.rmtree(folder)
             print(f"removed {folder}")
+    for recipe in recipe_paths(plan):
+        recipe.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Download a file of a fine-tuning task's data, by itself or out of the task's official archive."""
 
 import argparse
-import json
 
 from bertline.console import HelpFormatter, run_command
 from bertline.corpus.download import Expected, download, download_member
@@ -11,19 +10,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=HelpFormatter,
-        epilog='example: python workflow/scripts/download_evaluation.py --source \'{"url": "https://host/CoLA.zip", '
-        '"member": "CoLA/dev.tsv"}\' --output dev.tsv',
+        epilog="example: python workflow/scripts/download_evaluation.py --url https://host/CoLA.zip "
+        "--member CoLA/dev.tsv --output dev.tsv",
     )
-    parser.add_argument("--source", required=True, type=json.loads, help="JSON: url, and sha256 and member if any")
+    parser.add_argument("--url", required=True, help="of the file, or of the archive that it is in")
+    parser.add_argument("--sha256", help="of what the URL leads to")
+    parser.add_argument("--member", help="the file's path in the archive")
     parser.add_argument("--contact", help="an e-mail address or a URL, for the User-Agent")
     parser.add_argument("--output", required=True, help="the file to write")
     arguments = parser.parse_args()
-    source = arguments.source
-    expected = Expected(sha256=source.get("sha256"))
-    if "member" in source:
-        download_member([source["url"]], source["member"], arguments.output, expected, contact=arguments.contact)
+    urls, expected = [arguments.url], Expected(sha256=arguments.sha256)
+    if arguments.member:
+        download_member(urls, arguments.member, arguments.output, expected, contact=arguments.contact)
     else:
-        download([source["url"]], arguments.output, expected, contact=arguments.contact)
+        download(urls, arguments.output, expected, contact=arguments.contact)
 
 
 if __name__ == "__main__":

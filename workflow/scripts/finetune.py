@@ -1,21 +1,25 @@
 """Fine-tune one task with one seed and score it on the dev set."""
 
 import argparse
-import json
+import logging
 import os
 from pathlib import Path
 
-from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.console import HelpFormatter, run_command
+from bertline.files import read_json
 
 EXAMPLE = """example:
-  python workflow/scripts/finetune.py --recipe "$(cat recipe.json)" --threads 2 --tokenizer dataset/tokenizer.json \\
-      --initial-weights results/phases/0123456789abcdef/huggingface --output results/finetunings/0123456789abcdef
+  python workflow/scripts/finetune.py --recipe results/recipes/0123456789abcdef.json --threads 2 \\
+      --tokenizer dataset/tokenizer.json --initial-weights results/phases/0123456789abcdef/huggingface \\
+      --output results/finetunings/0123456789abcdef
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
-    parser.add_argument("--recipe", required=True, metavar="JSON", help="everything that alters the result, as JSON")
+    parser.add_argument(
+        "--recipe", required=True, type=Path, metavar="JSON", help="the file with everything that alters the result"
+    )
     parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json of the pretraining dataset")
     parser.add_argument(
         "--initial-weights",
@@ -33,10 +37,8 @@ def main() -> None:
     if arguments.threads:
         # The tokenizers package and OpenMP read their number of threads when they start.
         os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    try:
-        recipe = json.loads(arguments.recipe)
-    except json.JSONDecodeError as error:
-        raise BertlineError(f"--recipe is not JSON ({error})") from None
+    recipe = read_json(arguments.recipe)
+    logging.info("recipe: %s", arguments.recipe.resolve())
 
     from bertline.finetuning.train import finetune
 

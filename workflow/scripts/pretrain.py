@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.files import read_text
 from bertline.training.stop import FAILED, LOST, StopSignal
 
 EXAMPLE = """example:
   python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py \\
-    --recipe "$(cat recipe.json)" --dataset results/datasets/0123456789abcdef/dataset.json \\
+    --recipe results/recipes/0123456789abcdef.json --dataset results/datasets/0123456789abcdef/dataset.json \\
     --output results/phases/0123456789abcdef --threads 4"""
 
 
@@ -27,7 +28,9 @@ def tokens_or_auto(text: str) -> int | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
-    parser.add_argument("--recipe", required=True, help="everything that alters the result, as JSON")
+    parser.add_argument(
+        "--recipe", type=Path, required=True, metavar="JSON", help="the file with everything that alters the result"
+    )
     parser.add_argument("--dataset", type=Path, required=True, help="the dataset's dataset.json")
     parser.add_argument("--output", type=Path, required=True, help="the phase's folder")
     parser.add_argument(
@@ -134,8 +137,11 @@ def main() -> None:
         wait_for_lock=given.when_locked == "wait",
     )
     try:
+        recipe = parse_recipe(read_text(given.recipe))
+        if os.environ.get("RANK", "0") == "0":
+            logging.info("recipe: %s", given.recipe.resolve())
         train(
-            parse_recipe(given.recipe),
+            recipe,
             given.dataset,
             given.output,
             initial_weights=given.initial_weights,

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
-from bertline.configuration import read_yaml
 from bertline.console import HelpFormatter, run_command
-from bertline.plan import make_plan
-from bertline.pruning import Prunable, not_asked_for, prunable
+from bertline.planning.pruning import Prunable, not_asked_for, prunable
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import read_yaml
 
 
 def main() -> None:

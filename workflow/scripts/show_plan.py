@@ -4,11 +4,11 @@ import argparse
 
 from tabulate import tabulate
 
-from bertline.configuration import read_yaml
 from bertline.console import HelpFormatter, run_command
-from bertline.estimate import estimates
-from bertline.overview import overview
-from bertline.plan import make_plan
+from bertline.planning.estimate import estimates
+from bertline.planning.progress import overview
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import read_yaml
 from bertline.settings.site import read_site
 
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]

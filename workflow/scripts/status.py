@@ -7,11 +7,10 @@ from datetime import timedelta
 from tabulate import tabulate
 
 from bertline.cluster import slurm
-from bertline.configuration import read_yaml
 from bertline.console import HelpFormatter, run_command
-from bertline.overview import overview
-from bertline.plan import make_plan
-from bertline.status import PhaseStatus, phase_statuses
+from bertline.planning.progress import PhaseStatus, overview, phase_statuses
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import read_yaml
 
 HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
 

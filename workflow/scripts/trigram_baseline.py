@@ -1,7 +1,6 @@
 """Predict the held-out tokens that a phase is evaluated on with a trigram model of its training tokens."""
 
 import argparse
-import json
 from pathlib import Path
 
 from bertline.console import HelpFormatter, run_command
@@ -16,16 +15,15 @@ def main() -> None:
         description=__doc__,
         formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/trigram_baseline.py --dataset results/runs/demo/dataset/dataset.json "
-        '--recipe \'{"settings":{"sequence_length":128}}\' --output trigram.json',
+        "--sequence-length 128 --output trigram.json",
     )
     parser.add_argument("--dataset", type=Path, required=True, metavar="JSON", help="the dataset's dataset.json")
-    parser.add_argument("--recipe", type=json.loads, required=True, metavar="JSON", help="of the phase")
+    parser.add_argument("--sequence-length", type=int, required=True, metavar="TOKENS", help="of the phase")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help="to train on (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="cross_entropy in nats a token")
     arguments = parser.parse_args()
-    length = arguments.recipe["settings"]["sequence_length"]
-    train = open_dataset(arguments.dataset, length, "train")
-    held_out = open_dataset(arguments.dataset, length, "held_out")
+    train = open_dataset(arguments.dataset, arguments.sequence_length, "train")
+    held_out = open_dataset(arguments.dataset, arguments.sequence_length, "held_out")
     # A dataset that was imported may hold nothing out: then there is no loss to compare with.
     baseline = {"cross_entropy": None, "tokens": 0}
     if len(held_out):

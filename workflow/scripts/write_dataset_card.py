@@ -1,11 +1,11 @@
 """Write dataset.json: what went into a dataset, what was dropped, and its files with their digests."""
 
 import argparse
-import json
 from pathlib import Path
 
 from bertline.console import HelpFormatter, run_command
 from bertline.encoding.card import write_card
+from bertline.files import read_json
 
 
 def main() -> None:
@@ -13,13 +13,19 @@ def main() -> None:
         description=__doc__,
         formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/write_dataset_card.py results/datasets/0123456789abcdef "
-        "--plan plan.json --fingerprint 0123456789abcdef --settings '{\"seed\":12345}' --sequence-lengths 128 512 "
-        "--counts wikipedia documents/*.counts.json",
+        "--plan plan.json --fingerprint 0123456789abcdef --recipe results/recipes/0123456789abcdef.json "
+        "--sequence-lengths 128 512 --counts wikipedia documents/*.counts.json",
     )
     parser.add_argument("directory", type=Path, help="the dataset's folder: tokenizer.json, seq{length}/{shard}.h5")
     parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan its shards were made by")
     parser.add_argument("--fingerprint", required=True, help="of the dataset")
-    parser.add_argument("--settings", type=json.loads, required=True, metavar="JSON", help="of the dataset")
+    parser.add_argument(
+        "--recipe",
+        type=Path,
+        required=True,
+        metavar="JSON",
+        help="the dataset's settings, and the sources of its corpora: their fingerprints, settings and licences",
+    )
     parser.add_argument("--sequence-lengths", type=int, nargs="+", required=True, metavar="TOKENS")
     parser.add_argument(
         "--counts",
@@ -36,23 +42,17 @@ def main() -> None:
         metavar=("CORPUS", "JSON"),
         help="a corpus and what find_overlap.py wrote for all its parts; once for each corpus",
     )
-    parser.add_argument(
-        "--sources",
-        type=json.loads,
-        default={},
-        metavar="JSON",
-        help="where the text of each corpus is from: its fingerprint, settings and licence",
-    )
     arguments = parser.parse_args()
+    recipe = read_json(arguments.recipe)
     write_card(
         arguments.directory,
         arguments.plan,
         fingerprint=arguments.fingerprint,
-        settings=arguments.settings,
+        settings=recipe["settings"],
         sequence_lengths=arguments.sequence_lengths,
         counts=_by_corpus(arguments.counts),
         overlap=_by_corpus(arguments.overlap) if arguments.overlap else None,
-        sources=arguments.sources,
+        sources=recipe.get("sources", {}),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertline.cluster.failures import last_words
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
-from bertline.overview import durable_step
+from bertline.results.paths import durable_step
 
 MAX_ATTEMPTS = 3
 

@@ -31,7 +31,7 @@ from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import sha256_of_file, write_json
-from bertline.identity import fingerprint, stage_versions
+from bertline.fingerprint import fingerprint, stage_versions
 
 Json = dict[str, Any]
 

@@ -56,7 +56,7 @@ def finetune(
 
     Parameters
     ----------
-    recipe: everything that alters the result, as `bertline.plan` makes it. The same recipe on the same number of CPU
+    recipe: everything that alters the result, from `bertline.planning`. The same recipe on the same number of CPU
         threads gives the same predictions.
     tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
     output: a folder; it gets the predictions, metrics.jsonl, recipe.json and, last, metrics.json.

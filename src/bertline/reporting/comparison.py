@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertline.reporting.scores import score_rows
-from bertline.tracking import words
-from bertline.tracking.courses import cost_of, course
-from bertline.tracking.layout import flatten
-from bertline.tracking.records import Record
+from bertline.results import describe
+from bertline.results.curves import cost_of, curve
+from bertline.results.records import Record
+from bertline.tracking.run_tree import flatten
 
 Rows = list[list[str]]
 ABSENT = "–"
@@ -42,22 +42,22 @@ def outcomes(runs: Sequence[Record]) -> Rows:
         for table in tables:
             row = table.get((group, score))
             cells.append(ABSENT if row is None or row.pretrained is None else str(row.pretrained))
-        rows.append([f"{words.task_title(group)} {words.score_title(score)}", *cells])
+        rows.append([f"{describe.task_title(group)} {describe.score_title(score)}", *cells])
     return rows
 
 
 def _last(run: Record, key: str) -> str:
-    places, _ = course(run.phases, key)
+    places, _ = curve(run.phases, key)
     return f"{places[-1].tokens:,.0f}" if places else ABSENT
 
 
 def _time(run: Record) -> str:
-    places, _ = course(run.phases, "train/tokens")
+    places, _ = curve(run.phases, "train/tokens")
     cost = cost_of(run.phases)
     if not places:
         return ABSENT
-    hours = words.duration(places[-1].hours)
-    of_all = words.duration(cost.process_hours) if cost else hours
+    hours = describe.duration(places[-1].hours)
+    of_all = describe.duration(cost.process_hours) if cost else hours
     return hours if of_all == hours else f"{hours} ({of_all} of all ranks)"
 
 

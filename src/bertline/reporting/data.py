@@ -18,13 +18,13 @@ def corpus_rows(card: Card) -> list[Row]:
     rows = []
     for corpus in card.get("corpora", []):
         reasons = {**corpus.get("dropped", {}), **corpus.get("removed", {})}
-        left_out = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        skipped = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
         rows.append(
             {
                 "name": corpus["name"],
                 "read": corpus["documents"] + sum(reasons.values()),
                 "kept": corpus["documents"],
-                "left_out": left_out,
+                "skipped": skipped,
                 "sentences": corpus.get("sentences"),
                 "tokens": {
                     length: section["tokens"] for length, section in _by_length(corpus.get("sequence_lengths", {}))
@@ -74,7 +74,7 @@ def document_lengths(card: Card) -> dict[str, tuple[list[int], list[int]]]:
 
 def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
     """For the CSV: a line for each corpus, and one for each reason to leave documents out."""
-    yield ["corpus", "read", "kept", "left_out", "reason", "sentences", "licence"]
+    yield ["corpus", "read", "kept", "skipped", "reason", "sentences", "licence"]
     for row in corpus_rows(card):
         yield [
             row["name"],
@@ -85,7 +85,7 @@ def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
             row["sentences"],
             row["licence"],
         ]
-        for reason, count in row["left_out"]:
+        for reason, count in row["skipped"]:
             yield [row["name"], "", "", count, reason, "", ""]
 
 

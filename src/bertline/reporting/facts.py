@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from bertline.tracking.courses import hours_of
-from bertline.tracking.records import Phase
+from bertline.results.curves import hours_of
+from bertline.results.records import Phase
 
 
 def phase_facts(phase: Phase) -> dict[str, Any]:

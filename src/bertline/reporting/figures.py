@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
-from bertline.tracking.courses import Place, course, places
-from bertline.tracking.records import Phase
-from bertline.tracking.words import score_title, task_title
+from bertline.results.curves import Place, curve, places
+from bertline.results.describe import score_title, task_title
+from bertline.results.records import Phase
 
 # Narrow enough that eleven-point letters are still read when a phone shows the figure 360 pixels wide.
 WIDTH, HEIGHT = 5.2, 3.3
@@ -99,9 +99,9 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        reached, values = course(phases, "train/mlm_loss")
+        reached, values = curve(phases, "train/mlm_loss")
         axes.plot([along(place) for place in reached], values, color=BLUE, linewidth=1.1, label="training")
-        reached, values = course(phases, "held_out/mlm_loss")
+        reached, values = curve(phases, "held_out/mlm_loss")
         held_out = [along(place) for place in reached]
         axes.plot(held_out, values, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
         for count in range(1, len(phases)):
@@ -119,7 +119,7 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
 
 def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
     """Held-out loss of masked tokens in nats by tokens seen, a line for each run that was evaluated; name -> phases."""
-    lines = {name: course(phases, "held_out/mlm_loss") for name, phases in runs.items()}
+    lines = {name: curve(phases, "held_out/mlm_loss") for name, phases in runs.items()}
     lines = {name: line for name, line in lines.items() if line[1]}
 
     def draw(figure: Figure) -> None:
@@ -149,14 +149,14 @@ def _line(number: int) -> dict[str, Any]:
 def throughput(phases: Sequence[Phase]) -> str:
     """Real tokens a second by hours of training, below it the share of the device's peak where that is known."""
     panels = [("train/tokens_per_second", "tokens per second", 1.0)]
-    if course(phases, "train/model_flops_utilization")[1]:
+    if curve(phases, "train/model_flops_utilization")[1]:
         panels.append(("train/model_flops_utilization", "percent of peak", 100.0))
     unit, label_of_axis = _time_unit(phases)
 
     def draw(figure: Figure) -> None:
         drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (key, label, factor) in zip(drawn, panels, strict=True):
-            reached, values = course(phases, key)
+            reached, values = curve(phases, key)
             times = [unit * place.hours for place in reached]
             axes.plot(times, [factor * value for value in values], color=BLUE, linewidth=1.2)
             axes.set_ylim(bottom=0)

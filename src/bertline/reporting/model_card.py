@@ -16,9 +16,9 @@ from bertline.files import write_text
 from bertline.reporting.data import corpus_rows
 from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
-from bertline.tracking import words
-from bertline.tracking.courses import cost_of
-from bertline.tracking.records import Record
+from bertline.results import describe
+from bertline.results.curves import cost_of
+from bertline.results.records import Record
 
 
 def write_model_card(run: Record, path: Path) -> None:
@@ -28,14 +28,14 @@ def write_model_card(run: Record, path: Path) -> None:
         return
     rows = score_rows(run)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
-    environment.filters |= words.FILTERS
+    environment.filters |= describe.FILTERS
     template = (resources.files("bertline.reporting") / "templates" / "model-card.md.j2").read_text(encoding="utf-8")
     body = environment.from_string(template).render(
         run=run,
-        network=words.describe_network(finished[-1].recipe["model"]),
-        data=words.describe_dataset(run.dataset.card) if run.dataset.card else "",
+        network=describe.describe_network(finished[-1].recipe["model"]),
+        data=describe.describe_dataset(run.dataset.card) if run.dataset.card else "",
         corpora=corpus_rows(run.dataset.card),
-        phases=[(phase_facts(phase), words.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
+        phases=[(phase_facts(phase), describe.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
     )
@@ -48,7 +48,7 @@ def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
         EvalResult(
             task_type="question-answering" if row.group.startswith("squad") else "text-classification",
             dataset_type=row.group.split("/")[0],
-            dataset_name=words.task_title(row.group),
+            dataset_name=describe.task_title(row.group),
             dataset_split="validation",
             metric_type=row.score,
             metric_value=round(row.pretrained.median, 2),

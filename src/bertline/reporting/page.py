@@ -20,9 +20,9 @@ from bertline.reporting.facts import phase_facts
 from bertline.reporting.model_card import write_model_card
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import ScoreRow, score_rows
-from bertline.tracking import words
-from bertline.tracking.courses import cost_of
-from bertline.tracking.records import Phase, Record, Training, chosen_on_dev, read_record
+from bertline.results import describe
+from bertline.results.curves import cost_of
+from bertline.results.records import Phase, Record, Training, chosen_on_dev, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -49,10 +49,10 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "number": words.number,
-        "duration": words.duration,
-        "task": words.task_title,
-        "score": words.score_title,
+        "number": describe.number,
+        "duration": describe.duration,
+        "task": describe.task_title,
+        "score": describe.score_title,
     }
     page = environment.get_template("report.html.j2").render(
         sections=sections,
@@ -86,7 +86,7 @@ class _Section:
         self.corpora = data.corpus_rows(run.dataset.card)
         self.cleaning = data.cleaning_rows(run.dataset.card)
         self.overlap = data.overlap_rows(run.dataset.card)
-        self.dataset_words = words.describe_dataset(run.dataset.card) if run.dataset.card else ""
+        self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
         self.recipes = _recipes(run)
         self.environment = _environment(run)
@@ -143,13 +143,15 @@ class _Section:
 def _unfinished(run: Record) -> str:
     """What of the run is not finished, in words; empty for a finished run."""
     left = [
-        f"{phase.name} (at step {words.number(phase.journal[-1].step)})" if phase.journal else phase.name
+        f"{phase.name} (at step {describe.number(phase.journal[-1].step)})" if phase.journal else phase.name
         for phase in run.phases
         if not phase.finished
     ]
     for group, finetunings in run.groups.items():
         if missing := sum(not finetuning.finished for finetuning in finetunings):
-            left.append(f"{words.task_title(group)} ({missing} of {words.counted(len(finetunings), 'fine-tuning')})")
+            left.append(
+                f"{describe.task_title(group)} ({missing} of {describe.counted(len(finetunings), 'fine-tuning')})"
+            )
     return ", ".join(left if run.dataset.finished else ["the dataset", *left])
 
 
@@ -157,21 +159,21 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
     """The run's recipe as (what, sentence)."""
     recipes = []
     if run.network:
-        recipes.append(("Network", words.describe_network(run.network)))
+        recipes.append(("Network", describe.describe_network(run.network)))
     recipes += [
-        (phase.name, words.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
+        (phase.name, describe.describe_phase(phase.recipe, run.phase_names)) for phase in run.phases if phase.recipe
     ]
     for group, finetunings in run.groups.items():
         pretrained = [one for one in finetunings if one.recipe and one.start == "pretrained"]
         chosen = chosen_on_dev(pretrained)
         if chosen:
-            sentence = words.describe_finetuning(chosen[0].recipe, run.phase_names, [one.seed for one in chosen])
+            sentence = describe.describe_finetuning(chosen[0].recipe, run.phase_names, [one.seed for one in chosen])
             settings = len({one.settings_name for one in pretrained})
             if settings > 1:
                 sentence += (
                     f" Chosen on the dev set among {settings} settings, so its scores there are a little too good."
                 )
-            recipes.append((words.task_title(group), sentence))
+            recipes.append((describe.task_title(group), sentence))
     return recipes
 
 

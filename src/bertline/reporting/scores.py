@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertline.reporting.published import Published, published_score
-from bertline.tracking.records import Finetuning, Record, chosen_on_dev
+from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
 

@@ -9,8 +9,8 @@ from tabulate import tabulate
 
 from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
-from bertline.tracking.records import Record, read_record
-from bertline.tracking.words import number, score_title, task_title
+from bertline.results.describe import number, score_title, task_title
+from bertline.results.records import Record, read_record
 
 
 def summary(records: Sequence[Path | str], report: Path | None = None) -> str:
@@ -44,7 +44,7 @@ def _run_block(run: Record) -> str:
             "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
             "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
         )
-    return "\n\n".join([*blocks, *run.left_out])
+    return "\n\n".join([*blocks, *run.skipped])
 
 
 def _score_row(row: ScoreRow) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bertline.configuration import fill_defaults, load_schema, read_yaml, validate
 from bertline.console import BertlineError
+from bertline.settings.configuration import fill_defaults, load_schema, read_yaml, validate
 
 
 @dataclass(frozen=True)

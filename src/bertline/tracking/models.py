@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bertline.console import BertlineError
-from bertline.tracking.layout import run_summary
-from bertline.tracking.records import Record, read_record
+from bertline.results import paths
+from bertline.results.records import Record, read_record
+from bertline.tracking.run_tree import run_summary
 from bertline.tracking.store import connect, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def log_model(record_path: Path | str, tracking_uri: str, registered_name: str |
     if not record.phases:
         raise BertlineError(f"the run {record.name} pretrains no model, so there is none to keep; name another run")
     phase = record.phases[-1]
-    export = phase.path / "huggingface"
+    export = phase.path / paths.EXPORT
     if not (export / "config.json").exists():
         raise BertlineError(f"{export} does not exist; ask snakemake for `pretrain` first")
     with tracking_lock(tracking_uri), one_line_errors(tracking_uri):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.files import sha256_of_file
-from bertline.tracking.layout import DatasetInput, Entry, Point
+from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -24,9 +24,9 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_atomically
-from bertline.tracking.layout import Entry, lay_out
+from bertline.results.records import read_record
 from bertline.tracking.publishing import publish
-from bertline.tracking.records import read_record
+from bertline.tracking.run_tree import Entry, lay_out
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

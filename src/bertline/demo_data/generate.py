@@ -1,0 +1,74 @@
+"""Write the whole sample: mirror, books, SQuAD and GLUE files, and sample.json, which says what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from bertline.demo_data.articles import make_articles, make_books
+from bertline.demo_data.language import make_lexicons
+from bertline.demo_data.tasks import PROVINCE_OF_SPLIT, Row, acceptability, entailment, paraphrase, squad
+from bertline.demo_data.wikitext import describe, make_pages, write_mirror
+from bertline.demo_data.world import make_world
+from bertline.files import fsync_directory, sha256_of_file, write_json, write_text
+
+WIKI, DATE = "samplewiki", "20260101"
+# Chosen by trial: two million tokens of pretraining see the text about three times; a fine-tuning takes ten seconds.
+PEOPLE, BOOKS, CHAPTERS, PARTS = 800, 120, 20, 4
+SQUAD_PARAGRAPHS = {"train": 1000, "dev": 150}
+ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 2400, "dev": 400}}
+
+
+def generate(output: Path | str, seed: int) -> None:
+    """Make the sample of a seed in the folder `output`, which is complete or absent and is replaced if it exists."""
+    output = Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+    try:
+        made = scratch / "new"
+        counts = _write_everything(made, seed)
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        digests = {path.relative_to(made).as_posix(): sha256_of_file(path) for path in files}
+        write_json(made / "sample.json", {"seed": seed, "counts": counts, "sha256": digests})
+        if output.exists():
+            output.rename(scratch / "old")
+        made.rename(output)
+        fsync_directory(output.parent)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_everything(made: Path, seed: int) -> dict[str, int]:
+    world, lexicons = make_world(seed, people=PEOPLE), make_lexicons(seed)
+    pages = make_pages(seed, make_articles(seed, world, lexicons["all"]))
+    write_mirror(made / "mirror", pages, wiki=WIKI, date=DATE, parts=PARTS)
+    for number, (_, text) in enumerate(make_books(seed, world, lexicons["all"], books=BOOKS, chapters=CHAPTERS)):
+        write_text(made / "books" / f"book-{number + 1:03d}.txt", text)
+    for split, name in PROVINCE_OF_SPLIT.items():
+        province = world.provinces[name]
+        for version, impossible in (("1.1", False), ("2.0", True)):
+            data = squad(seed, split, province, paragraphs=SQUAD_PARAGRAPHS[split], impossible=impossible)
+            write_text(made / "squad" / f"{split}-v{version}.json", json.dumps(data) + "\n")
+        glue = made / "glue"
+        _write_table(
+            glue / "CoLA" / f"{split}.tsv", (), acceptability(seed, split, lexicons[name], rows=ROWS["CoLA"][split])
+        )
+        _write_table(
+            glue / "MRPC" / f"{split}.tsv",
+            ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            paraphrase(seed, split, province, rows=ROWS["MRPC"][split]),
+        )
+        _write_table(
+            glue / "RTE" / f"{split}.tsv",
+            ("index", "sentence1", "sentence2", "label"),
+            entailment(seed, split, province, rows=ROWS["RTE"][split]),
+        )
+    return {**describe(pages), "books": BOOKS, "people": len(world.people), "towns": len(world.towns)}
+
+
+def _write_table(path: Path, header: Row, rows: list[Row]) -> None:
+    """Tab-separated values; CoLA has no header line."""
+    table = [header, *rows] if header else rows
+    write_text(path, "".join("\t".join(row) + "\n" for row in table))

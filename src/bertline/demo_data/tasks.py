@@ -1,0 +1,156 @@
+"""Tasks about the world in the layouts of their official files: SQuAD v1.1 and v2.0, and three GLUE tables.
+
+The eastern province makes the training files, the western one the dev files.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from bertline.demo_data.articles import Namer
+from bertline.demo_data.language import (
+    QUESTIONS,
+    WORDINGS,
+    Fact,
+    Lexicon,
+    ask,
+    facts_of,
+    make_scene,
+    say,
+    spoil,
+)
+from bertline.demo_data.world import Person, Province, random_stream
+
+Row = tuple[str, ...]
+PROVINCE_OF_SPLIT = {"train": "east", "dev": "west"}
+
+
+def _people(rng: Random, province: Province, count: int) -> list[Person]:
+    while True:
+        people = rng.sample(province.people, count)
+        if len({person.family_name for person in people}) == count:
+            return people
+
+
+def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossible: bool) -> dict[str, Any]:
+    """A SQuAD file of `paragraphs` paragraphs with two questions each; with `impossible` also v2.0's unanswerable ones.
+
+    A paragraph tells of two people or of two towns; its sentences stand in random order.
+    """
+    version = "v2.0" if impossible else "1.1"
+    rng = random_stream(seed, f"squad/{split}")
+    entries = []
+    for index in range(paragraphs):
+        context, told, namer = _paragraph(rng, province)
+        questions = []
+        for number, (fact, start) in enumerate(rng.sample(told, 2)):
+            question: dict[str, Any] = {
+                "id": f"{split}-{index:05d}-{number}",
+                "question": ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject)),
+                "answers": [{"text": fact.value, "answer_start": start}],
+            }
+            questions.append({**question, "is_impossible": False} if impossible else question)
+        if impossible:
+            untold = _untold(rng, province, told)
+            questions.append(
+                {
+                    "id": f"{split}-{index:05d}-2",
+                    "question": ask(untold, rng.choice(QUESTIONS[untold.relation]), namer(untold.subject)),
+                    "answers": [],
+                    "plausible_answers": [],
+                    "is_impossible": True,
+                }
+            )
+        entries.append({"context": context, "qas": questions})
+    size = 20
+    titles = [f"{split.capitalize()}_{number:03d}" for number in range((paragraphs + size - 1) // size)]
+    data = [
+        {"title": title, "paragraphs": entries[number * size : (number + 1) * size]}
+        for number, title in enumerate(titles)
+    ]
+    return {"version": version, "data": data}
+
+
+def _paragraph(rng: Random, province: Province) -> tuple[str, list[tuple[Fact, int]], Namer]:
+    """A context, its facts with the character offsets of their values, and how its people are called."""
+    if rng.random() < 0.2:
+        towns = rng.sample(province.towns, 2)
+        facts = [fact for town in towns for fact in rng.sample(facts_of(town), 3)]
+        namer = Namer(rng, [])
+    else:
+        people = _people(rng, province, 2)
+        facts = [fact for person in people for fact in rng.sample(facts_of(person), 3)]
+        namer = Namer(rng, people)
+    rng.shuffle(facts)
+    context, told = "", []
+    for fact in facts:
+        sentence = say(fact, rng.choice(WORDINGS[fact.relation]), namer(fact.subject))
+        told.append((fact, len(context) + sentence.value_start))
+        context += sentence.text + " "
+    return context.rstrip(), told, namer
+
+
+def _untold(rng: Random, province: Province, told: list[tuple[Fact, int]]) -> Fact:
+    """A fact about someone or some town of the paragraph that the paragraph does not tell."""
+    subject = rng.choice(told)[0].subject
+    known = {(fact.subject, fact.relation) for fact, _ in told}
+    entities: list[Any] = [entity for entity in province.people if entity.full_name == subject]
+    entities += [town for town in province.towns if town.name == subject]
+    return rng.choice([fact for fact in facts_of(entities[0]) if (fact.subject, fact.relation) not in known])
+
+
+def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list[Row]:
+    """CoLA's four columns (source, label, star, sentence); half of the sentences are spoiled."""
+    rng = random_stream(seed, f"acceptability/{split}")
+    table: list[Row] = []
+    for index in range(rows):
+        scene = make_scene(rng, lexicon)
+        good = index % 2 == 0
+        table.append(("gen", "1" if good else "0", "" if good else "*", scene.text() if good else spoil(rng, scene)))
+    rng.shuffle(table)
+    return table
+
+
+def _family_names(people: list[Person]) -> dict[str, str]:
+    return {person.full_name: person.family_name for person in people}
+
+
+def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
+    """MRPC's five columns. A paraphrase says the fact in other words; the others tell another fact of the person."""
+    rng = random_stream(seed, f"paraphrase/{split}")
+    table = []
+    for index in range(rows):
+        person = rng.choice(province.people)
+        fact, other = rng.sample(facts_of(person), 2)
+        first, second = rng.sample(WORDINGS[fact.relation], 2)
+        same = index % 2 == 0
+        if not same:
+            second = rng.choice(WORDINGS[other.relation])
+        name = person.family_name if rng.random() < 0.5 else person.full_name
+        told = say(fact if same else other, second, name)
+        table.append(("1" if same else "0", say(fact, first, person.full_name).text, told.text))
+    rng.shuffle(table)
+    offset = 1_000_000 if split == "train" else 2_000_000
+    return [
+        (label, str(offset + 2 * number), str(offset + 2 * number + 1), first, second)
+        for number, (label, first, second) in enumerate(table)
+    ]
+
+
+def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
+    """RTE's four columns. The premise tells two facts of a person; the hypothesis says one of them or another fact."""
+    rng = random_stream(seed, f"entailment/{split}")
+    table = []
+    for index in range(rows):
+        person = rng.choice(province.people)
+        *facts, untold = rng.sample(facts_of(person), 3)
+        used = [rng.choice(WORDINGS[fact.relation]) for fact in facts]
+        premise = " ".join(say(fact, wording, fact.subject).text for fact, wording in zip(facts, used, strict=True))
+        chosen = rng.randrange(2)
+        fact = facts[chosen] if index % 2 == 0 else untold
+        wording = rng.choice([text for text in WORDINGS[fact.relation] if text != used[chosen]])
+        label = "entailment" if index % 2 == 0 else "not_entailment"
+        table.append((premise, say(fact, wording, person.family_name).text, label))
+    rng.shuffle(table)
+    return [(str(number), *row) for number, row in enumerate(table)]

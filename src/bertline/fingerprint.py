@@ -1,0 +1,44 @@
+"""Fingerprints: a name for a result that is a pure function of everything that alters it.
+
+Two results share a fingerprint exactly when they would be the same result. A fingerprint covers the settings that
+differ from their defaults, the versions of the stages' code, and the fingerprints of what the result is made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+# Raise a stage's number whenever a change of its code changes its result; tests/unit/test_stage_versions.py holds
+# digests of small outputs and fails when someone forgets.
+STAGE_VERSIONS = {
+    "extraction": 1,  # by our own extractor
+    "documents": 2,
+    "signatures": 1,
+    "overlap": 1,
+    "sentences": 1,
+    "shards": 1,
+    "tokenizer": 2,
+    "samples": 1,
+    "import": 1,
+    "pretraining": 2,
+    "finetuning": 3,
+}
+
+FINGERPRINT_LENGTH = 16
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text. Raises ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def fingerprint(value: Any) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def stage_versions(*stages: str) -> dict[str, int]:
+    """The versions of the named stages, as they enter a fingerprint."""
+    return {stage: STAGE_VERSIONS[stage] for stage in stages}

@@ -1,0 +1,146 @@
+"""The corpora of a configuration, and the files that a configuration names: the part of the plan that looks at them."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.files import digest_of_files
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.settings.configuration import definition, strip_defaults
+
+Json = dict[str, Any]
+
+BYTES_PER_PART = 100_000_000  # of text files read by one job
+CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux takes 131,072 for a whole shell line
+EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
+REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
+
+
+def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> tuple[str, Json]:
+    """A corpus's name with its fingerprint, and what the rules need to know about it.
+
+    Parameters
+    ----------
+    config: the whole configuration, with its defaults filled in.
+    schema: config/config.schema.yaml.
+    name: the corpus's name under `corpora`.
+    problems: grows by what is not there yet, as a dry run goes on without.
+
+    Raises BertlineError if a contact is needed and not given, and for settings that do not go together.
+    """
+    corpus = config["corpora"][name]
+    kind = corpus["source"]
+    semantic = strip_defaults(corpus, definition(schema, kind), schema)
+    semantic.pop("licence", None)  # it alters no document
+    resolved: Json = {"name": name, "settings": corpus}
+    if kind == "wikimedia":
+        _check_contact(config, name, problems)
+        if "list_items" in semantic and corpus["extractor"] != "bertline":
+            raise BertlineError(
+                f"configuration: corpora.{name}.list_items: given '{corpus['list_items']}', but wikiextractor keeps no "
+                "list items; add extractor: bertline or leave it out"
+            )
+        resolved["wiki"] = f"{corpus['language']}wiki"
+    elif kind == "huggingface":
+        resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
+    else:
+        files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
+        of_paths = digests(list(files.values()))
+        semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
+        resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
+    if corpus["punkt"] != "trained" and corpus["sentences"] != "punkt":
+        raise BertlineError(
+            f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
+            "leave one of the two out"
+        )
+    if corpus["punkt"] != "trained":
+        folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
+        semantic["punkt"] = sorted(digests(folder).values())
+    stages = ["documents", "sentences", *(["extraction"] if semantic.get("extractor") == "bertline" else [])]
+    key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
+    return f"{name}-{key[:8]}", resolved
+
+
+def _check_contact(config: Json, name: str, problems: list[str]) -> None:
+    if not any(mirror.startswith("http") for mirror in config["mirrors"]):
+        return
+    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests that do not say whose they are"
+    if "contact" not in config:
+        raise BertlineError(f"configuration: the key 'contact' is missing; {reason}")
+    if config["contact"] == EXAMPLE_CONTACT:
+        problems.append(f"configuration: contact: still {EXAMPLE_CONTACT}; put your e-mail address there: {reason}")
+
+
+def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
+    """The files behind the patterns; what matches nothing becomes one of the problems."""
+    files: list[Path] = []
+    for pattern in patterns:
+        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        if not found:
+            is_folder = Path(pattern).is_dir()
+            todo = (
+                f"it is a folder: name its files, as '{pattern}/*'" if is_folder else "put it there or change the key"
+            )
+            problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
+        files += map(Path, found)
+    return files
+
+
+def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
+    """The digest of the file that the configuration's `key` names; none where it is absent, which becomes a problem."""
+    if Path(path).is_file():
+        return list(digests([Path(path)]).values())
+    what = "is a folder" if Path(path).is_dir() else "does not exist"
+    problems.append(f"configuration: {key}: {path} {what}; put the file there or change the key")
+    return []
+
+
+def digests(files: list[Path]) -> dict[str, str]:
+    """SHA-256 of each file by its path as given; remembered from one start of the graph to the next."""
+    return digest_of_files(files, REMEMBERED_DIGESTS)
+
+
+def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str, Path]:
+    """The files behind the patterns by their names, which do not depend on where a folder of texts lies.
+
+    A name is the path after the part of the pattern that has no wildcard: `a/b.txt` of `texts/**/*.txt`. Raises
+    BertlineError when two files have the same.
+    """
+    named: dict[str, Path] = {}
+    seen: set[Path] = set()
+    for pattern in patterns:
+        fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
+        for path in expand(problems, key, [pattern]):
+            if path in seen:
+                continue
+            seen.add(path)
+            name = path.relative_to(fixed).as_posix()
+            if name in named:
+                raise BertlineError(
+                    f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "
+                    "name them by one pattern, as folder/**/*.txt"
+                )
+            named[name] = path
+    return dict(sorted(named.items()))
+
+
+def _group(files: dict[str, Path]) -> Iterator[list[str]]:
+    """Cut files into parts of about BYTES_PER_PART, each path with `/./` before its name; see `text_files.name_of`."""
+    part: list[str] = []
+    size = length = 0
+    for name, path in files.items():
+        marked = f"{path.as_posix().removesuffix(name) or './'}./{name}"
+        part.append(marked)
+        size += path.stat().st_size
+        length += len(shlex.quote(marked)) + 1
+        if size >= BYTES_PER_PART or length >= CHARACTERS_PER_COMMAND:
+            yield part
+            part, size, length = [], 0, 0
+    if part:
+        yield part

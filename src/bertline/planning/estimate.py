@@ -1,0 +1,232 @@
+"""What a plan will still take, judged by what is on record: benchmarks of data jobs, journals of trainings.
+
+Parts of a corpus and shards of a dataset are alike, so those that are done tell about those that are not; jobs of other
+corpora, which may be a thousand times smaller, do not. Where no training of a network is on record, its floating point
+operations and the speed that site.yaml states for a GPU tell. Everything here is an estimate, and says what it is made
+from.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertline.corpus.wikimedia import slices_of
+from bertline.encoding.tokenizer import load_tokenizer
+from bertline.files import read_json
+from bertline.planning.plan import Plan
+from bertline.planning.pruning import size_of
+from bertline.results import paths
+from bertline.results.journal import read_journal
+from bertline.settings.site import Site
+
+Json = dict[str, Any]
+
+# The settings of a phase that the time for a sample follows from, beside the network.
+SAME_SPEED = ("sequence_length", "precision", "packing")
+READING = {
+    "wikimedia": ("extract_part", "clean_part"),
+    "files": ("read_files",),
+    "huggingface": ("read_dataset",),
+}
+# Of one core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
+SECONDS_OF_DUMP_MEGABYTE = 1.1
+UNKNOWN_TRAINING = "not known: no run of this network on record, nor `gpu` in site.yaml"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left of one stage. None stands for what nothing tells."""
+
+    what: str
+    jobs: int | None
+    core_hours: float | None = None  # of data jobs
+    node_hours: float | None = None  # of training
+    size: float | None = None  # bytes on the disk
+    basis: str = ""  # what it is made from, in words
+
+
+def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
+    """One entry for every corpus, dataset and phase of the plan that is not finished.
+
+    Parameters
+    ----------
+    site: says how many processes a node has, and what a GPU computes. Without it a node has as many processes as on
+        record.
+    """
+    found = [_corpus(key, corpus) for key, corpus in plan.corpora.items()]
+    for key, dataset in plan.datasets.items():
+        folder = Path(plan.dataset_folder(key))
+        if "path" not in dataset and not paths.is_finished(folder, paths.DATASET_OUTPUTS):
+            found.append(_dataset(key, dataset, folder, plan.config["sequence_lengths"]))
+    for key, phase in plan.phases.items():
+        folder = Path(paths.PHASE.format(phase=key))
+        if not paths.is_finished(folder, paths.PHASE_OUTPUTS):
+            found.append(_phase(plan, phase, folder, site))
+    return [left for left in found if left.jobs != 0]
+
+
+def _corpus(key: str, corpus: Json) -> Estimate:
+    what = f"corpus {corpus['name']}"
+    parts, dump_bytes = corpus.get("parts"), 0
+    if parts is None:
+        listing = Path(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))
+        if not listing.exists():
+            return Estimate(what, None, basis="not known: the dump is not listed yet (snakemake list_parts)")
+        content = read_json(listing)
+        parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
+    unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
+    unsplit = sum(not Path(paths.SENTENCES.format(corpus=key, part=part)).exists() for part in parts)
+    jobs = dict.fromkeys(READING[corpus["settings"]["source"]], unread) | {"split_sentences": unsplit}
+    hours, basis = _core_hours(key, jobs)
+    if hours is None and dump_bytes:
+        hours = dump_bytes / 1e6 * SECONDS_OF_DUMP_MEGABYTE / 3600
+        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s a MB on another machine"
+    return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
+
+
+def _dataset(key: str, dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
+    unencoded = [
+        shard
+        for shard in dataset["shards"]
+        if not all((folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for length in lengths)
+    ]
+    unwritten = [shard for shard in unencoded if not (folder / paths.SHARD.format(shard=shard)).exists()]
+    jobs = {"write_shard": len(unwritten), "encode_shard": len(unencoded)}
+    hours, basis = _core_hours(key, jobs)
+    samples = [path.stat().st_size for path in folder.glob(paths.SAMPLES.format(length="*", shard="?????"))]
+    return Estimate(
+        f"dataset {dataset['name']}, its shards",
+        sum(jobs.values()),
+        core_hours=hours,
+        size=len(unencoded) * len(lengths) * statistics.median(samples) if samples else None,
+        basis=basis,
+    )
+
+
+def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
+    """Hours of one core for so many jobs of each rule, by the median of those for `key` that are done; their number, in
+    words."""
+    hours, recorded = 0.0, 0
+    for rule, count in jobs.items():
+        seconds = _cpu_seconds(Path("benchmarks", rule, key))
+        if count and not seconds:
+            return None, f"not known: none of its {rule} jobs is done"
+        hours += count * statistics.median(seconds or [0]) / 3600
+        recorded += len(seconds) if count else 0
+    return hours, f"{recorded} of these jobs that are done"
+
+
+def _cpu_seconds(folder: Path) -> list[float]:
+    seconds = []
+    for path in folder.glob("*.tsv"):
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                try:
+                    seconds.append(float(row["cpu_time"]))
+                except (KeyError, ValueError):
+                    continue  # Snakemake writes NA for a job that was too short to be measured
+    return seconds
+
+
+@dataclass(frozen=True)
+class _Speed:
+    """How fast a training was: on record, or as reckoned."""
+
+    process_seconds: float  # for a sample
+    processes: float  # of a node
+    basis: str
+
+
+def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
+    settings = phase["settings"]
+    alike = [(path, recipe) for path, recipe in _recorded_phases() if _is_alike(recipe, phase)]
+    sizes = [size_of(path) for path, _ in alike]
+    speed = _own_speed(folder, settings) or _recorded_speed(alike) or _reckoned_speed(plan, phase, site)
+    hours = None
+    if speed:
+        samples = (settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"]
+        processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
+        hours = samples * speed.process_seconds / processes / 3600
+    return Estimate(
+        f"{phase['phase']} ({folder.name})",
+        1,
+        node_hours=hours,
+        size=statistics.median(sizes) if sizes else None,
+        basis=speed.basis if speed else UNKNOWN_TRAINING,
+    )
+
+
+def _recorded_phases() -> list[tuple[Path, Json]]:
+    finished = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    return [(folder, read_json(folder / paths.RECIPE)) for folder in finished]
+
+
+def _is_alike(recipe: Json, phase: Json) -> bool:
+    same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
+    return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
+
+
+def _own_speed(folder: Path, settings: Json) -> _Speed | None:
+    """Of a training that was started."""
+    step = paths.durable_step(folder)
+    state = folder / paths.CHECKPOINTS / f"step-{step:08d}/state.json"
+    rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
+    if rate is None or not state.exists():
+        return None
+    processes = read_json(state)["exactness"]["world_size"]
+    return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
+
+
+def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
+    """The median of finished trainings. From journals, not from start and end: jobs wait in queues between."""
+    known = [
+        (recipe["world_size"] / rate, recipe)
+        for path, recipe in alike
+        if (rate := _samples_per_second(path / paths.JOURNAL))
+    ]
+    if not known:
+        return None
+    hardware = ", ".join(sorted({recipe["hardware"] for _, recipe in known}))
+    return _Speed(
+        statistics.median(seconds for seconds, _ in known),
+        max(recipe["world_size"] for _, recipe in known),
+        f"{len(known)} finished of this network on record, on {hardware}",
+    )
+
+
+def _samples_per_second(journal: Path) -> float | None:
+    """Return the median over a journal's points; None without one."""
+    key = "train/samples_per_second"
+    rates = [point.metrics[key] for point in read_journal(journal) if key in point.metrics]
+    return statistics.median(rates) if rates else None
+
+
+def _reckoned_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:
+    """By the operations of the network and the stated speed of a GPU."""
+    vocab_size = phase["model"].get("vocab_size") or _vocab_size(plan, phase["dataset"])
+    if site is None or site.gpu is None or not site.size(phase["phase"]).gpus_per_node or vocab_size is None:
+        return None
+    from bertline.training.flops import flops_of_a_sample  # PyTorch takes seconds, and is rarely needed here
+
+    settings = phase["settings"]
+    length, masking = settings["sequence_length"], settings["masking"]
+    masked = min(masking["probability"] * length, masking.get("max_predictions") or length)
+    flops = flops_of_a_sample({**phase["model"], "vocab_size": vocab_size}, length=length, masked=masked)
+    share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s a GPU ({site.path})"
+    return _Speed(
+        flops / (1e12 * site.gpu.peak_tflops * site.gpu.share),
+        site.size(phase["phase"]).mean_processes_per_node,
+        f"arithmetic: {flops / 1e9:,.3g} GFLOP a full sequence at {share}",
+    )
+
+
+def _vocab_size(plan: Plan, dataset: str) -> int | None:
+    """Of a dataset's tokenizer: of the finished one, or as it is to be trained."""
+    tokenizer = Path(plan.dataset_folder(dataset), paths.TOKENIZER)
+    if tokenizer.exists():
+        return load_tokenizer(tokenizer).get_vocab_size()
+    return plan.datasets[dataset].get("settings", {}).get("tokenizer", {}).get("vocab_size")

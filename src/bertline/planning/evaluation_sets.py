@@ -1,0 +1,75 @@
+"""The evaluation sets of a configuration that documents are compared with."""
+
+from __future__ import annotations
+
+import glob
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.corpora import digests, digests_of_one, expand
+from bertline.planning.task_data import GLUE_FILES, task_data
+
+Json = dict[str, Any]
+
+
+def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
+    """Everything under `evaluation` on which a model may be scored: dev files, and GLUE's test files where they lie.
+
+    Tables for tagging are left out: a word a line, they hold no sentences.
+
+    Parameters
+    ----------
+    problems, downloads: they grow by what is not there yet, and by what comes from the network (path -> source). Sets
+        that are not there are left out.
+
+    Returns `sets`, name -> files, and the `fingerprint` of what documents are compared with. Raises BertlineError if
+    the configuration has none.
+    """
+    evaluation = config.get("evaluation", {})
+    sets: dict[str, list[str]] = {}
+    contents: Json = {}
+    for task in _tasks(evaluation, problems):
+        found = task_data(evaluation, "", task, with_tests=False, digests=partial(digests_of_one, []))
+        name = task if task.startswith("squad") or "/" in task else f"glue/{task}"
+        files = [file for split, file in found.files.items() if split != "train"]
+        absent = [file for file in files if file not in found.downloads and not Path(file).is_file()]
+        if absent:
+            problems.append(
+                f"configuration: evaluation: {absent[0]} does not exist, so no document is compared with {name}; "
+                "put it there or change the key"
+            )
+            continue
+        if isinstance(evaluation.get("glue"), str) and name.startswith("glue/"):
+            tests = sorted(glob.glob(f"{evaluation['glue']}/{GLUE_FILES[task][0]}/test*.tsv"))
+            files += tests
+            found.content["tests"] = list(digests(list(map(Path, tests))).values())
+        sets[name] = files
+        contents[name] = {key: value for key, value in found.content.items() if key != "train"}
+        downloads |= {path: source for path, source in found.downloads.items() if path in files}
+    if not sets and not problems:
+        raise BertlineError(
+            "configuration: evaluation: missing, but a dataset sets evaluation_overlap; name the sets or leave it out"
+        )
+    return {"sets": sets, "fingerprint": fingerprint({"sets": contents, "versions": stage_versions("overlap")})}
+
+
+def _tasks(evaluation: Json, problems: list[str]) -> list[str]:
+    """The tasks whose data the configuration names; of a folder in GLUE's layout those that lie there."""
+    tasks: list[str] = [task for task in ("squad_v1", "squad_v2") if task in evaluation]
+    glue = evaluation.get("glue", {})
+    if isinstance(glue, str):
+        found = [
+            task
+            for task, (folder, files) in GLUE_FILES.items()
+            if Path(glue, folder, files["dev"]).exists() or glob.glob(f"{glue}/{task}/validation*.parquet")
+        ]
+        if not found:
+            expand(problems, "evaluation.glue", [f"{glue}/*/dev*.tsv"])
+        tasks += found
+    else:
+        tasks += [task for task in GLUE_FILES if "dataset" in glue or task in glue]
+    tables = evaluation.get("tables", {})
+    return tasks + [f"table/{name}" for name, table in tables.items() if table["kind"] != "tagging"]

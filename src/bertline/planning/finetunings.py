@@ -1,0 +1,122 @@
+"""The fine-tunings of a run: every task, point of its grid, start and seed, named by their fingerprints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.corpora import digests_of_one
+from bertline.planning.external_weights import without_directory
+from bertline.planning.models import check_length
+from bertline.planning.plan import Plan
+from bertline.planning.task_data import task_data
+from bertline.settings.configuration import definition, fill_defaults, strip_defaults
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the fine-tunings of a run start from. `random` is what random weights depend on."""
+
+    initial: Json
+    random: Json
+    model: Json
+    network: Json  # the model's description, empty while its directory is not there
+    tokenizer: str | None = None  # its file, where it is not the dataset's
+
+
+def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Json) -> None:
+    """Add the fine-tunings of a task to the plan and to its run; a task whose data is absent is skipped.
+
+    Raises BertlineError for settings that do not go together, and where the configuration names no data.
+    """
+    is_squad = task.startswith("squad")
+    key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
+    check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
+    if is_squad and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
+        raise BertlineError(
+            f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
+            f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
+        )
+    absent: list[str] = []
+    data = task_data(
+        plan.config.get("evaluation", {}),
+        run["name"],
+        task,
+        with_tests=settings.get("predict_test", False),
+        digests=partial(digests_of_one, absent),
+    )
+    name = task if is_squad or "/" in task else f"glue/{task}"
+    if absent:
+        # A week of pretraining does not wait for it.
+        where = key.removeprefix("configuration: ")
+        more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
+        run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
+        return
+    plan.downloads |= data.downloads
+    schema_part = definition(plan.schema, "squad" if is_squad else "classification")
+    common = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights", "grid")}
+    starts: list[tuple[str, str, Json]] = [
+        (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))
+    ]
+    for rate in settings["random_weights"]:
+        starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}))
+    for place, begins, chosen in starts:
+        for seed in range(1, settings["seeds"] + 1):
+            key = fingerprint(
+                {
+                    "task": task,
+                    "seed": seed,
+                    "settings": strip_defaults(chosen, schema_part, plan.schema),
+                    "initial_weights": without_directory(start.initial) if begins == "pretrained" else start.random,
+                    "data": data.content,
+                    "versions": stage_versions("finetuning"),
+                }
+            )
+            filled = fill_defaults(chosen, schema_part, plan.schema)
+            plan.finetunings[key] = {
+                "fingerprint": key,
+                "task": task,
+                "seed": seed,
+                "start": begins,
+                "dataset": run["dataset"],
+                "model": start.model,
+                "settings": {
+                    name: value for name, value in filled.items() if name not in ("seeds", "random_weights", "grid")
+                },
+                "initial_weights": start.initial if begins == "pretrained" else None,
+                "data": data.files,
+                **({} if data.table is None else {"table": data.table}),
+                **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
+            }
+            run["finetunings"][f"{place}/seed{seed}"] = key
+
+
+def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
+    """Every task with its settings: SQuAD's first, then GLUE's, then tables of one's own."""
+    for task in ("squad_v1", "squad_v2"):
+        if task in finetune:
+            yield task, finetune[task]
+    yield from finetune.get("glue", {}).items()
+    for name, settings in finetune.get("tables", {}).items():
+        yield f"table/{name}", settings
+
+
+def key_of_task(task: str) -> str:
+    """Where a task stands under `finetune`."""
+    if task.startswith("squad"):
+        return task
+    return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
+
+
+def grid_points(grid: Json) -> Iterator[tuple[str, Json]]:
+    """Every combination of a grid's values, and what stands for it in a name; without a grid, the settings alone."""
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        yield "".join(f"/{key}-{value:g}" for key, value in point.items()), point

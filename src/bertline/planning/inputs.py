@@ -1,0 +1,74 @@
+"""The files that a phase, a fine-tuning or a run is made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertline.planning.plan import Plan
+from bertline.planning.targets import of_runs, scores
+from bertline.results import paths
+
+Json = dict[str, Any]
+
+
+def card_of_phase(plan: Plan, phase: str) -> str:
+    """Return the dataset.json that a phase reads its samples by."""
+    return plan.dataset_file(plan.phases[phase]["dataset"], paths.CARD)
+
+
+def tokenizer_of_phase(plan: Plan, phase: str) -> str:
+    """Return the tokenizer of a phase's dataset."""
+    return plan.dataset_file(plan.phases[phase]["dataset"], paths.TOKENIZER)
+
+
+def weights_before_phase(plan: Plan, phase: str) -> list[str]:
+    """Return the weights that a phase starts from; none for random weights."""
+    initial = plan.phases[phase]["initial_weights"] or {}
+    if "phase" in initial:
+        return [paths.PHASE_WEIGHTS.format(phase=initial["phase"])]
+    return [f"{initial['directory']}/{paths.WEIGHTS}"] if initial else []
+
+
+def data_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
+    """List the files of a fine-tuning's task."""
+    return list(plan.finetunings[finetuning]["data"].values())
+
+
+def tokenizer_of_finetuning(plan: Plan, finetuning: str) -> str:
+    """Return the tokenizer of the dataset, or of weights from elsewhere."""
+    entry = plan.finetunings[finetuning]
+    return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
+
+
+def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
+    """Return the export to start from, or weights from elsewhere; none for random weights."""
+    initial = plan.finetunings[finetuning]["initial_weights"] or {}
+    if "phase" in initial:
+        return [paths.PHASE_EXPORT.format(phase=initial["phase"])]
+    return [initial["directory"]] if initial else []
+
+
+def card_of_run(plan: Plan, run: str) -> str:
+    """Return the dataset.json of a run that pretrains."""
+    return plan.dataset_file(plan.runs[run]["dataset"], paths.CARD)
+
+
+def journals_of_run(plan: Plan, run: str) -> list[str]:
+    """List the journals of a run's phases."""
+    return [paths.PHASE_JOURNAL.format(phase=phase) for phase in plan.runs[run]["phases"].values()]
+
+
+def scores_of_run(plan: Plan, run: str) -> list[str]:
+    """List the scores of all fine-tunings of a run."""
+    return scores(plan.runs[run]["finetunings"].values())
+
+
+def export_of_run(plan: Plan, run: str) -> str:
+    """Return the final model of a run that pretrains."""
+    return paths.PHASE_EXPORT.format(phase=plan.runs[run]["last_phase"])
+
+
+def tracked_pretraining(plan: Plan, run: str) -> list[str]:
+    """Return the mark that a run's pretraining is in MLflow; none for a run that fine-tunes weights from elsewhere."""
+    trained = {name: entry for name, entry in plan.trained_runs.items() if name == run}
+    return of_runs(paths.TRACKED_PRETRAINING, trained)

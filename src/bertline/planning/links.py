@@ -1,0 +1,52 @@
+"""The names a person uses, results/runs/{run}/... and results/report/latest, as links to fingerprinted folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertline.planning.plan import Plan, report_fingerprint
+from bertline.results import paths
+
+Json = dict[str, Any]
+
+
+def write_links(plan: Plan, *, existing_only: bool) -> None:
+    """Point the names a person uses, results/runs/{run}/... and results/report/latest, at the fingerprints."""
+    report = report_fingerprint(plan)
+    links = [(Path(paths.REPORT.format(fingerprint="latest")), Path(paths.REPORT.format(fingerprint=report)))]
+    for name, run in plan.runs.items():
+        links += [
+            (Path(paths.RUN.format(run=name), link), Path(target)) for link, target in _links_of_run(plan, run, report)
+        ]
+    for link, target in links:
+        if target.exists() or not existing_only:
+            _link(link, target)
+
+
+def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str]]:
+    for name, key in run["finetunings"].items():
+        yield name, paths.FINETUNING.format(finetuning=key)
+    if run["phases"]:
+        yield "dataset", plan.dataset_folder(run["dataset"])
+        for phase, key in run["phases"].items():
+            yield phase, paths.PHASE.format(phase=key)
+        yield "export", f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
+        yield "model-card.md", f"{paths.REPORT.format(fingerprint=report)}/model-cards/{run['name']}.md"
+    yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to `target`, replacing another link but never a real file."""
+    relative = Path(os.path.relpath(target, link.parent))
+    if link.is_symlink() and link.readlink() == relative:
+        return
+    if link.exists() and not link.is_symlink():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.link")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(relative)
+    temporary.replace(link)

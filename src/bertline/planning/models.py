@@ -1,0 +1,70 @@
+"""The network of a run, and whether it can read what the run gives it. No PyTorch: the graph asks at every start.
+
+What is wrong here would else be found when training begins, days of downloading and encoding later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.settings.configuration import definition, strip_defaults, validate
+
+Json = dict[str, Any]
+
+# What a description may leave out and what is needed here; tests compare it with the networks' classes.
+PUBLISHED = {
+    "bert": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
+    "modern": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 8192},
+}
+
+
+def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> Json:
+    """A model's keys without those that equal their defaults.
+
+    Parameters
+    ----------
+    schema: config/config.schema.yaml.
+    models: config/models.
+    where: the key of the run, for messages.
+    model: the name of a file of `models`, or the keys themselves.
+
+    Raises BertlineError for a name that is not there, and for keys that make no network.
+    """
+    if isinstance(model, str):
+        known = sorted(path.stem for path in models.glob("*.json"))
+        if model not in known:
+            allowed = ", ".join(known)
+            raise BertlineError(f"{where}.model: given '{model}', allowed are {allowed} or the keys themselves")
+        where = str(models / f"{model}.json")
+        described: Json = read_json(where)
+        validate(described, {"$defs": schema["$defs"], "$ref": "#/$defs/network"}, what=where)
+    else:
+        where, described = f"{where}.model", model
+    _check_heads(described, where)
+    return strip_defaults(described, definition(schema, "model"), schema)
+
+
+def _check_heads(model: Mapping[str, Any], where: str) -> None:
+    size, heads = _key(model, "hidden_size"), _key(model, "num_attention_heads")
+    if size % heads:
+        raise BertlineError(
+            f"{where}: hidden_size {size} is not a multiple of num_attention_heads {heads}; change one of them"
+        )
+
+
+def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
+    """Raise BertlineError, naming the key `where`, for sequences longer than the network reads."""
+    most = _key(model, "max_position_embeddings")
+    if length > most:
+        raise BertlineError(
+            f"{where}: given {length}, allowed is at most the model's max_position_embeddings, {most}; raise that or "
+            "lower this"
+        )
+
+
+def _key(model: Mapping[str, Any], key: str) -> int:
+    return int(model.get(key, PUBLISHED[model.get("architecture", "bert")][key]))

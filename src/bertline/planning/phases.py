@@ -1,0 +1,103 @@
+"""The pretraining phases of a run: checked, and named by their fingerprints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.external_weights import external_weights, without_directory
+from bertline.planning.models import check_length
+from bertline.planning.plan import Plan
+from bertline.settings.configuration import definition, strip_defaults
+from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
+
+Json = dict[str, Any]
+
+
+def add_phase(
+    plan: Plan, where: str, run: Json, dataset: str, model: Json, phase: str, settings: Json, before: list[str]
+) -> str:
+    """Add a phase of a run to the plan and return its fingerprint.
+
+    Parameters
+    ----------
+    where: the key of the run, for messages.
+    before: the fingerprint of the run's previous phase, if there is one.
+
+    Raises BertlineError for settings that do not go together, or not with the model or the dataset.
+    """
+    _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
+    _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
+    initial: Json | None = {"phase": before[-1]} if before else None
+    given = settings.get("initial_weights")
+    if given and "directory" in given:
+        key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights.directory"
+        initial = external_weights(plan.problems, key, given["directory"])
+    elif given:
+        initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
+    semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
+    semantic.pop("initial_weights", None)
+    content: Json = {
+        "settings": semantic,
+        "model": model,
+        "dataset": dataset,
+        "seed": run["seed"],
+        "phase": phase,
+        "initial_weights": without_directory(initial) if initial else None,
+        "versions": stage_versions("pretraining"),
+    }
+    if initial is None or "directory" in initial or settings["hand_over"] == "weights":
+        content["settings"].pop("hand_over", None)
+    key = fingerprint(content)
+    filled = {name: value for name, value in settings.items() if name != "initial_weights"}
+    plan.phases[key] = {
+        "fingerprint": key,
+        "dataset": dataset,
+        "model": model,
+        "seed": run["seed"],
+        "phase": phase,
+        "settings": filled,
+        "initial_weights": initial,
+    }
+    return key
+
+
+def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:
+    other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
+    if other is None:
+        runs = [name for name in plan.config["runs"] if not where.endswith(f": runs.{name}")]
+        allowed = [f"{name} {phase}" for name in runs for phase in plan.config["runs"][name]["phases"]]
+        raise BertlineError(
+            f"{where}.phases.{phase}.initial_weights: given {given['run']} {given['phase']}, allowed are the phases of "
+            f"other runs: {', '.join(allowed) or 'there are none'}; the phases of one run follow each other"
+        )
+    return str(other)
+
+
+def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
+    encoded = plan.config["sequence_lengths"]
+    if settings["sequence_length"] not in encoded:
+        raise BertlineError(
+            f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
+            f"sequence_lengths: {', '.join(map(str, encoded))}"
+        )
+    check_length(model, settings["sequence_length"], f"{where}.sequence_length")
+    chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
+    check_used(chosen, settings, where)
+    if dataset.get("static_masks"):
+        check_static_masks(chosen, where)
+    check_together(settings, where)
+    check_packing(settings, model, where)
+
+
+def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:
+    corpora = plan.datasets[dataset].get("settings", {}).get("corpora")
+    if corpora is None:  # a finished dataset: its card is asked when training begins
+        return
+    weights = settings["corpus_weights"]
+    for corpus in weights:
+        if corpus not in corpora:
+            raise BertlineError(f"{where}: given '{corpus}', allowed are the dataset's corpora: {', '.join(corpora)}")
+    if all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
+        raise BertlineError(f"{where}: given 0 for every corpus, which leaves nothing to train on; raise one of them")

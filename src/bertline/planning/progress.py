@@ -1,0 +1,137 @@
+"""How far a plan is: what is finished, cut off or still to be made, and the speed of trainings, while they run too."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bertline.planning.plan import Plan
+from bertline.results import paths
+from bertline.results.journal import JournalPoint, read_last_points
+from bertline.training.lock import STALE_SECONDS
+
+# Points of the journal that the speed is measured over.
+RECENT_POINTS = 20
+
+
+def overview(plan: Plan) -> list[list[str]]:
+    """One row for every dataset, phase and group of fine-tunings of every run: [run, what, folder, state].
+
+    A finished training appears as `finished`, so that a reader sees before anything runs which models a changed
+    setting leaves alone and which new ones it asks for.
+    """
+    rows = []
+    for name, run in plan.runs.items():
+        if run["dataset"] is not None:
+            dataset = Path(plan.dataset_folder(run["dataset"]))
+            rows.append([name, "dataset", str(dataset), _dataset_state(plan, run["dataset"], dataset)])
+        for phase, key in run["phases"].items():
+            folder = Path(paths.PHASE.format(phase=key))
+            rows.append([name, phase, str(folder), _phase_state(folder, plan.phases[key]["settings"]["steps"])])
+        if run["finetunings"]:
+            folders = [paths.FINETUNING.format(finetuning=key) for key in run["finetunings"].values()]
+            finished = sum(paths.is_finished(folder, paths.FINETUNING_OUTPUTS) for folder in folders)
+            state = f"{finished} of {len(folders)} finished"
+            rows.append([name, "fine-tunings", f"{Path(folders[0]).parent}/", state])
+        rows += [[name, task, "", "left out: its data is not there"] for task in run["skipped"]]
+    return rows
+
+
+def _dataset_state(plan: Plan, key: str, folder: Path) -> str:
+    if paths.is_finished(folder, paths.DATASET_OUTPUTS):
+        return "finished"
+    shards = plan.datasets[key].get("shards", [])
+    lengths = plan.config["sequence_lengths"]
+    encoded = sum(
+        (folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for shard in shards for length in lengths
+    )
+    return f"{encoded} of {len(shards) * len(lengths)} files encoded" if encoded else "to be made"
+
+
+def _phase_state(folder: Path, steps: int) -> str:
+    if paths.is_finished(folder, paths.PHASE_OUTPUTS):
+        return "finished"
+    step = paths.durable_step(folder)
+    return f"goes on from step {step} of {steps}" if step else "to be trained"
+
+
+@dataclass(frozen=True)
+class PhaseStatus:
+    """One phase of one run."""
+
+    run: str
+    phase: str
+    fingerprint: str
+    state: str  # finished, trains, stopped, to be trained
+    step: int
+    steps: int
+    steps_per_second: float | None  # over the last points of the journal
+    saved_step: int  # of the last complete checkpoint
+    saved: float | None  # when, in seconds since 1970
+    owner: str  # who trains it now: host, process, job
+
+    def time_left(self) -> timedelta | None:
+        """At the present speed; None where it does not train."""
+        if self.state != "trains" or not self.steps_per_second:
+            return None
+        return timedelta(seconds=round((self.steps - self.step) / self.steps_per_second))
+
+
+def phase_statuses(plan: Plan) -> list[PhaseStatus]:
+    """The status of every phase of every run of the plan."""
+    return [
+        _status(name, phase, key, plan.phases[key]["settings"]["steps"])
+        for name, run in plan.runs.items()
+        for phase, key in run["phases"].items()
+    ]
+
+
+def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
+    folder = Path(paths.PHASE.format(phase=key))
+    points = read_last_points(folder / paths.STARTED_JOURNAL, RECENT_POINTS)
+    owner = _owner(folder / paths.LOCK)
+    finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
+    saved_step = paths.durable_step(folder)
+    step = steps if finished else (points[-1].step if points else 0)
+    if finished:
+        state = "finished"
+    elif owner:
+        state = "trains"
+    else:
+        state = "stopped" if saved_step else "to be trained"
+    marker = folder / paths.DURABLE
+    return PhaseStatus(
+        run=run,
+        phase=phase,
+        fingerprint=key,
+        state=state,
+        step=step,
+        steps=steps,
+        steps_per_second=_speed(points),
+        saved_step=saved_step,
+        saved=marker.stat().st_mtime if marker.exists() else None,
+        owner=owner,
+    )
+
+
+def _speed(points: list[JournalPoint]) -> float | None:
+    if len(points) < 2:
+        return None
+    steps = points[-1].step - points[0].step
+    milliseconds = points[-1].timestamp - points[0].timestamp
+    return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
+
+
+def _owner(lock: Path) -> str:
+    try:
+        owner = json.loads(lock.read_text())
+        age = time.time() - lock.stat().st_mtime
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
+    if age > STALE_SECONDS:
+        return ""
+    job = f", job {owner['job']}" if owner.get("job") else ""
+    return f"process {owner['pid']} on {owner['host']}{job}"

@@ -1,0 +1,62 @@
+"""What in results/ may be deleted without loss, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertline.planning.plan import Plan
+from bertline.results import paths
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """A file or folder that nothing finished needs."""
+
+    kind: str
+    path: Path
+    size: int  # bytes
+
+
+def prunable() -> list[Prunable]:
+    """What of finished datasets and phases is not needed any more, in the order of its path.
+
+    The newest checkpoint of a phase stays: the next phase takes the optimizer's moments from it. A phase that is not
+    finished keeps everything.
+    """
+    found = []
+    for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
+        # Written again from the sentences in minutes, should a changed tokenizer ask for them.
+        found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
+    for phase in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS):
+        checkpoints = phase / paths.CHECKPOINTS
+        newest = f"step-{paths.durable_step(phase):08d}"
+        if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
+            older = (path for path in checkpoints.glob("step-*") if path.name < newest)
+            found += _entries("older checkpoints of finished phases", older)
+            found += _entries("traces of the profiler", checkpoints.glob("profile"))
+    return found
+
+
+def not_asked_for(plan: Plan) -> list[Prunable]:
+    """Results that no entry of the plan's configuration names: perhaps those of another one."""
+    found = []
+    for template, keys in (
+        (paths.DATASET, plan.datasets),
+        (paths.PHASE, plan.phases),
+        (paths.FINETUNING, plan.finetunings),
+    ):
+        folder = Path(template).parent
+        found += _entries(folder.name, (path for path in folder.glob("*") if path.is_dir() and path.name not in keys))
+    return found
+
+
+def _entries(kind: str, paths: Iterable[Path]) -> list[Prunable]:
+    return [Prunable(kind, path, size_of(path)) for path in sorted(paths)]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())

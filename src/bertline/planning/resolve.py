@@ -1,0 +1,170 @@
+"""From a configuration to its plan: the fingerprint and the settings of everything that it asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.files import read_json
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.corpora import digests, expand, resolve_corpus
+from bertline.planning.evaluation_sets import evaluation_sets
+from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
+from bertline.planning.finetunings import Start, add_finetunings, tasks_of
+from bertline.planning.models import resolve_model
+from bertline.planning.phases import add_phase
+from bertline.planning.plan import Plan
+from bertline.results import paths
+from bertline.settings.configuration import definition, load, strip_defaults
+
+Json = dict[str, Any]
+
+# Entries of results/runs/{run}/ beside the phases.
+RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")
+
+
+def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
+    """Resolve a configuration. Raises BertlineError naming the first key that is wrong.
+
+    Parameters
+    ----------
+    config: the configuration as read from its file.
+    schema_path: config/config.schema.yaml.
+    models: the folder of model descriptions, config/models.
+    """
+    filled, schema = load(config, schema_path)
+    plan = Plan(filled, schema, Path(models))
+    for name in filled["corpora"]:
+        key, resolved = resolve_corpus(filled, schema, name, plan.problems)
+        plan.corpora[key] = resolved
+        plan.corpus_of_name[name] = key
+    overlaps = {dataset.get("evaluation_overlap", "ignore") for dataset in filled["datasets"].values()}
+    if overlaps - {"ignore"}:
+        plan.evaluation = evaluation_sets(filled, plan.warnings, plan.downloads)
+    named_datasets = {name: _add_dataset(plan, name, dataset) for name, dataset in filled["datasets"].items()}
+    for name in _in_order_of_dependence(filled["runs"]):
+        _add_run(plan, name, filled["runs"][name], named_datasets)
+    plan.warnings += plan.skipped.values()
+    # Documents that hold a task's text are dropped: without its files this would be another dataset.
+    if "drop" in overlaps or (plan.evaluation and not plan.evaluation["sets"]):
+        plan.problems += plan.warnings
+        plan.warnings = []
+    return plan
+
+
+def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
+    if "path" in dataset:
+        card = Path(dataset["path"], paths.CARD)
+        if not card.exists():
+            raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
+        content = read_json(card)
+        key = content["fingerprint"]
+        plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
+        return key
+    for corpus in dataset["corpora"]:
+        if corpus not in plan.corpus_of_name:
+            raise BertlineError(
+                f"configuration: datasets.{name}.corpora: given '{corpus}', "
+                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name) or 'there are none'}"
+            )
+    corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
+    if "file" in dataset["tokenizer"]:
+        vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
+        semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
+    stages = ["shards", "tokenizer", "samples"]
+    if "duplicates" in semantic:
+        stages.append("signatures")
+    # That documents are reported alters no sample; that they are dropped does, and so do the sets.
+    if semantic.pop("evaluation_overlap", None) == "drop":
+        semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
+    key = fingerprint(
+        {
+            "dataset": semantic,
+            "corpora": corpora,
+            "sequence_lengths": sorted(plan.config["sequence_lengths"]),
+            "versions": stage_versions(*stages),
+        }
+    )
+    shards = [f"{index:05d}" for index in range(dataset["shards"])]
+    plan.datasets[key] = {"name": name, "settings": dataset, "corpora": corpora, "shards": [*shards, "held_out"]}
+    return key
+
+
+def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
+    where = f"configuration: runs.{name}"
+    if "pretrained" in run:
+        _add_external_run(plan, name, run)
+        return
+    if run["dataset"] not in named_datasets:
+        allowed = ", ".join(named_datasets)
+        raise BertlineError(
+            f"{where}.dataset: given '{run['dataset']}', allowed are the names under datasets: {allowed}"
+        )
+    dataset = named_datasets[run["dataset"]]
+    model = resolve_model(plan.schema, plan.models, where, run["model"])
+    phases: dict[str, str] = {}
+    for phase, settings in run["phases"].items():
+        if phase in RESERVED_NAMES:
+            raise BertlineError(
+                f"{where}.phases: a phase cannot be called '{phase}': another link of the run is; rename it"
+            )
+        before = list(phases.values())[-1:]
+        phases[phase] = add_phase(plan, where, run, dataset, model, phase, settings, before)
+    last = list(phases.values())[-1]
+    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "last_phase": last, "config": run}
+    start = Start(
+        initial={"phase": last},
+        # Random weights still depend on the dataset: its tokenizer reads the task's text.
+        random={"model": model, "dataset": dataset},
+        model=model,
+        network=model,
+    )
+    _add_tasks(plan, name, start)
+
+
+def _add_external_run(plan: Plan, name: str, run: Json) -> None:
+    key = f"runs.{name}.pretrained"
+    initial = external_weights(plan.problems, key, run["pretrained"])
+    start = Start(
+        initial=initial,
+        random={"model": without_directory(initial)},
+        model={"directory": initial["directory"]},
+        network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else {},
+        tokenizer=external_tokenizer(plan.problems, key, run["pretrained"]),
+    )
+    plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}
+    _add_tasks(plan, name, start)
+
+
+def _add_tasks(plan: Plan, name: str, start: Start) -> None:
+    run = plan.runs[name]
+    run |= {"finetunings": {}, "skipped": {}}
+    for task, settings in tasks_of(run["config"]["finetune"]):
+        add_finetunings(plan, run, start, task, settings)
+    # Not the description: other words for the same run are no other run.
+    content = {part: run[part] for part in ("dataset", "phases", "finetunings")}
+    if run["skipped"]:
+        content["skipped"] = list(run["skipped"])
+    run["fingerprint"] = fingerprint({"run": name, "experiment": plan.config["experiment"], **content})
+
+
+def _in_order_of_dependence(runs: Json) -> list[str]:
+    """Runs so that one whose weights another starts from comes first."""
+    ordered: list[str] = []
+
+    def visit(name: str, chain: tuple[str, ...]) -> None:
+        if name in chain:
+            raise BertlineError(f"configuration: runs: {' -> '.join([*chain, name])} start from each other")
+        if name in ordered or name not in runs:
+            return
+        for phase in runs[name].get("phases", {}).values():
+            other = phase.get("initial_weights", {}).get("run")
+            if other is not None and other != name:
+                visit(other, (*chain, name))
+        ordered.append(name)
+
+    for name in runs:
+        visit(name, ())
+    return ordered

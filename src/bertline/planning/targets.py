@@ -1,0 +1,104 @@
+"""The files behind the targets that a person asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bertline.planning.plan import Plan, report_fingerprint
+from bertline.results import paths
+
+Json = dict[str, Any]
+
+
+def everything(plan: Plan) -> list[str]:
+    """List the results of all runs, one by one, so that one that was deleted is made again."""
+    return [
+        *exports(plan),
+        *finetuned(plan),
+        report_page(plan),
+        *of_runs(paths.TRACKED_RUN, plan.runs),
+        *of_runs(paths.LOGGED_MODEL, plan.trained_runs),
+    ]
+
+
+def encoded(plan: Plan) -> list[str]:
+    """List the samples that the graph makes, each file, and the card of every dataset."""
+    return [*samples(plan, plan.built_datasets), *dataset_cards(plan)]
+
+
+def pretrained(plan: Plan) -> list[str]:
+    """List the exported models, and the marks that their pretraining is in MLflow."""
+    return [*exports(plan), *of_runs(paths.TRACKED_PRETRAINING, plan.trained_runs)]
+
+
+def finetuned(plan: Plan) -> list[str]:
+    """List all scores, and a file that is never there for each task that is skipped because its data is absent."""
+    skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
+    return [*scores(plan.finetunings), *skipped]
+
+
+def dump_listings(plan: Plan) -> list[str]:
+    """List the pinned listing of every Wikimedia dump asked for."""
+    dumps = {(corpus["wiki"], corpus["settings"]["dump"]) for corpus in plan.corpora.values() if "wiki" in corpus}
+    return [paths.DUMP_LISTING.format(wiki=wiki, dump=dump) for wiki, dump in sorted(dumps)]
+
+
+def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SAMPLES) -> list[str]:
+    """List a file for every shard and sequence length of `datasets`; by default the samples themselves.
+
+    A `pattern` with {split} has training and test files, one without has none for the held-out shard.
+    """
+    native = pattern == paths.DATASET_SAMPLES
+    return [
+        pattern.format(dataset=key, length=length, shard=shard, split="test" if shard == "held_out" else "training")
+        for key in datasets
+        for length in plan.config["sequence_lengths"]
+        for shard in plan.datasets[key]["shards"]
+        if native or "{split}" in pattern or shard != "held_out"
+    ]
+
+
+def dataset_cards(plan: Plan) -> list[str]:
+    """List dataset.json of every dataset, of those made elsewhere too."""
+    return [plan.dataset_file(dataset, paths.CARD) for dataset in plan.datasets]
+
+
+def exports(plan: Plan) -> list[str]:
+    """List the model of every run that trains one, in Hugging Face's layout."""
+    return sorted({paths.PHASE_EXPORT.format(phase=run["last_phase"]) for run in plan.trained_runs.values()})
+
+
+def scores(finetunings: Iterable[str]) -> list[str]:
+    """List the scores of fine-tunings given by their fingerprints."""
+    return [paths.FINETUNING_SCORES.format(finetuning=key) for key in finetunings]
+
+
+def of_runs(pattern: str, runs: dict[str, Json]) -> list[str]:
+    """List a file, such as `paths.RECORD`, of each of the `runs`."""
+    return [pattern.format(run=name, fingerprint=run["fingerprint"]) for name, run in runs.items()]
+
+
+def report_page(plan: Plan) -> str:
+    """Return the path of the report over all runs."""
+    return paths.REPORT_PAGE.format(fingerprint=report_fingerprint(plan))
+
+
+def submissions(plan: Plan) -> list[str]:
+    """List a zip for each run that predicts GLUE's test sets."""
+    return of_runs(paths.SUBMISSION, {name: run for name, run in plan.runs.items() if _submitted(plan, run)})
+
+
+def scores_for_submission(plan: Plan, run: str) -> list[str]:
+    """List the scores by which a run's fine-tunings are chosen for GLUE's server."""
+    return scores(_submitted(plan, plan.runs[run]))
+
+
+def _submitted(plan: Plan, run: Json) -> list[str]:
+    """List the fine-tunings on GLUE, from pretrained weights, that predict the test sets."""
+    entries = [plan.finetunings[key] for key in run["finetunings"].values()]
+    return [
+        entry["fingerprint"]
+        for entry in entries
+        if entry["start"] == "pretrained" and "table" not in entry and entry["settings"].get("predict_test")
+    ]

@@ -1,0 +1,87 @@
+"""How a quantity went over a whole pretraining: by step, samples, tokens, hours of training; and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bertline.results.records import Phase
+
+
+class Place(NamedTuple):
+    """Where in a pretraining a point of the journal lies, counted from its first phase.
+
+    `hours` are those that steps took: pauses between the jobs of a phase, evaluations and waiting are not in them.
+    `timestamp` is the point's own, in Unix milliseconds.
+    """
+
+    step: int
+    samples: float
+    tokens: float
+    hours: float
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a pretraining took. `processes` hours are hours times ranks: GPU hours where each rank has a GPU.
+
+    `kilowatt_hours` is an estimate from the power that a GPU drew on average over the ranks whenever the journal was
+    written; None where no power was recorded.
+    """
+
+    process_hours: float
+    on_gpus: bool
+    kilowatt_hours: float | None
+
+
+def places(phases: Sequence[Phase]) -> Iterator[tuple[Phase, Place, dict[str, float]]]:
+    """Every point of the phases' journals with its place and its metrics, in order."""
+    before = Place(0, 0.0, 0.0, 0.0, 0)
+    for phase in phases:
+        now, samples, tokens = before, 0.0, 0.0
+        for point in phase.journal:
+            speed = point.metrics.get("train/tokens_per_second", 0.0)
+            more_samples = point.metrics.get("train/samples", samples) - samples
+            more_tokens = point.metrics.get("train/tokens", tokens) - tokens
+            samples, tokens = samples + more_samples, tokens + more_tokens
+            now = Place(
+                before.step + point.step,
+                now.samples + more_samples,
+                now.tokens + more_tokens,
+                now.hours + (more_tokens / speed / 3600 if more_tokens > 0 and speed > 0 else 0.0),
+                point.timestamp,
+            )
+            yield phase, now, point.metrics
+        before = now
+
+
+def curve(phases: Sequence[Phase], key: str) -> tuple[list[Place], list[float]]:
+    """The places at which `key` was written, and its values there."""
+    found = [(place, metrics[key]) for _, place, metrics in places(phases) if key in metrics]
+    return [place for place, _ in found], [value for _, value in found]
+
+
+def hours_of(phase: Phase) -> float:
+    """Hours that the steps of a phase took."""
+    return max((place.hours for _, place, _ in places([phase])), default=0.0)
+
+
+def cost_of(phases: Sequence[Phase]) -> Cost | None:
+    """What the finished phases took; None where none is finished."""
+    finished = [phase for phase in phases if phase.finished and phase.recipe.get("world_size") and phase.journal]
+    if not finished:
+        return None
+    process_hours, energy, powered = 0.0, 0.0, False
+    for phase in finished:
+        ranks, before = phase.recipe["world_size"], 0.0
+        for _, place, metrics in places([phase]):
+            power = metrics.get("system/gpu_power_watts")
+            if power is not None:
+                powered = True
+                energy += (place.hours - before) * ranks * power / 1000
+            before = place.hours
+        process_hours += before * ranks
+    on_gpus = any("system/gpu_percent" in point.metrics for phase in finished for point in phase.journal)
+    return Cost(process_hours, on_gpus, energy if powered else None)

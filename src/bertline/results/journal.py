@@ -1,0 +1,57 @@
+"""The metrics journal of a training, read: while it grows, and after."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertline.console import BertlineError
+
+LINE_BYTES = 4096  # more than a point takes
+
+
+@dataclass(frozen=True)
+class JournalPoint:
+    """One line of a metrics journal. `timestamp` is in Unix milliseconds."""
+
+    step: int
+    timestamp: int
+    metrics: dict[str, float]
+
+
+def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]:
+    """Read the points of a metrics journal in the order written, up to and including `last_step`.
+
+    A last line without its newline is still being written and is skipped; a journal that is absent has no points.
+    Raises BertlineError for any other broken line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    points = [_point(line, f"{path} line {number}") for number, line in enumerate(text.split("\n")[:-1], start=1)]
+    return [point for point in points if last_step is None or point.step <= last_step]
+
+
+def read_last_points(path: Path, count: int) -> list[JournalPoint]:
+    """Read at most the last `count` points of a journal, and little more of the file."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, path.stat().st_size - (count + 1) * LINE_BYTES)
+            file.seek(start)
+            lines = file.read().decode("utf-8", "replace").split("\n")[1 if start else 0 : -1]
+    except FileNotFoundError:
+        return []
+    return [_point(line, str(path)) for line in lines[-count:]]
+
+
+def _point(line: str, where: str) -> JournalPoint:
+    try:
+        content = json.loads(line)
+        metrics = {key: float("nan") if value is None else float(value) for key, value in content["metrics"].items()}
+        return JournalPoint(int(content["step"]), int(content["timestamp"]), metrics)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BertlineError(
+            f"{where} is not a point of a metrics journal ({error}); delete the line, or the result, to make it again"
+        ) from None

@@ -1,0 +1,392 @@
+"""What MLflow should hold for a run: a tree of entries, worked out from files alone.
+
+A parent for the entry of `runs:`, below it the data, each phase and each task, below a task its seeds. An entry is
+found by its identity tags; names may be the same, identities never are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertline.files import sha256_of_file
+from bertline.results import describe, paths
+from bertline.results.curves import curve
+from bertline.results.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
+
+# What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
+# a resume on other hardware must not conflict.
+_PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
+# Keys that say where something lies: weights that were moved are the same weights.
+_PLACES = ("directory", "pretrained")
+# What may differ between two makings of the same result.
+_CIRCUMSTANCES = (
+    *("git_commit", "git_dirty", "hardware", "world_size", "threads"),
+    *("dataset_digest", "started", "finished"),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric's value. A timestamp of None stands for the start of the MLflow run it goes into."""
+
+    key: str
+    step: int
+    timestamp: int | None
+    value: float
+
+
+@dataclass(frozen=True)
+class DatasetInput:
+    """The dataset that an entry was made from. `digest` is at most 36 characters long."""
+
+    name: str
+    digest: str
+    source: str
+    profile: str
+    context: str
+
+
+class Artifact(NamedTuple):
+    """A file to keep with an entry, and the folder there; an empty one for none."""
+
+    path: Path
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One MLflow run as it should be. Times are Unix milliseconds.
+
+    What several runs share, their data, phases and fine-tunings, has an identity that names no run: it is one MLflow
+    run, which stands below the first of them and is linked from the others.
+    """
+
+    name: str
+    identity: dict[str, str]
+    description: str
+    finished: bool
+    started: int | None = None
+    ended: int | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    dataset: DatasetInput | None = None
+    children: list[Entry] = field(default_factory=list)
+
+    @property
+    def stage(self) -> str:
+        """The stage's name as markers and messages give it."""
+        return self.identity["bertline.stage"]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other runs may have this entry too."""
+        return "bertline.record" not in self.identity
+
+
+def lay_out(record: Record, report: Path | None = None) -> Entry:
+    """The tree of entries that MLflow should hold for `record`; stages that have not started are absent."""
+    children = []
+    if record.dataset.card:
+        children.append(_data_entry(record))
+    children += [_phase_entry(record, phase) for phase in record.phases if phase.started]
+    for group, finetunings in record.groups.items():
+        started = [finetuning for finetuning in finetunings if finetuning.started]
+        if started:
+            children.append(_task_entry(record, group, finetunings, started))
+    config = {key: value for key, value in record.config.items() if key != "description"}
+    starts = [child.started for child in children if child.started is not None]
+    ends = [child.ended for child in children if child.ended is not None]
+    return Entry(
+        name=record.name,
+        identity=_identity("run", record.fingerprint, run=record.name, record=record.fingerprint),
+        description=_run_description(record),
+        finished=record.finished,
+        started=min(starts, default=None),
+        ended=max(ends, default=None),
+        parameters=_without_places(flatten(config)),
+        tags=_latest_tags(record),
+        points=_curves(record) + (run_summary(record) if record.finished else []),
+        artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
+        dataset=_dataset_input(record, "pretraining"),
+        children=children,
+    )
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as one level of dotted keys; values other than text are JSON."""
+    flat: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return flat
+
+
+def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
+    tags = {"stage": stage, "fingerprint": fingerprint, **more}
+    return {f"bertline.{key}": str(value) for key, value in tags.items()}
+
+
+def _data_entry(record: Record) -> Entry:
+    card, path = record.dataset.card, record.dataset.path / paths.CARD
+    written = int(path.stat().st_mtime * 1000)
+    settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
+    counts = {"documents": card["documents"], "sentences": card["sentences"]}
+    counts["held_out_documents"] = card["held_out_documents"]
+    for length, content in card["sequence_lengths"].items():
+        counts |= {f"samples_{length}": content["samples"], f"tokens_{length}": content["tokens"]}
+    return Entry(
+        name="data",
+        identity=_identity("data", record.dataset.fingerprint),
+        description=describe.describe_dataset(card),
+        finished=True,
+        started=written,
+        ended=written,
+        parameters=flatten(settings),
+        tags={"bertline.dataset_digest": sha256_of_file(path), "bertline.path": str(record.dataset.path)},
+        points=[Point(key, 0, None, float(value)) for key, value in counts.items()],
+        artifacts=[Artifact(path)],
+        dataset=_dataset_input(record, "encoding"),
+    )
+
+
+def _phase_entry(record: Record, phase: Phase) -> Entry:
+    points = journal_points(phase)
+    if phase.finished and phase.trigram_loss is not None:
+        points.append(Point("baseline/trigram_loss", _last_step(phase), _ended(phase), phase.trigram_loss))
+    return Entry(
+        name=phase.name,
+        identity=_identity(phase.name, phase.fingerprint),
+        description=_described(phase, describe.describe_phase, record),
+        finished=phase.finished,
+        started=_started(phase),
+        ended=_ended(phase),
+        parameters=_recipe_parameters(phase.recipe),
+        tags=_recipe_tags(phase),
+        points=points,
+        artifacts=_artifacts(phase, paths.RECIPE),
+        dataset=_dataset_input(record, phase.name),
+    )
+
+
+def _task_entry(record: Record, group: str, planned: list[Finetuning], started: list[Finetuning]) -> Entry:
+    """A task: its seeds below it, and once all of them are in, the medians for each start."""
+    children = [_finetuning_entry(record, finetuning) for finetuning in started]
+    finished = all(finetuning.finished for finetuning in planned)
+    starts = [child.started for child in children if child.started is not None]
+    ends = [child.ended for child in children if child.ended is not None]
+    seeds = len({finetuning.seed for finetuning in planned})
+    return Entry(
+        name=group,
+        identity=_identity(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
+        description=f"{describe.task_title(group)}: {len(planned)} fine-tunings over {seeds} seeds.",
+        finished=finished,
+        started=min(starts, default=None),
+        ended=max(ends, default=None),
+        points=_medians(chosen_on_dev(planned)) if finished else [],
+        children=children,
+    )
+
+
+def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
+    points = journal_points(finetuning)
+    scores = {f"score/{name}": value for name, value in finetuning.result.get("scores", {}).items()}
+    baselines = {f"baseline/{name}": value for name, value in finetuning.result.get("baselines", {}).items()}
+    points += [
+        Point(key, _last_step(finetuning), _ended(finetuning), float(value))
+        for key, value in (scores | baselines).items()
+        if value is not None
+    ]
+    return Entry(
+        name=finetuning.name,
+        identity=_identity(
+            finetuning.group,
+            finetuning.fingerprint,
+            task=finetuning.group,
+            seed=finetuning.seed,
+            start=finetuning.start,
+        ),
+        description=_described(finetuning, describe.describe_finetuning, record),
+        finished=finetuning.finished,
+        started=_started(finetuning),
+        ended=_ended(finetuning),
+        parameters=_recipe_parameters(finetuning.recipe),
+        tags=_recipe_tags(finetuning),
+        points=points,
+        artifacts=_artifacts(finetuning, paths.RECIPE, paths.SCORES),
+    )
+
+
+def _described(training: Training, in_words: Callable[..., str], record: Record) -> str:
+    recipe = in_words(training.recipe, record.phase_names) if training.recipe else ""
+    return recipe if training.finished else f"Still training. {recipe}".strip()
+
+
+def journal_points(training: Training) -> list[Point]:
+    """A journal's values one by one, in the order written, with the journal's own timestamps."""
+    return [
+        Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
+    ]
+
+
+def _medians(finetunings: list[Finetuning]) -> list[Point]:
+    groups: dict[str, list[float]] = {}
+    for finetuning in finetunings:
+        start = finetuning.start
+        if start == "random" and finetuning.learning_rate is not None:
+            start = f"random_{describe.number(finetuning.learning_rate)}"
+        for score, value in finetuning.result["scores"].items():
+            groups.setdefault(f"{start}/{score}_median", []).append(value)
+    return [Point(key, 0, None, statistics.median(values)) for key, values in groups.items()]
+
+
+def _curves(record: Record) -> list[Point]:
+    """The loss over all phases on the axes that people compare runs by; MLflow's step stands for each of them."""
+    points = []
+    for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
+        points += [(place, name, value) for place, value in zip(*curve(record.phases, key), strict=True)]
+    return [
+        Point(f"by_{axis}/{name}", step, place.timestamp, value)
+        for place, name, value in sorted(points, key=lambda point: point[0].step)
+        for axis, step in (
+            ("samples", round(place.samples)), ("tokens", round(place.tokens)), ("seconds", round(3600 * place.hours)),
+        )
+    ]  # fmt: skip
+
+
+def run_summary(record: Record) -> list[Point]:
+    """What one compares runs by: the held-out loss of each phase, the median of each task's main score."""
+    points = []
+    for phase in record.phases:
+        loss = phase.held_out("mlm_loss")
+        if loss is not None:
+            points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, loss))
+    for group, finetunings in record.groups.items():
+        pretrained = [one.result for one in chosen_on_dev(finetunings) if one.start == "pretrained"]
+        if pretrained:
+            primary = pretrained[0]["primary"]
+            median = statistics.median(result["scores"][primary] for result in pretrained)
+            points.append(Point(f"{group}/{primary}", 0, None, median))
+    return points
+
+
+def _run_description(record: Record) -> str:
+    lines = [record.description] if record.description else []
+    if record.network:
+        lines.append(describe.describe_network(record.network))
+    if record.dataset.card:
+        lines.append(f"Data: {describe.describe_dataset(record.dataset.card)}")
+    lines += [
+        f"{phase.name}: {describe.describe_phase(phase.recipe, record.phase_names)}"
+        for phase in record.phases
+        if phase.recipe
+    ]
+    lines += record.skipped
+    return "\n\n".join(lines)
+
+
+def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that alter the result, those under `settings` without that prefix."""
+    kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
+    return _without_places(flatten({**kept, **recipe.get("settings", {})}))
+
+
+def _without_places(parameters: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in parameters.items() if key.rpartition(".")[2] not in _PLACES}
+
+
+def _recipe_tags(training: Training) -> dict[str, str]:
+    """How and with what it was made."""
+    recipe = training.recipe
+    tags = {"bertline.path": str(training.path)}
+    if recipe.get("git_commit"):
+        tags["mlflow.source.git.commit"] = str(recipe["git_commit"])
+    for key in _CIRCUMSTANCES:
+        if recipe.get(key) is not None:
+            tags |= flatten({key: recipe[key]}, "bertline.")
+    if recipe.get("jobs"):
+        tags["bertline.jobs"] = ", ".join(recipe["jobs"])
+    return tags | _parent_tags(recipe) | flatten(recipe.get("versions", {}), "bertline.version.")
+
+
+def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """The fingerprint of the weights that it started from, and where they lie."""
+    initial = recipe.get("initial_weights")
+    if not initial:
+        return {}
+    if "phase" in initial:
+        return {"bertline.parent": initial["phase"], "bertline.parent_path": paths.PHASE.format(phase=initial["phase"])}
+    return {"bertline.parent": initial["content"], "bertline.parent_path": initial["directory"]}
+
+
+def _latest_tags(record: Record) -> dict[str, str]:
+    """The code and dataset tags of the run's last phase or, without phases, fine-tuning."""
+    stages: list[Training] = [*record.phases] if record.phases else [*record.finetunings]
+    recipes = [stage for stage in stages if stage.recipe]
+    kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
+    return {key: value for key, value in _recipe_tags(recipes[-1]).items() if key in kept} if recipes else {}
+
+
+def _dataset_input(record: Record, context: str) -> DatasetInput | None:
+    dataset: EncodedDataset = record.dataset
+    if not dataset.card:
+        return None
+    lengths = dataset.card["sequence_lengths"]
+    profile = {
+        "documents": dataset.card["documents"],
+        "sentences": dataset.card["sentences"],
+        **{f"samples_{length}": content["samples"] for length, content in lengths.items()},
+        **{f"tokens_{length}": content["tokens"] for length, content in lengths.items()},
+    }
+    return DatasetInput(
+        name=record.config.get("dataset", dataset.fingerprint),
+        digest=dataset.fingerprint[:36],
+        source=str(dataset.path / paths.CARD),
+        profile=json.dumps(profile, sort_keys=True),
+        context=context,
+    )
+
+
+def _artifacts(training: Training, *names: str) -> list[Artifact]:
+    return [Artifact(training.path / name) for name in names if training.finished]
+
+
+def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
+    """The report's page, and of this run its figures, its tables and its model card; what of it exists."""
+    folder = report.parent
+    of_run = [*(folder / "figures" / record.name).glob("*.svg"), *(folder / "tables" / record.name).glob("*.csv")]
+    card = folder / "model-cards" / f"{record.name}.md"
+    return [Artifact(path) for path in (report, card) if path.exists()] + [
+        Artifact(path, path.parent.parent.name) for path in sorted(of_run)
+    ]
+
+
+def _last_step(training: Training) -> int:
+    return training.journal[-1].step if training.journal else 0
+
+
+def _started(training: Training) -> int | None:
+    return _milliseconds(training.recipe.get("started")) or (
+        training.journal[0].timestamp if training.journal else None
+    )
+
+
+def _ended(training: Training) -> int | None:
+    last = training.journal[-1].timestamp if training.journal else None
+    return _milliseconds(training.recipe.get("finished")) or last
+
+
+def _milliseconds(moment: str | int | float | None) -> int | None:
+    """A recipe's moment (ISO 8601, or a Unix time in milliseconds) as Unix milliseconds."""
+    if moment is None or isinstance(moment, int | float):
+        return None if moment is None else int(moment)
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)

@@ -1,0 +1,177 @@
+"""Runs that fine-tune weights from elsewhere: in the plan, in records and in the trainer."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import read_tokenizer
+from bertline.files import read_json
+from bertline.finetuning.train import finetune
+from bertline.planning.links import write_links
+from bertline.planning.plan import Plan, record
+from bertline.planning.recipes import recipe_path, write_recipes
+from bertline.planning.resolve import make_plan
+from bertline.reporting.page import write_report
+from bertline.results.records import read_record
+from bertline.tracking.run_tree import lay_out
+
+ROOT = Path(__file__).parents[2]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "river", "élan", "is", "##s", "deep", "."]
+TASK = {"epochs": 1, "precision": "fp32", "batch_size": 4, "max_sequence_length": 16}
+CONFIG: dict[str, Any] = {
+    "evaluation": {"glue": "glue"},
+    "runs": {
+        "theirs": {"pretrained": "models/theirs", "finetune": {"glue": {"cola": {**TASK, "random_weights": [1e-3]}}}}
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that transformers wrote, and a task."""
+    monkeypatch.chdir(tmp_path)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    transformers.BertModel(config).save_pretrained("models/theirs")
+    Path("models/theirs/vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    Path("models/theirs/tokenizer_config.json").write_text('{"do_lower_case": false}')
+    Path("glue/CoLA").mkdir(parents=True)
+    for split in ("train", "dev"):
+        rows = "".join(f"t\t{number % 2}\t\tthe river is{' deep' * number} .\n" for number in range(8))
+        Path(f"glue/CoLA/{split}.tsv").write_text(rows)
+
+
+def plan_of(config: dict[str, Any]) -> Plan:
+    return make_plan(config, ROOT / "config/config.schema.yaml", ROOT / "config/models")
+
+
+def with_directory(directory: str) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    config["runs"]["theirs"]["pretrained"] = directory
+    return config
+
+
+def test_a_run_from_weights_from_elsewhere_needs_neither_dataset_nor_phases() -> None:
+    plan = plan_of(CONFIG)
+    assert not plan.problems
+    assert not plan.phases
+    assert not plan.datasets
+    assert not plan.trained_runs
+    pretrained, random = (
+        plan.finetunings[plan.runs["theirs"]["finetunings"][f"glue/cola/{start}seed1"]]
+        for start in ("", "random-weights-0.001/")
+    )
+    assert pretrained["initial_weights"]["directory"] == "models/theirs"
+    assert random["initial_weights"] is None
+    assert pretrained["tokenizer"] == random["tokenizer"] == "models/theirs/vocab.txt"
+    write_links(plan, existing_only=False)
+    assert sorted(path.name for path in Path("results/runs/theirs").iterdir()) == ["glue", "record.json"]
+
+
+def test_what_the_weights_are_tells_fine_tunings_apart_and_not_where_they_lie() -> None:
+    before = plan_of(CONFIG).finetunings.keys()
+    shutil.copytree("models/theirs", "elsewhere")
+    Path("elsewhere/README.md").write_text("Other words.")
+    assert plan_of(with_directory("elsewhere/")).finetunings.keys() == before
+    for name in ("vocab.txt", "config.json", "tokenizer_config.json"):
+        text = Path("elsewhere", name).read_text()
+        Path("elsewhere", name).write_text(f"{text} ")
+        assert not plan_of(with_directory("elsewhere")).finetunings.keys() & before, name
+        Path("elsewhere", name).write_text(text)
+    assert plan_of(with_directory("elsewhere")).finetunings.keys() == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            "runs.theirs.pretrained: models/theirs holds its weights as a pickle or a TensorFlow checkpoint, which are "
+            "not read; convert them: python workflow/scripts/convert_weights.py models/theirs --output another-folder",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            "runs.theirs.pretrained: no file matches 'models/theirs/model.safetensors'; put it there or change the key",
+        ),
+        (
+            lambda folder: (folder / "vocab.txt").unlink(),
+            "runs.theirs.pretrained: models/theirs has neither tokenizer.json nor vocab.txt; put one of them there",
+        ),
+    ],
+)
+def test_a_directory_that_lacks_something_is_one_problem(spoil: Any, message: str) -> None:
+    spoil(Path("models/theirs"))
+    assert plan_of(CONFIG).problems == [f"configuration: {message}"]
+
+
+def test_such_a_run_has_no_phases_of_its_own() -> None:
+    config = copy.deepcopy(CONFIG)
+    config["runs"]["theirs"]["dataset"] = "both"
+    with pytest.raises(
+        BertlineError, match=r"runs\.theirs: unknown key 'dataset'; allowed are: description, pretrained"
+    ):
+        plan_of(config)
+
+
+def train(plan: Plan) -> Path:
+    """As the graph does; returns the run's record."""
+    write_recipes(plan)
+    for key, entry in plan.finetunings.items():
+        initial = (entry["initial_weights"] or {}).get("directory")
+        folder = Path("results/finetunings", key)
+        finetune(read_json(recipe_path(key)), entry["tokenizer"], folder, initial_weights=initial, threads=1)
+    path = Path("results/runs/theirs/record-x.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record(plan, "theirs")))
+    return path
+
+
+def test_such_a_run_is_trained_tracked_and_reported() -> None:
+    run = read_record(train(plan_of(CONFIG)))
+    assert run.finished
+    entry = lay_out(run)
+    assert [child.name for child in entry.children] == ["glue/cola"]
+    assert "BERT with 1 layer, 8 wide, 2 heads, vocabulary of 12." in entry.description
+    pretrained, random = entry.children[0].children
+    assert pretrained.parameters["model.hidden_size"] == random.parameters["model.hidden_size"] == "8"
+    assert pretrained.tags["bertline.parent_path"] == "models/theirs"
+    assert "models/theirs" not in {*pretrained.parameters.values(), *entry.parameters.values()}
+    assert "Starts from the weights in models/theirs." in pretrained.description
+    page = write_report([run.path], Path("report")).read_text()
+    assert "CoLA" in page
+    assert not Path("report/model-cards").exists()
+
+
+def test_a_tokenizer_is_read_as_transformers_does() -> None:
+    text = "The rivers, THE Élan is deep; élan 河 is"
+    for settings in ({}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}):
+        Path("models/theirs/tokenizer_config.json").write_text(json.dumps(settings))
+        theirs = transformers.BertTokenizer.from_pretrained("models/theirs")
+        ours = read_tokenizer("models/theirs/vocab.txt").encode(text)
+        assert ours.ids == theirs(text).input_ids, settings
+        theirs.save_pretrained("saved")
+        assert read_tokenizer("saved/tokenizer.json").encode(text).ids == ours.ids
+
+
+def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> None:
+    entry = next(iter(plan_of(CONFIG).finetunings.values()))
+    Path("other").mkdir()
+    Path("other/vocab.txt").write_text("".join(f"{word}\n" for word in [*WORDS[:5], *reversed(WORDS[5:])]))
+    with pytest.raises(
+        BertlineError, match=r"^models/theirs/vocab\.txt: 'the' is entry 5, but 11 of other/vocab\.txt; "
+    ):
+        finetune(entry, "other/vocab.txt", "out", initial_weights="models/theirs", threads=1)
+    Path("models/theirs/vocab.txt").unlink()
+    Path("other/vocab.txt").write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
+    with pytest.raises(BertlineError, match=r"the tokenizer has 13 entries, models/theirs has 12; name the tokenizer"):
+        finetune(entry, "other/vocab.txt", "out", initial_weights="models/theirs", threads=1)
+    assert not Path("out").exists()

@@ -1,0 +1,56 @@
+"""Pretraining by step, tokens and hours, and what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertline.results.curves import cost_of, curve, hours_of
+from bertline.results.records import JournalPoint, Phase
+
+HOUR = 3_600_000
+
+
+def phase(name: str, points: list[tuple[int, int, dict[str, float]]], world_size: int = 4) -> Phase:
+    journal = [JournalPoint(step, timestamp, metrics) for step, timestamp, metrics in points]
+    return Phase(name, name, Path(name), {"world_size": world_size}, journal, finished=True)
+
+
+def reading(tokens: float, speed: float, loss: float, **more: float) -> dict[str, float]:
+    return {"train/tokens": tokens, "train/tokens_per_second": speed, "train/mlm_loss": loss, **more}
+
+
+# Ten hours lie between the two points of the second phase, though its steps took two: it waited for a place.
+FIRST = reading(3600, 1.0, 5.0, **{"held_out/mlm_loss": 6.0})
+PHASES = [
+    phase("phase1", [(0, 0, {"held_out/mlm_loss": 9.0}), (10, HOUR, FIRST)]),
+    phase("phase2", [(5, 2 * HOUR, reading(7200, 2.0, 4.0)), (10, 12 * HOUR, reading(21600, 2.0, 3.0))]),
+]
+
+
+def test_phases_follow_each_other_and_pauses_are_no_training() -> None:
+    places, values = curve(PHASES, "train/mlm_loss")
+    assert values == [5.0, 4.0, 3.0]
+    assert [place.step for place in places] == [10, 15, 20]
+    assert [place.tokens for place in places] == [3600, 10800, 25200]
+    assert [place.hours for place in places] == [1.0, 2.0, 4.0]
+    places, values = curve(PHASES, "held_out/mlm_loss")
+    assert [(place.tokens, value) for place, value in zip(places, values, strict=True)] == [(0, 9.0), (3600, 6.0)]
+    assert hours_of(PHASES[1]) == 3.0
+
+
+def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
+    cost = cost_of(PHASES)
+    assert cost is not None
+    assert (cost.process_hours, cost.on_gpus, cost.kilowatt_hours) == (16.0, False, None)
+    gpu = {"system/gpu_power_watts": 500.0, "system/gpu_percent": 99.0}
+    cost = cost_of([phase("gpu", [(1, 0, reading(3600, 1.0, 5.0, **gpu)), (2, 0, reading(7200, 1.0, 5.0, **gpu))], 8)])
+    assert cost is not None
+    assert (cost.process_hours, cost.on_gpus) == (16.0, True)
+    assert cost.kilowatt_hours == pytest.approx(2 * 8 * 0.5)
+
+
+def test_an_unfinished_phase_has_no_cost_yet() -> None:
+    begun = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
+    assert cost_of([begun]) is None

@@ -1,0 +1,23 @@
+"""Recipes in words."""
+
+from __future__ import annotations
+
+from fabricated_dataset import recipe
+
+from bertline.results.describe import describe_phase
+
+
+def test_a_phase_says_how_its_batch_and_its_rate_change():
+    given = recipe(
+        optimizer="muon", schedule="wsd", warmup=3, decay=0.2, batch_ramp={"from": 4, "steps": 0.5}, steps=2000
+    )
+    text = describe_phase(given, {})
+    assert "2,000 steps of 16 sequences of at most 32 tokens, at first of 4, growing over 50% of the steps." in text
+    assert "Muon with AdamW, learning rate 0.02, warm-up over 3 steps, then constant, linear decay over" in text
+    assert "over the last 20% of the steps" in text
+
+
+def test_a_phase_from_before_the_ramp_is_described():
+    given = recipe()
+    del given["settings"]["batch_ramp"]
+    assert "30 steps of 16 sequences of at most 32 tokens." in describe_phase(given, {})

@@ -1,0 +1,135 @@
+"""The graph of a run that fine-tunes weights from elsewhere, to MLflow and the report; bad tasks beside good ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+import yaml
+from snakemake_runs import TASK, jobs_of, run_snakemake
+
+from bertline.demo_data.generate import generate
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = ("--profile", "profiles/local", "--configfile", "theirs.yaml")
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdefghijklmnopqrstuvwxyz.,?",
+    *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
+]
+CONFIG: dict[str, Any] = {
+    "evaluation": {"glue": "resources/sample/glue"},
+    "runs": {"theirs": {"pretrained": "models/theirs", "finetune": {"glue": {"cola": TASK, "rte": TASK}}}},
+}
+
+
+@pytest.fixture
+def folder(workflow_folder: Path) -> Path:
+    """With the sample, the weights and theirs.yaml."""
+    generate(workflow_folder / "resources/sample", 1)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertModel(config).save_pretrained(workflow_folder / "models/theirs")
+    (workflow_folder / "models/theirs/vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    (workflow_folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
+    return workflow_folder
+
+
+def reasons_of(output: str) -> list[str]:
+    """What stands below all that snakemake prints around failed jobs."""
+    return output.split("Exiting because a job execution failed.")[1].splitlines()
+
+
+def page_of(folder: Path, name: str) -> str:
+    text = (folder / "results/report" / name / "index.html").read_text()
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+
+
+def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path) -> None:
+    dev = folder / "resources/sample/glue/RTE/dev.tsv"
+    good = dev.read_text()
+    dev.write_text(good.replace("\tentailment", "\tperhaps", 1))
+
+    finished = run_snakemake(folder, *OPTIONS, "--retries", "0", check=False)
+    assert finished.returncode != 0
+    errors = {line.strip() for line in finished.stdout.splitlines() if line.strip().startswith("error: ")}
+    assert len(errors) == 1, errors
+    line = "RTE/dev.tsv: line 3: column 'label': given 'perhaps', allowed are entailment"
+    assert line in errors.pop()
+    assert any(line in last for last in reasons_of(finished.stdout))
+    assert "Traceback (most recent call last)" not in finished.stdout
+    scores = list((folder / "results/finetunings").glob("*/metrics.json"))
+    assert [json.loads(path.read_text())["task"] for path in scores] == ["cola"]
+    assert "Not finished: RTE (1 of 1 fine-tuning). " in page_of(folder, "unfinished")
+    assert "CoLA" in page_of(folder, "unfinished")
+
+    dev.write_text(good)
+    run_snakemake(folder, *OPTIONS, "--retries", "0")
+    assert not (folder / "results/report/unfinished").exists()
+    page = page_of(folder, "latest")
+    assert "Not finished" not in page
+    assert "CoLA" in page
+    assert "Starts from the weights in models/theirs." in page
+    assert list((folder / "results/runs/theirs").glob("tracked-complete-*.json"))
+
+
+def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path) -> None:
+    """Of SQuAD, of GLUE and of a table; with the retries of a cluster's profile, which would say it four times."""
+    config = json.loads(json.dumps(CONFIG))
+    squad = "resources/sample/squad"
+    config["evaluation"]["squad_v1"] = {"train": f"{squad}/train-v1.1.json", "dev": f"{squad}/dev-v1.json"}
+    config["evaluation"]["tables"] = {
+        "mine": {"kind": "classification", "train": "mine.csv", "dev": "mine.csv", "texts": ["text"], "label": "label"}
+    }
+    config["runs"]["theirs"]["finetune"] |= {"squad_v1": {**TASK, "max_sequence_length": 128}, "tables": {"mine": TASK}}
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
+    dev = folder / "resources/sample/glue/RTE/dev.tsv"
+    good = dev.read_text()
+    dev.unlink()
+    absent = {
+        "squad_v1": f"{squad}/dev-v1.json",
+        "glue.rte": "resources/sample/glue/RTE/dev.tsv",
+        "tables.mine": "mine.csv",
+    }
+
+    dry = run_snakemake(folder, *OPTIONS, "--dry-run").stdout
+    assert jobs_of(dry)["finetune_task"] == 1
+    finished = run_snakemake(folder, *OPTIONS, "--retries", "3", check=False)
+    assert finished.returncode != 0
+    assert "Traceback (most recent call last)" not in finished.stdout
+    lines = finished.stdout.splitlines()
+    begun = next(number for number, line in enumerate(lines) if line.startswith("Execute "))
+    for task, file in absent.items():
+        told = f"runs.theirs.finetune.{task} is left out: "
+        assert sum(told in line and f"{file} does not exist; put the file there" in line for line in lines[:begun]) == 1
+        assert sum(told in line for line in reasons_of(finished.stdout)) == 1
+        assert sum(told in line for line in dry.splitlines()[-len(absent) :]) == 1
+        assert sum(line.startswith(f"error: {told}") for line in lines) == 1  # of one attempt
+    assert list((folder / "results/runs/theirs").glob("tracked-complete-*.json"))
+    page = page_of(folder, "latest")
+    assert (
+        "runs.theirs.finetune.glue.rte is left out: evaluation.glue: resources/sample/glue/RTE/dev.tsv does not exist"
+        in page
+    )
+    assert "CoLA" in page
+
+    # Said again as long as it is so; without them, and with them, nothing is wrong.
+    assert run_snakemake(folder, "finetune", *OPTIONS, check=False).returncode != 0
+    assert run_snakemake(folder, "report", *OPTIONS).returncode == 0
+    dev.write_text(good)
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
+    assert jobs_of(run_snakemake(folder, *OPTIONS, "--dry-run").stdout)["finetune_task"] == 1
+    run_snakemake(folder, *OPTIONS)
+    assert "left out" not in page_of(folder, "latest")
+    run_snakemake(folder, "--report", "jobs.html", *OPTIONS)
+    assert "results/report/" in (folder / "jobs.html").read_text()

@@ -1,0 +1,68 @@
+"""A grid of thousands of fine-tunings: planned, shown, and its record written."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from snakemake_runs import SMALL_CONFIG, jobs_of, run_snakemake
+
+from bertline.planning.task_data import GLUE_FILES
+
+ARGUMENT_BYTES = 128 * 1024  # the longest single argument that Linux takes
+RATES = [2.0e-5, 3.0e-5, 4.0e-5, 5.0e-5, 1.0e-4]
+
+
+@pytest.fixture
+def graph(workflow_folder: Path) -> Path:
+    """A folder with a text, and a file for each set of GLUE's tasks; no job ever reads them."""
+    (workflow_folder / "text.txt").write_text("A sentence.\n")
+    for folder, files in GLUE_FILES.values():
+        for name in files.values():
+            path = workflow_folder / "glue" / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name}\n")
+    return workflow_folder
+
+
+def write_config(graph: Path, *, rates: list[float], seeds: int) -> None:
+    config: dict[str, Any] = copy.deepcopy(SMALL_CONFIG)
+    config["corpora"] = {"text": {"source": "files", "paths": ["text.txt"]}}
+    config["datasets"]["small"]["corpora"] = ["text"]
+    config["evaluation"] = {"glue": "glue"}
+    grid = {"learning_rate": rates, "batch_size": [16, 32], "epochs": [2, 3, 4]}
+    task = {"seeds": seeds, "grid": grid, "max_sequence_length": 64}
+    config["runs"]["first"]["finetune"] = {"glue": {name: task for name in GLUE_FILES}}
+    (graph / "grid.yaml").write_text(yaml.dump(config, Dumper=NoAliases))
+
+
+class NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+OPTIONS = ("--profile", "profiles/local", "--configfile", "grid.yaml")
+
+
+@pytest.mark.slow
+def test_ten_thousand_finetunings_are_shown_and_nothing_is_written(graph: Path) -> None:
+    write_config(graph, rates=RATES, seeds=38)
+    output = run_snakemake(graph, "--dry-run", *OPTIONS).stdout
+    assert jobs_of(output)["finetune_task"] == 9 * 30 * 38
+    assert not (graph / "results/recipes").exists()
+
+
+def test_a_record_that_is_longer_than_an_argument_reaches_its_job(graph: Path) -> None:
+    """Of the grid that BERT's authors searched, with five seeds."""
+    write_config(graph, rates=RATES[:4], seeds=5)
+    finished = run_snakemake(graph, "report", "--until", "describe_run", *OPTIONS)
+    (record,) = graph.glob("results/runs/first/record-*.json")
+    assert record.stat().st_size > ARGUMENT_BYTES
+    assert len(json.loads(record.read_text())["finetunings"]) == 9 * 24 * 5
+    # Settings are in files, and the terminal is for what happens.
+    assert len(finished.stdout) < ARGUMENT_BYTES
+    assert len(list(graph.glob("results/recipes/*.json"))) == 9 * 24 * 5 + 2 + 1 + 1
