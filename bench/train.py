@@ -28,21 +28,21 @@ import transformers
 from torch import Tensor, distributed
 
 from bertline.console import BertlineError, run_command
+from bertline.encoding.masking import IGNORED
 from bertline.files import read_json
 from bertline.modeling.bert import BertForPreTraining
-from bertline.training.accumulation import Accumulation
-from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import Layout, global_batch, mask_batch
 from bertline.training.checkpoints import CheckpointWriter
-from bertline.training.data import TrainingData, open_training_data
+from bertline.training.data.batch_size_warmup import batch_ramp_of
+from bertline.training.data.batches import Layout, global_batch, mask_batch
+from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.data.prefetching import Stream
+from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of
-from bertline.training.group import Group, join_group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
-from bertline.training.masking import IGNORED
-from bertline.training.optimizers import make_optimizer, optimizer_tensors
+from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
-from bertline.training.stream import Stream
 
 BATCH, LENGTH = 8, 128
 # A figure's shape, length, and whether samples are packed; which knows no attention dropout, so ours has none there.

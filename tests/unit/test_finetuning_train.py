@@ -26,7 +26,7 @@ from bertline.finetuning.train import finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
-from bertline.training.optimizers import make_optimizer
+from bertline.training.optimizers.registry import make_optimizer
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]

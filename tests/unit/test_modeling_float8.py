@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
+from synthetic_dataset import recipe, write_dataset
 from torch import nn
 from training_processes import journal, train
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertModel
 from bertline.modeling.float8 import Float8Linear, compute_in_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
 from bertline.training.objective import prepare_precision
 

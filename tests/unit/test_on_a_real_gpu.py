@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe, write_dataset
+from synthetic_dataset import MODEL, recipe, write_dataset
 from training_processes import Trainer, journal, train
 
+from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
 from bertline.modeling.attention import attend, attend_in_rows
 from bertline.modeling.float8 import compute_in_float8, knows_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout, global_batch, mask_batch, micro_batches
-from bertline.training.data import open_training_data
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
-from bertline.training.masking import Masking
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.tracking.words import describe_phase
 

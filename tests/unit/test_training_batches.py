@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic_dataset import write_dataset
 
 from bertline.encoding.dataset import open_dataset
-from bertline.training.batches import Layout, deal, evaluation_batch, global_batch, micro_batches
-from bertline.training.masking import IGNORED, Masking
+from bertline.encoding.masking import IGNORED, Masking
+from bertline.training.data.batches import Layout, deal, evaluation_batch, global_batch, micro_batches
 
 
 @pytest.fixture(scope="module")

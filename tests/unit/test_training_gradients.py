@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe, write_dataset
+from synthetic_dataset import MODEL, recipe, write_dataset
 
 from bertline.console import BertlineError
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
-from bertline.training.gradients import Gradients
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
 from bertline.training.objective import check_cuda_graphs
 

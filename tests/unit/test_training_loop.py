@@ -8,15 +8,15 @@ import time
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 from transformers import BertForPreTraining
 
 from bertline.files import read_json, sha256_of_file, write_json
 from bertline.modeling import bert
 from bertline.modeling.huggingface import export_huggingface
-from bertline.training.data import open_training_data
+from bertline.training.data.opening import open_training_data
 from bertline.training.initial import make_model
 from bertline.training.publishing import export_phase
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from fabricated_dataset import recipe, write_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file

@@ -6,14 +6,14 @@ import json
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe
+from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.checkpoints import save_checkpoint
 from bertline.training.initial import load_handed_over_moments
-from bertline.training.muon import orthogonalize
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.optimizers.muon import orthogonalize
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 SETTINGS = recipe(optimizer="muon", learning_rate=0.02, weight_decay=0.03)["settings"]
 HIDDEN = ("qkv", "attention_output", "intermediate", "output")

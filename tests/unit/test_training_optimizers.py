@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe
+from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.training.gradients import Gradients
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 
 class Network(torch.nn.Module):

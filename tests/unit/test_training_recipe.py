@@ -7,10 +7,10 @@ import json
 
 import pytest
 import torch
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
-from bertline.training.masking import Masking
+from bertline.encoding.masking import Masking
 from bertline.training.recipe import frozen_recipe, masking_of, parse_recipe
 
 

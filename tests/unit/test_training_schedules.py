@@ -6,10 +6,10 @@ import functools
 
 import pytest
 import torch
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 from transformers import optimization
 
-from bertline.training.schedules import batch_size_factor, learning_rate_at, learning_rate_of_phase
+from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at, learning_rate_of_phase
 
 
 def rate(step, **changes):

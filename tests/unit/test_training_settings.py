@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.configuration import definition, fill_defaults, load_schema, strip_defaults
 from bertline.console import BertlineError

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from torch import distributed
 from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
 
 from bertline.console import BertlineError, run_command
 from bertline.files import sha256_of_file
-from bertline.training.group import join_group
+from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
 from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Phase

@@ -165,7 +165,7 @@ def run_and_leave() -> NoReturn:
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:
-        from bertline.training.group import is_lost_connection
+        from bertline.training.distributed.process_group import is_lost_connection
 
         status = LOST if is_lost_connection(error) else FAILED
         # The rank that failed says why, and its words shall stand alone; the launcher speaks for one that cannot.

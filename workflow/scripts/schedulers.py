@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.training.begun import JOB_IDS
+from bertline.training.started import JOB_IDS
 
 # What a job must be told, and its trainers on other nodes; Cobalt and PBS hand on nothing. It is written to a file: no
 # secrets, so no HF_TOKEN, and no proxies, whose addresses may hold a password.

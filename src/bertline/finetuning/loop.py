@@ -25,8 +25,8 @@ from bertline.finetuning.sequences import Sequences
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
+from bertline.training.optimizers.schedules import learning_rate_at
 from bertline.training.scaling import LossScale
-from bertline.training.schedules import learning_rate_at
 
 logger = logging.getLogger(__name__)
 

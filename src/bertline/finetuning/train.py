@@ -22,10 +22,10 @@ from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks import prepare_task
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
-from bertline.training.begun import write_begun
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import frozen_recipe
+from bertline.training.started import write_begun
 
 logger = logging.getLogger(__name__)
 

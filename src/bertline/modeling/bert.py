@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.heads import MaskedLanguageHead, first_tokens, look_up, tokens_at
-from bertline.modeling.recomputation import run_layers
 
 
 @dataclasses.dataclass(frozen=True)

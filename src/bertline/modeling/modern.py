@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, look_up, tokens_at
-from bertline.modeling.recomputation import run_layers
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
-from bertline.training.sharded_weights import whole
+from bertline.training.distributed.fsdp import whole
 
 logger = logging.getLogger(__name__)
 

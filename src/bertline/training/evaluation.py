@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from bertline.training.batches import Layout, assemble, cut, deal, evaluation_batch, shortest
-from bertline.training.data import TrainingData
-from bertline.training.group import Group
-from bertline.training.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
+from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
+from bertline.training.data.batches import Layout, assemble, cut, deal, evaluation_batch, shortest
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.fsdp import has_sharded_weights
+from bertline.training.distributed.process_group import Group
 from bertline.training.objective import make_sums, sums_of
-from bertline.training.sharded_weights import has_sharded_weights
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
-from bertline.training.batches import GlobalBatch
+from bertline.training.data.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
 # with sums in fp32), by words of the device's name; the first that is found counts. Names of SXM parts do not say so.

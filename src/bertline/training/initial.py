@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from bertline.console import BertlineError
+from bertline.encoding.hashing import mix_integers
 from bertline.files import read_json
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.modeling.bert import BertForPreTraining
@@ -18,9 +19,8 @@ from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
-from bertline.training.data import TrainingData
-from bertline.training.hashing import mix_integers
-from bertline.training.optimizers import load_optimizer_tensors
+from bertline.training.data.opening import TrainingData
+from bertline.training.optimizers.registry import load_optimizer_tensors
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.training.begun import scheduler_job
+from bertline.training.started import scheduler_job
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError, progress_below_log
-from bertline.training.group import Group, describe, join_group
+from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
 from bertline.training.phase import Phase

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.batches import GlobalBatch
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
-from bertline.training.group import Group
 from bertline.training.system_metrics import SystemMetrics
 
 AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")

@@ -16,13 +16,13 @@ from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.batches import Layout, global_batch, micro_batches
-from bertline.training.data import TrainingData
-from bertline.training.exactness import device_name
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout, global_batch, micro_batches
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.process_group import Group
 from bertline.training.objective import make_sums, sums_of
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
+from bertline.training.reproducibility import device_name
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED, Masking, Vocabulary
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.float8 import knows_float8
-from bertline.training.batches import MicroBatch, mask_batch
-from bertline.training.masking import IGNORED, Masking, Vocabulary
+from bertline.training.data.batches import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
 

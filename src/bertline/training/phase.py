@@ -14,10 +14,6 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.modeling.float8 import compute_in_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import GlobalBatch
-from bertline.training.begun import write_begun
 from bertline.training.best import Best
 from bertline.training.checkpoints import (
     CheckpointWriter,
@@ -26,11 +22,15 @@ from bertline.training.checkpoints import (
     find_checkpoint,
     load_checkpoint,
 )
-from bertline.training.data import TrainingData, open_training_data
+from bertline.training.data.batch_size_warmup import batch_ramp_of
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.distributed.fsdp import check_sharded_weights, load_weights, shard_weights, whole
+from bertline.training.distributed.optimizer_sharding import Shards
+from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
-from bertline.training.exactness import compute_deterministically, exactness_of, report_lost_exactness
 from bertline.training.flops import peak_of_all
-from bertline.training.group import Group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import (
     handed_over_position,
     load_handed_over_moments,
@@ -42,14 +42,14 @@ from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
 from bertline.training.micro_batch import choose_layout
 from bertline.training.objective import check_cuda_graphs, prepare_precision
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer
+from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.options import Options
 from bertline.training.publishing import publish_phase
 from bertline.training.recipe import frozen_recipe
+from bertline.training.reproducibility import compute_deterministically, exactness_of, report_lost_exactness
 from bertline.training.scaling import LossScale
-from bertline.training.schedules import learning_rate_of_phase
-from bertline.training.sharded_weights import check_sharded_weights, load_weights, shard_weights, whole
-from bertline.training.sharding import Shards
+from bertline.training.started import write_begun
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.masking import Masking
+from bertline.encoding.masking import Masking
 from bertline.training.settings import check_packing, check_together
 
 Json = dict[str, Any]

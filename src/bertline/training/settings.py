@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.training.schedules import share_or_steps
+from bertline.training.optimizers.schedules import share_or_steps
 
 # A setting, and which values of which other setting make it count.
 USED_WITH = {

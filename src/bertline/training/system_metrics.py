@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import torch
 
-from bertline.training.group import Group
+from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from bertline.encoding.dataset import MaskedTokens, SampleReader
-from bertline.modeling.attention import AttentionMask, Packed
-from bertline.training.masking import (
+from bertline.encoding.masking import (
     IGNORED,
     MaskedPositions,
     Masking,
@@ -28,8 +27,9 @@ from bertline.training.masking import (
     count_masked,
     mask_tokens,
 )
-from bertline.training.mixture import Mixture
-from bertline.training.order import samples_at
+from bertline.modeling.attention import AttentionMask, Packed
+from bertline.training.data.mixture import Mixture
+from bertline.training.data.order import samples_at
 
 LENGTH_MULTIPLE = 8
 # A packed micro-batch of fixed shape has room for so many times the sequences of full length that fill it.

@@ -10,12 +10,12 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SPLITS, SampleReader, check_belongs, read_card
+from bertline.encoding.hashing import mix_integers
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples
-from bertline.training.batches import GlobalBatch, Layout, mask_batch, micro_batches
-from bertline.training.hashing import mix_integers
-from bertline.training.masking import IGNORED, Masking, Vocabulary, count_masked
-from bertline.training.order import permute
+from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
+from bertline.training.data.batches import GlobalBatch, Layout, mask_batch, micro_batches
+from bertline.training.data.order import permute
 
 Rows = dict[str, np.ndarray]
 

@@ -1,4 +1,4 @@
-"""The engine's code for GPUs runs on a pretended one; see pretended_gpu.py for what that shows and what it does not."""
+"""The engine's code for GPUs runs on a pretended one; see fake_gpu.py for what that shows and what it does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fabricated_dataset import write_dataset
+from synthetic_dataset import write_dataset
 
 HERE = Path(__file__).parent
 CASES = [
@@ -34,10 +34,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     folder, torch_folder = tmp_path_factory.mktemp("pretended"), Path(torch.__file__).parent
     compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
     linked = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch_folder / 'lib'}"]
-    library = folder / "pretended_gpu.so"
-    subprocess.run([*compiler, HERE / "pretended_gpu.cpp", "-o", library, *linked], check=True)
+    library = folder / "fake_gpu.so"
+    subprocess.run([*compiler, HERE / "fake_gpu.cpp", "-o", library, *linked], check=True)
     card = write_dataset(folder / "dataset")
-    command = [sys.executable, HERE / "pretended_gpu.py", library, card]
+    command = [sys.executable, HERE / "fake_gpu.py", library, card]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     print(done.stderr, file=sys.stderr)
     assert done.returncode == 0

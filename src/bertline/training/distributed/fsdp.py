@@ -16,7 +16,7 @@ from torch import Tensor, distributed, nn
 
 from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.group import Group
+from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 
 if TYPE_CHECKING:

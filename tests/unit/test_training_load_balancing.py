@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file, save_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import CONTEXT, Trainer, free_port, set_environment
 
 from bertline.console import BertlineError
-from bertline.training.division import parse_shares
+from bertline.training.data.load_balancing import parse_shares
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 MODEL = {
@@ -34,10 +34,10 @@ ROUNDS, STEPS = 5, 3
 
 def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     """Time steps with equal and with measured parts in turns; rank 0 writes times, shares and the last gradient."""
-    from bertline.training.accumulation import Accumulation
-    from bertline.training.batches import Layout
-    from bertline.training.data import open_training_data
-    from bertline.training.group import join_group
+    from bertline.training.data.batches import Layout
+    from bertline.training.data.opening import open_training_data
+    from bertline.training.distributed.process_group import join_group
+    from bertline.training.gradient_accumulator import Accumulation
     from bertline.training.initial import make_model
 
     set_environment(rank, ranks, port)

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
+from bertline.encoding.hashing import mix_integers
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import GlobalBatch, Layout, MicroBatch, assemble, shortest
-from bertline.training.data import TrainingData
-from bertline.training.division import measure_shares, parse_shares
-from bertline.training.gradients import Gradients
-from bertline.training.group import Group
-from bertline.training.hashing import mix_integers
+from bertline.training.data.batch_size_warmup import batch_ramp_of
+from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, assemble, shortest
+from bertline.training.data.load_balancing import measure_shares, parse_shares
+from bertline.training.data.opening import TrainingData
+from bertline.training.data.prefetching import Stream, Work
+from bertline.training.distributed.fsdp import has_sharded_weights
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.distributed.process_group import Group
 from bertline.training.objective import Sums, make_sums, sums_of
 from bertline.training.recipe import masking_of
-from bertline.training.sharded_weights import has_sharded_weights
-from bertline.training.stream import Stream, Work
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import HELD_OUT, SampleReader, open_dataset
+from bertline.encoding.masking import Vocabulary
 from bertline.files import sha256_of_file
-from bertline.training.masking import Vocabulary
-from bertline.training.mixture import Mixture, Weights, make_mixture
+from bertline.training.data.mixture import Mixture, Weights, make_mixture
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs the engine's code for GPUs without one: python pretended_gpu.py library dataset.json
+"""Runs the engine's code for GPUs without one: python fake_gpu.py library dataset.json
 
 Tensors are fake: they have shapes, types and the device cuda:0, and no numbers. PyTorch runs each operator's rules for
 them, so a tensor on the wrong device, a wrong shape or a number that is asked for (on a GPU that waits for it) is an
@@ -21,7 +21,7 @@ from pathlib import Path
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 
 import torch  # noqa: E402
-from fabricated_dataset import MODEL, recipe  # noqa: E402
+from synthetic_dataset import MODEL, recipe  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -32,12 +32,12 @@ from bertline.finetuning.optimizer import AdamW  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.float8 import compute_in_float8  # noqa: E402
-from bertline.training.accumulation import Accumulation  # noqa: E402
-from bertline.training.batches import Layout, MicroBatch  # noqa: E402
-from bertline.training.data import TrainingData, open_training_data  # noqa: E402
-from bertline.training.group import Group  # noqa: E402
+from bertline.training.data.batches import Layout, MicroBatch  # noqa: E402
+from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
+from bertline.training.distributed.process_group import Group  # noqa: E402
+from bertline.training.gradient_accumulator import Accumulation  # noqa: E402
 from bertline.training.initial import make_model  # noqa: E402
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 TURING, HOPPER = 7, 9

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed, nn
 
-from bertline.training.group import Group
-from bertline.training.optimizers import optimizer_tensors
+from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.registry import optimizer_tensors
 
 
 class Shards:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fabricated_dataset import recipe, write_dataset
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import read_json, sha256_of_file

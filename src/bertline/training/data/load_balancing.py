@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from bertline.console import BertlineError
-from bertline.training.group import Group
+from bertline.training.distributed.process_group import Group
 
 PASSES = 4  # the first one warms up
 STEPS_OF_SHARES = 50

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, distributed, nn
 
-from bertline.training.sharded_weights import has_sharded_weights, norms_of_whole, own_part
+from bertline.training.distributed.fsdp import has_sharded_weights, norms_of_whole, own_part
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 

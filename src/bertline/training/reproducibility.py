@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertline.training.group import Group
+from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)

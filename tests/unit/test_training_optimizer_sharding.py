@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, train
 
-from bertline.training.group import Group
-from bertline.training.optimizers import make_optimizer
-from bertline.training.sharding import Shards
+from bertline.training.distributed.optimizer_sharding import Shards
+from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.registry import make_optimizer
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
-from bertline.training.lamb import MOMENTS, Lamb
-from bertline.training.muon import Muon
-from bertline.training.sharded_weights import shard_as
+from bertline.training.distributed.fsdp import shard_as
+from bertline.training.optimizers.lamb import MOMENTS, Lamb
+from bertline.training.optimizers.muon import Muon
 
 logger = logging.getLogger(__name__)
 

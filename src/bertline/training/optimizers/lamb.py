@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bertline.training.sharded_weights import is_sharded, norms_of_whole, own_part
+from bertline.training.distributed.fsdp import is_sharded, norms_of_whole, own_part
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bertline.training.hashing import mix, mix_integers
+from bertline.encoding.hashing import mix, mix_integers
 
 ROUNDS = 6
 

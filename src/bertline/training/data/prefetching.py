@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from bertline.training.batch_ramp import BatchRamp
-from bertline.training.batches import GlobalBatch, Layout, MicroBatch, assemble, cut, deal, global_batch
-from bertline.training.data import TrainingData
-from bertline.training.masking import Masking
+from bertline.encoding.masking import Masking
+from bertline.training.data.batch_size_warmup import BatchRamp
+from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, assemble, cut, deal, global_batch
+from bertline.training.data.opening import TrainingData
 
 T = TypeVar("T")
 AHEAD = 3

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.training.hashing import mix_integers
-from bertline.training.order import permute
+from bertline.encoding.hashing import mix_integers
+from bertline.training.data.order import permute
 
 Weights = Mapping[str, float | Mapping[str, float]]
 

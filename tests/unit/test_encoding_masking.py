@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import CONTINUATION_BITMAP, SPECIAL_TOKENS, VOCAB_SIZE, write_dataset
+from synthetic_dataset import CONTINUATION_BITMAP, SPECIAL_TOKENS, VOCAB_SIZE, write_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
-from bertline.training.hashing import mix, mix_integers, mix_tensor
-from bertline.training.masking import (
+from bertline.encoding.hashing import mix, mix_integers, mix_tensor
+from bertline.encoding.masking import (
     HELD_OUT_MASKING,
     IGNORED,
     Masking,

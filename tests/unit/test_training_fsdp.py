@@ -6,22 +6,22 @@ import shutil
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import MODEL, recipe, write_dataset
 from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from training_processes import Trainer, journal, train
 
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.fsdp import check_sharded_weights, own_part, shard_weights
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
-from bertline.training.optimizers import make_optimizer, optimizer_tensors
+from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
 from bertline.training.options import Options
-from bertline.training.sharded_weights import check_sharded_weights, own_part, shard_weights
 
 STEPS = 6
 GIVEN = recipe(steps=STEPS, learning_rate=2e-3)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertline.training.schedules import share_or_steps
+from bertline.training.optimizers.schedules import share_or_steps
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from fabricated_dataset import recipe
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic_dataset import recipe
 
-from bertline.training.batch_ramp import BatchRamp, batch_ramp_of, floor_sum
-from bertline.training.batches import global_batch
-from bertline.training.masking import Masking
+from bertline.encoding.masking import Masking
+from bertline.training.data.batch_size_warmup import BatchRamp, batch_ramp_of, floor_sum
+from bertline.training.data.batches import global_batch
 
 RAMPS = st.builds(
     lambda first, more, steps: BatchRamp(first, first + more, steps),

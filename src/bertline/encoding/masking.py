@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, continuation_bitmap
-from bertline.training.hashing import as_signed, mix_integers, mix_tensor, uniform
+from bertline.encoding.hashing import as_signed, mix_integers, mix_tensor, uniform
 
 # Evaluation masks 15 percent whatever a run trains with, so that runs compare; its positions never change.
 HELD_OUT_PROBABILITY = 0.15
