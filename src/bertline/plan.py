@@ -218,7 +218,7 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
         )
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
-    check_used(chosen, settings, where)
+    check_used(chosen, settings, definition(plan.schema, "phase"), where)
     if dataset.get("static_masks"):
         check_static_masks(chosen, where)
     check_together(settings, where)

@@ -139,7 +139,7 @@ def train(
         if optimizer == "lamb":
             kept |= {name: torch.zeros(()) for name in kept if name.endswith(".step")}
         again = make_optimizer(model, given["settings"])
-        load_optimizer_tensors(again, model, kept, reset_step=True)
+        load_optimizer_tensors(again, model, kept, kind=optimizer, reset_step=True)
         with HostReads():
             again.step()
         where = {
@@ -180,6 +180,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "rows": partial(train, data, network="bert", optimizer="lamb", world_size=2, whole_word=True),
         "rows in fp16": partial(train, data, network="modern", precision="fp16"),
         "packed": partial(train, data, network="bert", packed=True, optimizer="adamw"),
+        "rows with lion": partial(train, data, network="bert", optimizer="lion"),
         "packed in fp32": partial(train, data, network="modern", packed=True, precision="fp32", optimizer="muon"),
         "packed on an older GPU": partial(
             train, data, network="bert", packed=True, precision="fp16", capability=TURING

@@ -138,6 +138,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "optimizer": "lamb",
             "lamb_variant": "nvidia",
             "muon": {"momentum": 0.95, "nesterov": True, "weight_decay": 0.1, "learning_rate_ratio": 1.0},
+            "lion": {"betas": [0.9, 0.99]},
             "learning_rate": 0.02,
             "learning_rate_scaling": "none",
             "base_batch_size": None,

@@ -20,7 +20,7 @@ from bertline.training.distributed.fsdp import check_sharded_weights, own_part, 
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import Accumulation
 from bertline.training.initial import make_model
-from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
+from bertline.training.optimizers.registry import make_optimizer, optimizer_entry, optimizer_tensors
 from bertline.training.options import Options
 
 STEPS = 6
@@ -72,6 +72,11 @@ def assert_same_phase(found, expected):
         assert point["step"] == other["step"]
         for name in {"train/loss", "train/gradient_norm", "held_out/mlm_loss"} & other["metrics"].keys():
             assert point["metrics"][name] == pytest.approx(other["metrics"][name], rel=1e-4)
+
+
+def check(options, optimizer):
+    whole = optimizer_entry(optimizer).needs_whole_matrices
+    check_sharded_weights(options, optimizer=optimizer, needs_whole_matrices=whole)
 
 
 def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
@@ -169,7 +174,7 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
 @pytest.mark.parametrize(
     ("options", "optimizer", "fault"),
     [
-        ({}, "muon", "Muon multiplies whole matrices"),
+        ({}, "muon", "muon needs whole matrices"),
         ({"sharded_optimizer": True}, "lamb", "leave --shard-optimizer out"),
         ({"compiled": True}, "lamb", "leave --compile and --cuda-graphs out"),
         ({"compiled_optimizer": True}, "lamb", "leave --compile-optimizer out"),
@@ -180,8 +185,8 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
 )
 def test_what_does_not_go_with_sharded_weights_is_refused(options, optimizer, fault):
     with pytest.raises(BertlineError, match=rf"^--shard-weights: .*{fault}"):
-        check_sharded_weights(Options(sharded_weights=True, **options), optimizer=optimizer)
+        check(Options(sharded_weights=True, **options), optimizer)
 
 
 def test_sharded_weights_alone_are_fine():
-    check_sharded_weights(Options(sharded_weights=True, recompute=True), optimizer="adamw")
+    check(Options(sharded_weights=True, recompute=True), "adamw")

@@ -171,7 +171,7 @@ def test_restored_state_goes_on_with_the_same_bits():
     resumed = network()
     resumed.load_state_dict(model.state_dict())
     optimizer = make_optimizer(resumed, SETTINGS)
-    load_optimizer_tensors(optimizer, resumed, saved, reset_step=False)
+    load_optimizer_tensors(optimizer, resumed, saved, kind="muon")
     for name, weight in moved(SETTINGS, 3, resumed, optimizer, first=3).items():
         assert torch.equal(weight, straight[name])
 
@@ -182,8 +182,8 @@ def test_a_missing_momentum_is_an_error():
     moved(SETTINGS, 1, model, optimizer)
     saved = optimizer_tensors(optimizer, model)
     del saved["encoder.layers.0.qkv.weight.momentum_buffer"]
-    with pytest.raises(BertlineError, match=r"moment encoder\.layers\.0\.qkv\.weight\.momentum_buffer is missing"):
-        load_optimizer_tensors(optimizer, model, saved, reset_step=False)
+    with pytest.raises(BertlineError, match=r"moment encoder\.layers\.0\.qkv\.weight\.momentum_buffer of muon is"):
+        load_optimizer_tensors(optimizer, model, saved, kind="muon")
 
 
 def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):

@@ -16,6 +16,7 @@ CASES = [
     "rows",
     "rows in fp16",
     "packed",
+    "rows with lion",
     "packed in fp32",
     "packed on an older GPU",
     "rows in 8 bits, traced",

@@ -25,7 +25,7 @@ def test_a_complete_recipe_is_accepted():
         ("steps", None, "the key 'steps' is missing"),
         ("steps", "many", "settings.steps: given 'many', allowed is of type int"),
         ("steps", 0, "settings.steps: given 0, allowed is at least 1"),
-        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed are lamb, adamw, muon"),
+        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed are lamb, adamw, muon, lion"),
         ("masking", {}, "settings.masking: the key 'probability' is missing"),
         ("lamb_variant", "adam", "settings.lamb_variant: given 'adam', allowed are nvidia, paper"),
         ("muon", {"momentum": 0.9}, "settings.muon: the key 'nesterov' is missing"),

@@ -19,7 +19,7 @@ def check(**changes):
     """What the plan does with a phase as a person wrote it."""
     part = definition(SCHEMA, "phase")
     settings = fill_defaults({**NEEDED, **changes}, part, SCHEMA)
-    check_used(strip_defaults(settings, part, SCHEMA), settings, "phase1")
+    check_used(strip_defaults(settings, part, SCHEMA), settings, part, "phase1")
     check_together(settings, "phase1")
 
 
@@ -28,6 +28,10 @@ def check(**changes):
     [
         ({"lamb_variant": "paper", "optimizer": "adamw"}, "phase1.lamb_variant: given 'paper', but optimizer 'adamw' "),
         ({"muon": {"momentum": 0.9}}, "phase1.muon: given {'momentum': 0.9}, but optimizer 'lamb' makes no use of it"),
+        (
+            {"betas": [0.9, 0.99], "optimizer": "lion"},
+            "phase1.betas: given [0.9, 0.99], but optimizer 'lion'",
+        ),
         ({"power": 1.0, "schedule": "linear"}, "phase1.power: given 1.0, but schedule 'linear'"),
         ({"decay": 0.2}, "phase1.decay: given 0.2, but schedule 'polynomial' makes no use of it; leave it out, or"),
         ({"end_learning_rate": 0.01, "schedule": "constant"}, "phase1.end_learning_rate: given 0.01, but schedule"),
@@ -70,7 +74,9 @@ def test_the_defaults_of_the_schema_are_the_settings_that_a_recipe_wants():
     filled = fill_defaults(NEEDED, definition(SCHEMA, "phase"), SCHEMA)
     given = recipe()["settings"]
     assert filled.keys() == given.keys()
-    assert all(filled[key] == given[key] for key in ("muon", "batch_ramp", "lamb_variant", "decay", "base_batch_size"))
+    assert all(
+        filled[key] == given[key] for key in ("muon", "lion", "batch_ramp", "lamb_variant", "decay", "base_batch_size")
+    )
     assert strip_defaults(filled, definition(SCHEMA, "phase"), SCHEMA) == NEEDED
 
 

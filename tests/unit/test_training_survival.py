@@ -174,6 +174,18 @@ def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path)
     assert samples[10] == sum(sizes[:10])
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_optimizer_with_a_state_of_its_own_is_resumed_with_the_same_bits(card, tmp_path, ranks):
+    given = recipe(steps=24, optimizer="lion", learning_rate=0.001)
+    straight, output = tmp_path / "straight", tmp_path / "phase"
+    train(given, card, straight, ranks=ranks)
+    trainer = Trainer(given, card, output, ranks=ranks, checkpoint_every=3)
+    assert trainer.kill_when(lambda: newest_step(output / "checkpoints") >= 6)
+    resumed = train(given, card, output, ranks=ranks)
+    assert "resuming" in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(straight / "model.safetensors")
+
+
 @pytest.mark.parametrize("way", ["SIGUSR1", "deadline"])
 def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
     output = tmp_path / "phase"

@@ -20,7 +20,7 @@ from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
-from bertline.training.optimizers.registry import load_optimizer_tensors
+from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_entry
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +75,7 @@ def load_handed_over_moments(
 ) -> None:
     """Where the recipe hands over moments from a phase, load them from the checkpoint of the step that it published.
 
-    LAMB's bias correction starts anew, as in NVIDIA's runs; that of others goes on, because a reset on warm moments
-    would shrink their first steps threefold. Where everything is handed over, LAMB's goes on as well.
+    Bias correction restarts where the optimizer's entry in the registry says so, unless everything is handed over.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
     if initial is None or "phase" not in initial or settings["hand_over"] == "weights":
@@ -96,8 +95,8 @@ def load_handed_over_moments(
             f"hand_over: {folder}/checkpoints holds no moments of step {published} any more; set hand_over: weights"
         )
     _, moments = load_checkpoint(found[0])
-    resets = settings["optimizer"] == "lamb" and settings["hand_over"] != "everything"
-    load_optimizer_tensors(optimizer, model, moments, reset_step=resets)
+    resets = optimizer_entry(theirs).restarts_bias_correction and settings["hand_over"] != "everything"
+    load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
 
 
 def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:

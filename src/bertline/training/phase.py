@@ -42,7 +42,7 @@ from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter, averages_of
 from bertline.training.micro_batch import choose_layout
 from bertline.training.objective import check_cuda_graphs, prepare_precision
-from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_entry
 from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.options import Options
 from bertline.training.publishing import publish_phase
@@ -86,7 +86,10 @@ class Phase:
         if options.cuda_graphs:
             check_cuda_graphs(group.device, compiled=options.compiled)
         if options.sharded_weights:
-            check_sharded_weights(options, optimizer=self.settings["optimizer"])
+            name = self.settings["optimizer"]
+            check_sharded_weights(
+                options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices
+            )
         if options.deterministic:
             compute_deterministically()
         self.data: TrainingData = open_training_data(card_json, length, group.device, self.settings["corpus_weights"])
@@ -175,7 +178,7 @@ class Phase:
         if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
             raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
         load_weights(self.model, weights)
-        load_optimizer_tensors(self.optimizer, self.model, moments, reset_step=False)
+        load_optimizer_tensors(self.optimizer, self.model, moments, kind=self.settings["optimizer"])
         self.step, self.skipped, self.tokens = state["step"], state["skipped"], state["tokens"]
         self.backed_off, self.skipped_in_a_row = state["backed_off"], state["skipped_in_a_row"]
         self.scale.restore(state["loss_scale"])

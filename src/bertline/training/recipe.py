@@ -26,7 +26,7 @@ REQUIRED: Json = {
         "global_batch_size": int,
         "steps": int,
         "batch_ramp": (dict, type(None)),
-        "optimizer": ("lamb", "adamw", "muon"),
+        "optimizer": ("lamb", "adamw", "muon", "lion"),
         "lamb_variant": ("nvidia", "paper"),
         "muon": {
             "momentum": (int, float),

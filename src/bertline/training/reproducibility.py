@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.registry import optimizer_entry
 from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ def exactness_of(
         "compiled": options.compiled,
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
-        # The others move each tensor by itself; Muon multiplies as many matrices at once as a rank has.
-        "sharded_muon": options.sharded_optimizer and optimizer == "muon",
+        # Matrices are multiplied as many at once as a rank has.
+        "sharded_matrices": options.sharded_optimizer and optimizer_entry(optimizer).needs_whole_matrices,
         "sharded_weights": options.sharded_weights,
         "deterministic": options.deterministic,
         "device": device_name(group),

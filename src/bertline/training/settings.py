@@ -8,31 +8,23 @@ from typing import Any
 from bertline.console import BertlineError
 from bertline.training.optimizers.schedules import share_or_steps
 
-# A setting, and which values of which other setting make it count.
-USED_WITH = {
-    "lamb_variant": ("optimizer", ("lamb",)),
-    "muon": ("optimizer", ("muon",)),
-    "base_batch_size": ("learning_rate_scaling", ("sqrt", "linear")),
-    "power": ("schedule", ("polynomial",)),
-    "end_learning_rate": ("schedule", ("polynomial", "linear", "cosine", "wsd")),
-    "decay": ("schedule", ("wsd",)),
-}
 
-
-def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
+def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for a setting that another one leaves without effect.
 
     Parameters
     ----------
     chosen: the settings that differ from their defaults.
     settings: all of the phase's.
+    schema: of a phase. Its `used_with` names, for a setting, the values of another one that make it count.
     """
-    for key, (other, values) in USED_WITH.items():
-        if key in chosen and settings[other] not in values:
-            raise BertlineError(
-                f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
-                f"leave it out, or choose {other} {' or '.join(values)}"
-            )
+    for key, part in schema["properties"].items():
+        for other, values in part.get("used_with", {}).items():
+            if key in chosen and settings[other] not in values:
+                raise BertlineError(
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
+                    f"leave it out, or choose {other} {' or '.join(values)}"
+                )
 
 
 def check_together(settings: Mapping[str, Any], where: str) -> None:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def check_sharded_weights(options: Options, *, optimizer: str) -> None:
+def check_sharded_weights(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
     """Raise BertlineError where an option or the optimizer does not go with it."""
     faults = (
-        (optimizer == "muon", "Muon multiplies whole matrices; leave it out, or take lamb or adamw"),
+        (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
         (options.compiled, "a program of all layers cannot exchange them; leave --compile and --cuda-graphs out"),
         (options.compiled_optimizer, "the compiled step of LAMB wants whole tensors; leave --compile-optimizer out"),

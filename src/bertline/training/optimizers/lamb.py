@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from bertline.training.distributed.fsdp import is_sharded, norms_of_whole, own_part
+from bertline.training.optimizers.parameters import NamedParameters, decay_groups
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -45,6 +46,10 @@ class Lamb(torch.optim.Optimizer):
         # One program for tensors of any size: one for each, or one for all at once, would take minutes to make.
         self._program = torch.compile(update_tensor, dynamic=True, fullgraph=True) if compiled else None
 
+    def new_state(self, weight: Tensor) -> dict[str, Tensor]:
+        """Return the state of `weight` before its first update; `step` is read on the host."""
+        return {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient. `closure` is not supported."""
@@ -59,11 +64,7 @@ class Lamb(torch.optim.Optimizer):
             return
         for weight in moved:
             if not self.state[weight]:
-                self.state[weight] = {
-                    "step": torch.tensor(0.0),
-                    "exp_avg": torch.zeros_like(weight),
-                    "exp_avg_sq": torch.zeros_like(weight),
-                }
+                self.state[weight] = self.new_state(weight)
         states = [self.state[weight] for weight in moved]
         for state in states:
             state["step"] += 1
@@ -109,6 +110,19 @@ class Lamb(torch.optim.Optimizer):
             ratios = torch.where(both, weight_norms / update_norms, 1.0)
             torch._foreach_mul_(updates, list(ratios.unbind()))
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
+
+def make_lamb(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> Lamb:
+    """Make the optimizer of a phase's settings."""
+    beta1, beta2 = settings["betas"]
+    return Lamb(
+        decay_groups(parameters, settings["weight_decay"]),
+        lr=settings["learning_rate"],
+        betas=(beta1, beta2),
+        eps=settings["epsilon"],
+        variant=settings["lamb_variant"],
+        compiled=compiled,
+    )
 
 
 def update_tensor(

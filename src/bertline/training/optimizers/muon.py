@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
+
+from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
+from bertline.training.optimizers.parameters import NamedParameters, decay_groups
 
 # The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
 # singular values lie between about 0.5 and 1.5, which trains as well as exactly 1.
@@ -17,6 +19,10 @@ SMALLEST_NORM = 1e-7
 # AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
 # 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
 ADAMW_RMS = 0.2
+# Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
+# share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
+# the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
+FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Muon(torch.optim.Optimizer):
@@ -70,6 +76,12 @@ class Muon(torch.optim.Optimizer):
         """Whether `weight` is a hidden matrix, moved by Muon."""
         return any(weight is matrix for matrix in self.param_groups[0]["params"])
 
+    def new_state(self, weight: Tensor) -> dict[str, Tensor]:
+        """Return the state of `weight` before its first update."""
+        if self.orthogonalises(weight):
+            return {"momentum_buffer": torch.zeros_like(weight)}
+        return new_adamw_state(weight)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient. `closure` is not supported."""
@@ -91,7 +103,7 @@ class Muon(torch.optim.Optimizer):
         gradients = [weight.grad for weight in weights]
         for weight in weights:
             if not self.state[weight]:
-                self.state[weight] = {"momentum_buffer": torch.zeros_like(weight)}
+                self.state[weight] = self.new_state(weight)
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         updates = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
@@ -117,29 +129,42 @@ class Muon(torch.optim.Optimizer):
             return
         for weight in weights:
             if not self.state[weight]:
-                self.state[weight] = {
-                    "step": torch.zeros((), device=weight.device),
-                    "exp_avg": torch.zeros_like(weight),
-                    "exp_avg_sq": torch.zeros_like(weight),
-                }
-        states = [self.state[weight] for weight in weights]
-        beta1, beta2 = group["betas"]
-        adamw(
+                self.state[weight] = self.new_state(weight)
+        update_adamw(
             weights,
-            [weight.grad for weight in weights],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
+            [self.state[weight] for weight in weights],
             lr=group["lr"],
-            weight_decay=group["weight_decay"],
+            betas=group["betas"],
             eps=group["eps"],
-            maximize=False,
+            weight_decay=group["weight_decay"],
         )
+
+
+def make_muon(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> Muon:
+    """Make the optimizer of a phase's settings: `muon` holds Muon's own, the others are AdamW's.
+
+    Muon updates the matrices of the encoder's layers, AdamW all other parameters.
+    """
+    hidden = [(weight, _matrices_in(name)) for name, weight in parameters if _is_hidden_matrix(name, weight)]
+    others = [(name, weight) for name, weight in parameters if not _is_hidden_matrix(name, weight)]
+    beta1, beta2 = settings["betas"]
+    return Muon(
+        hidden,
+        decay_groups(others, settings["weight_decay"]),
+        lr=settings["learning_rate"],
+        betas=(beta1, beta2),
+        eps=settings["epsilon"],
+        **settings["muon"],
+        dtype=torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32,
+    )
+
+
+def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
+    return ".layers." in f".{name}" and weight.ndim == 2
+
+
+def _matrices_in(name: str) -> int:
+    return next((parts for ending, parts in FUSED_MATRICES.items() if name.endswith(ending)), 1)
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:

@@ -1,25 +1,73 @@
-"""LAMB, AdamW and Muon over a model's parameters, and their moments by name."""
+"""The optimizers that a phase's settings can name, and their state in checkpoints.
+
+An entry of `OPTIMIZERS` is all that the trainer uses of an optimizer. CONTRIBUTING.md says how to add one.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
 from bertline.training.distributed.fsdp import shard_as
-from bertline.training.optimizers.lamb import MOMENTS, Lamb
-from bertline.training.optimizers.muon import Muon
+from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
+from bertline.training.optimizers.lamb import Lamb, make_lamb
+from bertline.training.optimizers.lion import Lion, make_lion
+from bertline.training.optimizers.muon import Muon, make_muon
+from bertline.training.optimizers.parameters import NamedParameters
 
 logger = logging.getLogger(__name__)
 
-# Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
-# share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
-# the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
-FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
+
+class Factory(Protocol):
+    """Makes an optimizer over named parameters from a phase's settings, whose types and defaults the schema holds."""
+
+    def __call__(
+        self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool
+    ) -> torch.optim.Optimizer: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An optimizer.
+
+    Attributes
+    ----------
+    make: the factory; the trainer sets `lr` of all parameter groups before each step.
+    new_state: (optimizer, weight) -> the weight's state before its first update. Names, shapes, types and devices of
+        these tensors are those in checkpoints. A tensor called `step` counts the updates that bias correction uses.
+    is_compilable: whether `compiled` makes a difference.
+    needs_whole_matrices: an update is not elementwise up to norms, so weights cannot be divided among the ranks.
+    restarts_bias_correction: `step` is 0 again in a phase that takes over moments.
+    """
+
+    make: Factory
+    new_state: Callable[[Any, Tensor], dict[str, Tensor]]
+    is_compilable: bool = False
+    needs_whole_matrices: bool = False
+    restarts_bias_correction: bool = False
+
+
+OPTIMIZERS = {
+    # NVIDIA's second phase begins with bias correction anew. A reset on AdamW's warm moments would shrink its first
+    # steps threefold.
+    "lamb": Entry(make_lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
+    "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
+    "muon": Entry(make_muon, Muon.new_state, needs_whole_matrices=True),
+    "lion": Entry(make_lion, Lion.new_state),
+}
+
+
+def optimizer_entry(name: str) -> Entry:
+    """Return the entry of `OPTIMIZERS`. Raises BertlineError for an unknown name."""
+    if name not in OPTIMIZERS:
+        raise BertlineError(f"recipe: optimizer: given '{name}', allowed are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]
 
 
 def make_optimizer(
@@ -29,53 +77,22 @@ def make_optimizer(
     compiled: bool = False,
     owns: Callable[[str], bool] = lambda name: True,
 ) -> torch.optim.Optimizer:
-    """The optimizer that a phase's settings ask for. Biases and normalisations are not decayed.
+    """Make the optimizer of a phase's settings.
 
-    With Muon, the settings beside `muon` are those of AdamW, which moves all but the hidden matrices of the layers.
-    `compiled` is for LAMB: AdamW is one fused kernel already, and nearly all of Muon's time is in matrix products.
-    Parameters that this rank does not own by their name are left to others.
+    Parameters
+    ----------
+    compiled: compile its update, where that helps.
+    owns: whether this rank updates the parameter of this name; the others are left to other ranks.
     """
-    if compiled and settings["optimizer"] != "lamb":
+    entry = optimizer_entry(settings["optimizer"])
+    if compiled and not entry.is_compilable:
         logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
     owned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad and owns(name)]
-    hidden = []
-    if settings["optimizer"] == "muon":
-        hidden = [(weight, _matrices_in(name)) for name, weight in owned if _is_hidden_matrix(name, weight)]
-    taken = {id(weight) for weight, _ in hidden}
-    rest = [(name, weight) for name, weight in owned if id(weight) not in taken]
-    groups = [
-        {
-            "params": [weight for name, weight in rest if _is_decayed(name)],
-            "weight_decay": settings["weight_decay"],
-        },
-        {"params": [weight for name, weight in rest if not _is_decayed(name)], "weight_decay": 0.0},
-    ]
-    beta1, beta2 = settings["betas"]
-    common = {"lr": settings["learning_rate"], "betas": (beta1, beta2), "eps": settings["epsilon"]}
-    if settings["optimizer"] == "lamb":
-        return Lamb(groups, **common, variant=settings["lamb_variant"], compiled=compiled)
-    if settings["optimizer"] == "adamw":
-        return torch.optim.AdamW(groups, **common, fused=True)
-    if settings["optimizer"] == "muon":
-        dtype = torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32
-        return Muon(hidden, groups, **common, **settings["muon"], dtype=dtype)
-    raise BertlineError(f"recipe: optimizer: given '{settings['optimizer']}', allowed are lamb, adamw, muon")
-
-
-def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
-    return ".layers." in f".{name}" and weight.ndim == 2
-
-
-def _matrices_in(name: str) -> int:
-    return next((parts for ending, parts in FUSED_MATRICES.items() if name.endswith(ending)), 1)
-
-
-def _is_decayed(name: str) -> bool:
-    return not name.endswith("bias") and "normalization" not in name
+    return entry.make(owned, settings, compiled=compiled)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's state as tensors named {parameter}.{step | exp_avg | exp_avg_sq | momentum_buffer}."""
+    """Return the optimizer's state as tensors named {parameter}.{state tensor}."""
     return {
         f"{name}.{key}": value
         for name, weight in model.named_parameters()
@@ -84,29 +101,35 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def load_optimizer_tensors(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, reset_step: bool
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    kind: str,
+    reset_step: bool = False,
 ) -> None:
-    """Restore what `optimizer_tensors` gave, for the parameters that `optimizer` moves.
+    """Restore what `optimizer_tensors` returned, for the parameters that `optimizer` updates.
 
-    With `reset_step` bias correction starts anew. Muon's momentum has no bias correction, and no step.
+    Parameters
+    ----------
+    kind: the optimizer's name in `OPTIMIZERS`.
+    reset_step: restart bias correction.
 
-    Raises BertlineError when a moment is missing or has another shape.
+    Raises BertlineError when a tensor is missing or has another shape.
     """
-    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    new_state = optimizer_entry(kind).new_state
+    updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for name, weight in model.named_parameters():
-        if id(weight) not in moved:
+        if id(weight) not in updated:
             continue
-        has_momentum_alone = isinstance(optimizer, Muon) and optimizer.orthogonalises(weight)
-        state = {}
-        for moment in ("momentum_buffer",) if has_momentum_alone else MOMENTS:
-            tensor = tensors.get(f"{name}.{moment}")
-            if tensor is None or tensor.shape != weight.shape:
-                raise BertlineError(f"checkpoint: the moment {name}.{moment} is missing or has another shape")
-            state[moment] = shard_as(tensor, weight)
-        if not has_momentum_alone:
-            step = tensors[f"{name}.step"].clone()
-            # Fused AdamW wants its step beside the parameter, LAMB reads it on the host.
-            if not isinstance(optimizer, Lamb):
-                step = step.to(weight.device)
-            state = {"step": torch.zeros_like(step) if reset_step else step, **state}
+        state = new_state(optimizer, weight)
+        for key, new in state.items():
+            tensor = tensors.get(f"{name}.{key}")
+            if tensor is None or tensor.shape != new.shape:
+                raise BertlineError(
+                    f"checkpoint: the moment {name}.{key} of {kind} is missing or has another shape; move the "
+                    "checkpoint away and run again"
+                )
+            if not (reset_step and key == "step"):
+                state[key] = shard_as(tensor, new)
         optimizer.state[weight] = state
