@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Fault:
+class Violation:
     """A rule of a layout that a file breaks.
 
     Attributes
@@ -31,7 +31,7 @@ class Fault:
         return f"{self.path}: {record}{self.what}{others}"
 
 
-class Faults:
+class Violations:
     """Counts the faulty samples of a file, rule by rule, while its blocks pass by."""
 
     def __init__(self, path: Path) -> None:
@@ -46,6 +46,6 @@ class Faults:
                 first, before = self._found.get(what, (start + int(np.argmax(faulty)), 0))
                 self._found[what] = first, before + count
 
-    def __iter__(self) -> Iterator[Fault]:
+    def __iter__(self) -> Iterator[Violation]:
         for what, (first, count) in self._found.items():
-            yield Fault(self._path, what, first, count - 1)
+            yield Violation(self._path, what, first, count - 1)
