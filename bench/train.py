@@ -20,7 +20,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -32,17 +32,20 @@ from bertline.encoding.masking import IGNORED
 from bertline.files import read_json
 from bertline.modeling.bert import BertForPreTraining
 from bertline.training.checkpoints import CheckpointWriter
-from bertline.training.data.batch_size_warmup import batch_ramp_of
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import Layout, global_batch, mask_batch
 from bertline.training.data.opening import TrainingData, open_training_data
-from bertline.training.data.prefetching import Stream
+from bertline.training.data.prefetching import Prefetcher, WorkItem
+from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of
-from bertline.training.gradient_accumulator import Accumulation
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
+from bertline.training.scaling import LossScale
+from bertline.training.step import Learner, train_step
 
 BATCH, LENGTH = 8, 128
 # A figure's shape, length, and whether samples are packed; which knows no attention dropout, so ours has none there.
@@ -63,12 +66,20 @@ def recipe_of(shape: str, precision: str, *, length: int = LENGTH, batch: int = 
         "sequence_length": length,
         "global_batch_size": batch,
         "optimizer": "adamw",
+        "steps": 1,
         "learning_rate": 1e-4,
+        "learning_rate_scaling": "none",
+        "schedule": "constant",
+        "warmup": 0,
+        "power": 1.0,
+        "end_learning_rate": 0.0,
+        "decay": 0.1,
+        "max_gradient_norm": 1.0,
         "weight_decay": 0.01,
         "betas": [0.9, 0.999],
         "epsilon": 1e-6,
         "masking": {"probability": 0.15, "max_predictions": None, "whole_word": False, "mask_only": False},
-        "batch_ramp": None,
+        "batch_size_warmup": None,
         "corpus_weights": {},
         "packing": packed,
         "precision": precision,
@@ -82,19 +93,25 @@ def our_step(
 ) -> tuple[Step, BertForPreTraining, torch.optim.Optimizer]:
     """A step that returns the seconds it waited for data."""
     model = make_model(recipe, data).to(group.device).train()
-    accumulation = Accumulation(model, data, recipe, group, layout, compiled=compiled)
-    accumulation.seek(0)
-    optimizer = make_optimizer(model, recipe["settings"])
+    settings = recipe["settings"]
+    accumulator = GradientAccumulator(model, data, recipe, group, layout, compiled=compiled)
+    accumulator.seek(0)
+    optimizer = make_optimizer(model, settings)
+    sharding = OptimizerSharding(model, group, enabled=False)
+    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, LossScale(settings["precision"]))
     steps = itertools.count()
 
     def step() -> float:
-        accumulation.compute(next(steps))
-        accumulation.gradients.reduce()
-        accumulation.gradients.clip(1.0)
-        optimizer.step()
-        return accumulation.waited
+        number = next(steps)
+        return train_step(learner, number + 1, number, {}).waited
 
     return step, model, optimizer
+
+
+def islice_steps(prefetcher: Prefetcher, steps: int) -> Iterator[WorkItem]:
+    for _ in range(steps):
+        first = next(prefetcher)
+        yield from (first, *itertools.islice(prefetcher, first.micro_batches - 1))
 
 
 def their_batches(
@@ -102,23 +119,21 @@ def their_batches(
 ) -> list[dict[str, Tensor]]:
     """The micro-batches of the first global batches, masked, in transformers' names."""
     masking = masking_of(recipe["settings"])
-    stream = Stream(
+    prefetcher = Prefetcher(
         data,
         first_step=0,
         first_position=0,
-        batch_ramp=batch_ramp_of(recipe["settings"]),
+        batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
         layout=layout,
-        shares=[1.0],
+        rank_weights=[1.0],
         rank=0,
         device=group.device,
     )
     batches = []
-    while steps:
-        work = next(stream)
-        steps -= work.ends_step
-        rows = work.micro_batch
+    for item in islice_steps(prefetcher, steps):
+        rows = item.micro_batch
         if rows.masked is not None:  # imported, and masked before
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
@@ -137,7 +152,7 @@ def their_batches(
                 "next_sentence_label": rows.pair_labels,
             }
         )
-    stream.close()
+    prefetcher.close()
     return batches
 
 
@@ -200,10 +215,10 @@ def take_turns(steps: dict[str, Step], rounds: int, group: Group) -> tuple[dict[
     waited = []
     for _ in range(rounds):
         for name, step in steps.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             waited.append(step())
             wait_for_device(group)
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - started)
     return seconds, waited
 
 
@@ -297,9 +312,9 @@ def checkpoint_share(model: BertForPreTraining, optimizer: torch.optim.Optimizer
     """Of the time that training stands still for a checkpoint, at the default interval: the copy of its state."""
     with tempfile.TemporaryDirectory() as folder:
         writer = CheckpointWriter(Path(folder), keep=1, keep_every=0, before=lambda: None)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         writer.start(model.state_dict(), optimizer_tensors(optimizer, model), {"step": 1, "fingerprint": "bench"})
-        copied = time.perf_counter() - begun
+        copied = time.perf_counter() - started
         writer.wait()
     return round(copied / (60 * Options.checkpoint_every_minutes), 5)
 

@@ -258,8 +258,8 @@ def _add_phase(
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    if initial is None or "directory" in initial or settings["hand_over"] == "weights":
-        identity["settings"].pop("hand_over", None)
+    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
+        identity["settings"].pop("carry_over", None)
     key = fingerprint(identity)
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
     plan.phases[key] = {

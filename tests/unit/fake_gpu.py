@@ -21,6 +21,7 @@ from pathlib import Path
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 
 import torch  # noqa: E402
+from gradient_helpers import accumulate  # noqa: E402
 from synthetic_dataset import MODEL, recipe  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
@@ -35,7 +36,7 @@ from bertline.modeling.float8 import compute_in_float8  # noqa: E402
 from bertline.training.data.batches import Layout, MicroBatch  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402
-from bertline.training.gradient_accumulator import Accumulation  # noqa: E402
+from bertline.training.gradient_accumulator import GradientAccumulator  # noqa: E402
 from bertline.training.initial import make_model  # noqa: E402
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
 
@@ -124,13 +125,13 @@ def train(
     with pretended(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
         layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)
-        accumulation = Accumulation(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
-        accumulation.seek(1)
-        lengths = accumulation.compute(1, loss_scale=2.0).lengths
+        accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
+        accumulator.seek(1)
+        lengths = accumulate(accumulator, 1, loss_scale=2.0).lengths
         assert rows > 1 or {True, False} == set(lengths == 32), "there are micro-batches with and without a mask"
-        accumulation.close()
+        accumulator.close()
         assert all(weight.grad.device == GPU for weight in model.parameters() if weight.grad is not None)
-        assert accumulation.gradients.statistics.device == GPU
+        assert accumulator.gradients.statistics.device == GPU
         made = make_optimizer(model, given["settings"])
         with HostReads():
             made.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 from training_processes import Trainer, journal, train
 
@@ -14,7 +15,7 @@ from bertline.modeling.float8 import compute_in_float8, knows_float8
 from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
-from bertline.training.gradient_accumulator import Accumulation
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -40,12 +41,12 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
         compute_in_float8(model.encoder.layers)
     model.to(device)
     layout = Layout(32, 5, packed=packed, fixed=compiled)
-    accumulation = Accumulation(model, data, given, Group(0, 1, device), layout, compiled=compiled)
-    accumulation.seek(3)
-    accumulation.compute(3)
-    accumulation.close()
+    accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), layout, compiled=compiled)
+    accumulator.seek(3)
+    accumulate(accumulator, 3)
+    accumulator.close()
     parts = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
-    return torch.cat([*parts, accumulation.gradients.statistics]).cpu()
+    return torch.cat([*parts, accumulator.gradients.statistics]).cpu()
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -78,7 +79,7 @@ def test_packed_attention_is_that_of_padded_rows():
 
     lengths = [5, 1, 12, 6]
     packed = packed_of(lengths, room=3, longest=12)
-    packed = packed._replace(starts=packed.starts.to(GPU), positions=packed.positions.to(GPU))
+    packed = packed._replace(cu_seqlens=packed.cu_seqlens.to(GPU), positions=packed.positions.to(GPU))
     given = [tensor.detach().to(GPU, torch.bfloat16) for tensor in heads(sum(lengths))]
     found = attend(*(tensor[None] for tensor in given), packed, dropout=0.0)[0]
     expected = attend_in_rows(*given, packed).flatten(1)
@@ -100,7 +101,7 @@ def test_every_precision_learns_the_same(card, tmp_path, precision):
         {"compiled": True},
         {"compiled": True, "cuda_graphs": True},
         {"compiled_optimizer": True},
-        {"recompute": True},
+        {"activation_checkpointing": True},
         {"micro_batch_tokens": None},
         {"deterministic": True},
         {"profile": True},
@@ -136,10 +137,10 @@ def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, opti
     [
         {},
         {"sharded_optimizer": True},
-        {"sharded_weights": True},
-        {"sharded_weights": True, "division": "1,0", "recompute": True},
-        {"division": "measured"},
-        {"division": "1,0"},
+        {"fsdp": True},
+        {"fsdp": True, "load_balancing": "1,0", "activation_checkpointing": True},
+        {"load_balancing": "measured"},
+        {"load_balancing": "1,0"},
     ],
     ids=str,
 )

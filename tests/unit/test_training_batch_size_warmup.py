@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from synthetic_dataset import recipe
 
 from bertline.encoding.masking import Masking
-from bertline.training.data.batch_size_warmup import BatchRamp, batch_ramp_of, floor_sum
+from bertline.training.data.batch_size_warmup import BatchSizeWarmup, batch_size_warmup_of, floor_sum
 from bertline.training.data.batches import global_batch
 
 RAMPS = st.builds(
-    lambda first, more, steps: BatchRamp(first, first + more, steps),
+    lambda first, more, steps: BatchSizeWarmup(first, first + more, steps),
     st.integers(1, 600),
     st.integers(0, 3000),
     st.integers(0, 200),
@@ -52,26 +52,26 @@ def test_long_sums_are_exact(count, numerator):
 
 
 def test_the_published_batch_in_a_ramp():
-    ramp = BatchRamp(512, 65536, 1000)
+    ramp = BatchSizeWarmup(512, 65536, 1000)
     sizes = [ramp.batch_size_at(step) for step in (0, 7, 8, 500, 999, 1000, 5000)]
     assert sizes == [512, 512, 1024, 32768, 65024, 65536, 65536]
     assert ramp.position_at(7038) == ramp.position_at(1000) + 6038 * 65536
 
 
 def test_a_ramps_steps_are_a_share_below_one_and_steps_from_one_on():
-    share, steps = (recipe(steps=30, batch_ramp={"from": 4, "steps": given})["settings"] for given in (0.2, 6))
-    assert batch_ramp_of(share) == batch_ramp_of(steps) == BatchRamp(4, 16, 6)
-    assert batch_ramp_of(recipe(batch_ramp={"from": 4, "steps": 0.01})["settings"]).steps == 1
+    share, steps = (recipe(steps=30, batch_size_warmup={"from": 4, "steps": given})["settings"] for given in (0.2, 6))
+    assert batch_size_warmup_of(share) == batch_size_warmup_of(steps) == BatchSizeWarmup(4, 16, 6)
+    assert batch_size_warmup_of(recipe(batch_size_warmup={"from": 4, "steps": 0.01})["settings"]).steps == 1
 
 
 def test_without_a_ramp_every_batch_is_full():
-    ramp = batch_ramp_of(recipe()["settings"])
+    ramp = batch_size_warmup_of(recipe()["settings"])
     assert [(ramp.batch_size_at(step), ramp.position_at(step)) for step in (0, 1, 7)] == [(16, 0), (16, 16), (16, 112)]
 
 
 @pytest.mark.parametrize("steps", [3, 7])
 def test_a_ramp_walks_through_the_same_samples_in_the_same_order(steps):
-    lengths, ramp = np.full(40, 8), BatchRamp(2, 10, steps)
+    lengths, ramp = np.full(40, 8), BatchSizeWarmup(2, 10, steps)
     common = {"seed": 1, "masking": Masking(0.15)}
     end = ramp.position_at(12)
     grown = [

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from gradient_helpers import accumulate
 from safetensors.torch import load_file
 from synthetic_dataset import MODEL, recipe, write_dataset
 from torch import distributed
@@ -16,9 +17,9 @@ from bertline.console import BertlineError
 from bertline.files import sha256_of_file
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import open_training_data
-from bertline.training.distributed.fsdp import check_sharded_weights, own_part, shard_weights
+from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
 from bertline.training.distributed.process_group import Group
-from bertline.training.gradient_accumulator import Accumulation
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 from bertline.training.optimizers.registry import make_optimizer, optimizer_entry, optimizer_tensors
 from bertline.training.options import Options
@@ -26,8 +27,8 @@ from bertline.training.options import Options
 STEPS = 6
 GIVEN = recipe(steps=STEPS, learning_rate=2e-3)
 # Rank 0 computes four micro-batches of a step and rank 1 two; of the seven held-out samples two and one.
-OPTIONS = {"ranks": 2, "division": "3,1", "micro_batch_tokens": 96, "evaluate_every": 3}
-SHARDED = {**OPTIONS, "sharded_weights": True}
+OPTIONS = {"ranks": 2, "load_balancing": "3,1", "micro_batch_tokens": 96, "evaluate_every": 3}
+SHARDED = {**OPTIONS, "fsdp": True}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def assert_same_phase(found, expected):
 
 def check(options, optimizer):
     whole = optimizer_entry(optimizer).needs_whole_matrices
-    check_sharded_weights(options, optimizer=optimizer, needs_whole_matrices=whole)
+    check_fsdp(options, optimizer=optimizer, needs_whole_matrices=whole)
 
 
 def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
@@ -87,10 +88,15 @@ def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
     ("settings", "options"),
     [
         # A rank without samples.
-        ({"optimizer": "adamw", "packing": True, "precision": "bf16"}, {"division": "0,1", "recompute": True}),
+        (
+            {"optimizer": "adamw", "packing": True, "precision": "bf16"},
+            {"load_balancing": "0,1", "activation_checkpointing": True},
+        ),
         # Ranks without rows of the smallest tensors, and in the last micro-batches without samples.
-        pytest.param({"lamb_variant": "paper"}, {"division": "5,1,1,1", "ranks": 4}, marks=pytest.mark.slow),
-        pytest.param({"optimizer": "adamw", "precision": "fp8"}, {"ranks": 1, "division": "1"}, marks=pytest.mark.slow),
+        pytest.param({"lamb_variant": "paper"}, {"load_balancing": "5,1,1,1", "ranks": 4}, marks=pytest.mark.slow),
+        pytest.param(
+            {"optimizer": "adamw", "precision": "fp8"}, {"ranks": 1, "load_balancing": "1"}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -115,16 +121,16 @@ def test_a_killed_phase_ends_with_the_same_bits(card, tmp_path, sharded):
 def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
     shutil.copytree(stopped, tmp_path / "phase")
     resumed = train(GIVEN, card, tmp_path / "phase", **OPTIONS)
-    assert "sharded_weights was True and is False" in resumed.log.read_text()
+    assert "fsdp was True and is False" in resumed.log.read_text()
     assert_same_phase(tmp_path / "phase", plain)
 
 
 @pytest.mark.slow
-def test_a_phase_goes_on_with_sharded_weights(card, tmp_path, plain):
+def test_a_phase_goes_on_with_fsdp(card, tmp_path, plain):
     trainer = Trainer(GIVEN, card, tmp_path / "phase", stop_after_minutes=0.0, **OPTIONS)
     assert trainer.finish() == 75, trainer.log.read_text()
     resumed = train(GIVEN, card, tmp_path / "phase", **SHARDED)
-    assert "sharded_weights was False and is True" in resumed.log.read_text()
+    assert "fsdp was False and is True" in resumed.log.read_text()
     assert_same_phase(tmp_path / "phase", plain)
 
 
@@ -152,12 +158,12 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
         try:
             model, group = make_model(given, data), Group(rank, 3, cpu)
             total = 4 * sum(weight.numel() for weight in model.parameters())
-            shard_weights(model, group)
-            accumulation = Accumulation(model, data, given, group, Layout(32, 3))
+            apply_fsdp(model, group)
+            accumulator = GradientAccumulator(model, data, given, group, Layout(32, 3))
             optimizer = make_optimizer(model, given["settings"])
-            accumulation.seek(0)
-            accumulation.compute(0)
-            accumulation.close()
+            accumulator.seek(0)
+            accumulate(accumulator, 0)
+            accumulator.close()
             optimizer.step()
             moments = [tensor for name, tensor in optimizer_tensors(optimizer, model).items() if "exp" in name]
             gradients = [weight.grad for weight in model.parameters()]
@@ -179,14 +185,14 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
         ({"compiled": True}, "lamb", "leave --compile and --cuda-graphs out"),
         ({"compiled_optimizer": True}, "lamb", "leave --compile-optimizer out"),
         ({"micro_batch_tokens": None}, "adamw", "give micro_batch_tokens a number"),
-        ({"division": "measured"}, "adamw", "give --division shares"),
-        ({"division": "measured-again"}, "adamw", "give --division shares"),
+        ({"load_balancing": "measured"}, "adamw", "give --load-balancing weights"),
+        ({"load_balancing": "measured-again"}, "adamw", "give --load-balancing weights"),
     ],
 )
-def test_what_does_not_go_with_sharded_weights_is_refused(options, optimizer, fault):
-    with pytest.raises(BertlineError, match=rf"^--shard-weights: .*{fault}"):
-        check(Options(sharded_weights=True, **options), optimizer)
+def test_options_that_exclude_fsdp_are_refused(options, optimizer, fault):
+    with pytest.raises(BertlineError, match=rf"^--fsdp: .*{fault}"):
+        check(Options(fsdp=True, **options), optimizer)
 
 
-def test_sharded_weights_alone_are_fine():
-    check(Options(sharded_weights=True, recompute=True), "adamw")
+def test_fsdp_alone_is_accepted():
+    check(Options(fsdp=True, activation_checkpointing=True), "adamw")

@@ -130,10 +130,10 @@ def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
 @pytest.mark.parametrize("starter", list(STARTERS))
 def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
     program = "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(50)"
-    begun = time.monotonic()
+    started = time.monotonic()
     done = launch(tmp_path, program, "--nodes", 2, **job_on_two_nodes(tmp_path, starter))
     assert done.returncode == 3
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
 
 
 def test_ranks_that_are_told_to_stop_have_their_time_when_only_this_node_is_told(tmp_path):
@@ -189,10 +189,10 @@ if os.environ["RANK"] == "1":
 time.sleep(1 if {status} == 75 else 50)
 open(sys.argv[1] + "/saved", "w")
 """
-    begun = time.monotonic()
+    started = time.monotonic()
     done = launch(tmp_path, program, "--processes-per-node", 2)
     assert done.returncode == status
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
     # Ranks that were told to stop may finish what they do; one left alone by a failure may not go on.
     assert (tmp_path / "saved").exists() == (status == 75)
 

@@ -11,7 +11,7 @@ from synthetic_dataset import MODEL, recipe
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.checkpoints import save_checkpoint
-from bertline.training.initial import load_handed_over_moments
+from bertline.training.initial import load_carried_over_moments
 from bertline.training.optimizers.muon import orthogonalize
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
@@ -197,7 +197,7 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     following = {**recipe(optimizer="muon"), "initial_weights": {"phase": "a" * 16}}
     second = network()
     optimizer = make_optimizer(second, following["settings"])
-    load_handed_over_moments(optimizer, second, following, tmp_path)
+    load_carried_over_moments(optimizer, second, following, tmp_path)
     taken = optimizer_tensors(optimizer, second)
     assert taken.keys() == tensors.keys()
     assert all(torch.equal(taken[name], tensors[name]) for name in tensors)
@@ -205,4 +205,4 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
 
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
     with pytest.raises(BertlineError, match=r"the moments of muon in .* are of no use to adamw"):
-        load_handed_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)
+        load_carried_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, train
 
-from bertline.training.distributed.optimizer_sharding import Shards
+from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import make_optimizer
 
@@ -52,7 +52,7 @@ def test_every_parameter_has_one_owner_and_the_loads_are_even():
     held: list[set[str]] = []
     sizes = []
     for rank in range(3):
-        shards = Shards(model, Group(rank, 3, torch.device("cpu")), wanted=True)
+        shards = OptimizerSharding(model, Group(rank, 3, torch.device("cpu")), enabled=True)
         held.append({name for name, _ in model.named_parameters() if shards.owns(name)})
         optimizer = make_optimizer(model, recipe()["settings"], owns=shards.owns)
         moved = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -61,5 +61,5 @@ def test_every_parameter_has_one_owner_and_the_loads_are_even():
     names = [name for name, _ in model.named_parameters()]
     assert sorted(name for part in held for name in part) == sorted(names)
     assert max(sizes) < 1.2 * min(sizes)
-    alone = Shards(model, Group(1, 3, torch.device("cpu")), wanted=False)
+    alone = OptimizerSharding(model, Group(1, 3, torch.device("cpu")), enabled=False)
     assert all(alone.owns(name) for name in names)

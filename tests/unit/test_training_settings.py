@@ -41,8 +41,14 @@ def check(**changes):
         ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),
         ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
         ({"publish_best_every": 31}, "phase1.publish_best_every: given 31, allowed is 1 to steps, 30"),
-        ({"batch_ramp": {"from": 32, "steps": 5}}, "phase1.batch_ramp.from: given 32, allowed is 1 to global_batch_"),
-        ({"batch_ramp": {"from": 4, "steps": 40}}, "phase1.batch_ramp.steps: given 40, allowed is a share"),
+        (
+            {"batch_size_warmup": {"from": 32, "steps": 5}},
+            "phase1.batch_size_warmup.from: given 32, allowed is 1 to global_batch_",
+        ),
+        (
+            {"batch_size_warmup": {"from": 4, "steps": 40}},
+            "phase1.batch_size_warmup.steps: given 40, allowed is a share",
+        ),
     ],
 )
 def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
@@ -62,8 +68,8 @@ def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
         {"optimizer": "muon", "muon": {"momentum": 0.9}, "schedule": "wsd"},
         {"schedule": "wsd", "warmup": 10, "decay": 20, "end_learning_rate": 0.02},
         {"learning_rate_scaling": "sqrt", "base_batch_size": 256},
-        {"batch_ramp": {"from": 16, "steps": 30}},
-        {"batch_ramp": {"from": 1, "steps": 0.5}},
+        {"batch_size_warmup": {"from": 16, "steps": 30}},
+        {"batch_size_warmup": {"from": 1, "steps": 0.5}},
     ],
 )
 def test_good_combinations_pass(changes):
@@ -75,7 +81,8 @@ def test_the_defaults_of_the_schema_are_the_settings_that_a_recipe_wants():
     given = recipe()["settings"]
     assert filled.keys() == given.keys()
     assert all(
-        filled[key] == given[key] for key in ("muon", "lion", "batch_ramp", "lamb_variant", "decay", "base_batch_size")
+        filled[key] == given[key]
+        for key in ("muon", "lion", "batch_size_warmup", "lamb_variant", "decay", "base_batch_size")
     )
     assert strip_defaults(filled, definition(SCHEMA, "phase"), SCHEMA) == NEEDED
 

@@ -20,7 +20,7 @@ from bertline.encoding.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabu
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.data.batches import Layout, evaluation_batch, micro_batches
 from bertline.training.data.exporting import export_nvidia
-from bertline.training.objective import make_sums, sums_of
+from bertline.training.objective import compute_loss, make_loss_fn
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD = 0
@@ -69,11 +69,11 @@ def model() -> BertForPreTraining:
 
 def total_loss(model: BertForPreTraining, reader: SampleReader, samples: np.ndarray, *, seed: int = 0) -> list[float]:
     batch = evaluation_batch(samples, reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
-    sums = make_sums(model, precision="fp32", compiled=False)
+    sums = make_loss_fn(model, precision="fp32", compiled=False)
     vocabulary = Vocabulary.of_card(reader.card)
     given = {"masking": HELD_OUT_MASKING, "padding_id": PAD}
     found = [
-        torch.stack(sums_of(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
+        torch.stack(compute_loss(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
         for micro in micro_batches(batch, reader, Layout(LENGTH, 16), **given)
     ]
     return torch.stack(found).double().sum(0).tolist()

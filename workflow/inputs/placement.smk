@@ -93,7 +93,7 @@ def phase_beside(wildcards):
 
 
 def phase_trainer_options(wildcards):
-    return "--division measured" if SITE and size_of(wildcards).beside else ""
+    return "--load-balancing measured" if SITE and size_of(wildcards).beside else ""
 
 
 ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 
-def run_layers(layers: Iterable[nn.Module], hidden: Tensor, *context: Any, recompute: bool) -> Tensor:
+def run_layers(layers: Iterable[nn.Module], hidden: Tensor, *context: Any, activation_checkpointing: bool) -> Tensor:
     """Pass `hidden` [B, S, H] through `layers`, each called with it and `context`.
 
-    With `recompute` the backward pass computes a layer again from its input, dropout included: a third more work for
-    the memory of one layer (Chen et al. 2016, arXiv 1604.06174).
+    With `activation_checkpointing` the backward pass computes a layer again from its input, dropout included: a third
+    more work for the memory of one layer (Chen et al. 2016, arXiv 1604.06174).
     """
     for layer in layers:
-        if recompute:
+        if activation_checkpointing:
             hidden = cast(Tensor, checkpoint(layer, hidden, *context, use_reentrant=False))
         else:
             hidden = layer(hidden, *context)

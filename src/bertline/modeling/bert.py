@@ -98,7 +98,7 @@ class BertModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
-        self.recomputes = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -117,8 +117,8 @@ class BertModel(nn.Module):
     def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """`forward` from the tokens' word embeddings, [B, S, H]."""
         hidden = self.embeddings(words, token_type_ids, attention_mask)
-        recompute = self.recomputes and self.training
-        return run_layers(self.layers, hidden, attention_mask, recompute=recompute)
+        checkpointing = self.activation_checkpointing and self.training
+        return run_layers(self.layers, hidden, attention_mask, activation_checkpointing=checkpointing)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """[CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""

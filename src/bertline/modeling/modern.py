@@ -125,7 +125,7 @@ class ModernModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
         self.final_normalization = normalization(config)
-        self.recomputes = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -150,8 +150,8 @@ class ModernModel(nn.Module):
         config = self.config
         rotation = rotation_of(positions, config.hidden_size // config.num_attention_heads, config.global_rope_theta)
         hidden = self.embeddings(words)
-        recompute = self.recomputes and self.training
-        hidden = run_layers(self.layers, hidden, attention_mask, rotation, recompute=recompute)
+        checkpointing = self.activation_checkpointing and self.training
+        hidden = run_layers(self.layers, hidden, attention_mask, rotation, activation_checkpointing=checkpointing)
         return self.final_normalization(hidden)
 
 

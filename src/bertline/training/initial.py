@@ -70,7 +70,7 @@ def load_initial_weights(
         logger.warning("%s has no %s: trained from random values", folder, ", ".join(missing))
 
 
-def load_handed_over_moments(
+def load_carried_over_moments(
     optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
     """Where the recipe hands over moments from a phase, load them from the checkpoint of the step that it published.
@@ -78,31 +78,31 @@ def load_handed_over_moments(
     Bias correction restarts where the optimizer's entry in the registry says so, unless everything is handed over.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["hand_over"] == "weights":
+    if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
     before = read_json(folder / "recipe.json")
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
-            f"hand_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
-            "set hand_over: weights, or the same optimizer in both phases"
+            f"carry_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
+            "set carry_over: weights, or the same optimizer in both phases"
         )
     published = before.get("published_step", before["settings"]["steps"])
     found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"hand_over: {folder}/checkpoints holds no moments of step {published} any more; set hand_over: weights"
+            f"carry_over: {folder}/checkpoints holds no moments of step {published} any more; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
-    resets = optimizer_entry(theirs).restarts_bias_correction and settings["hand_over"] != "everything"
+    resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
     load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
 
 
-def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:
+def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     """Where in the order of samples a phase begins: behind the one before if everything is handed over, else at 0."""
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["hand_over"] != "everything":
+    if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
         return 0
     folder = _folder(initial, path)
     before = read_json(folder / "recipe.json")
@@ -113,8 +113,8 @@ def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     ):
         if theirs != ours:
             raise BertlineError(
-                f"hand_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
-                "phase ended: set hand_over: weights+moments"
+                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
+                "phase ended: set carry_over: weights+moments"
             )
     return int(before["next_position"])
 

@@ -19,7 +19,7 @@ from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import Layout, global_batch, micro_batches
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group
-from bertline.training.objective import make_sums, sums_of
+from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
 from bertline.training.reproducibility import device_name
@@ -70,8 +70,8 @@ def choose_layout(
     if tokens is None:
         here = group.world_size, device_name(group)
         # Rank 0's word: other ranks may have other devices.
-        if group.from_leader(before is not None and (before["world_size"], before["device"]) == here):
-            return replace(layout, rows=group.from_leader(before and before["rows"]))
+        if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
+            return replace(layout, rows=group.broadcast(before and before["rows"]))
         tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
         logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
     return replace(layout, rows=rows_of(tokens, settings, group.world_size))
@@ -94,14 +94,14 @@ def find_micro_batch_tokens(
     """
     settings = recipe["settings"]
     masking = masking_of(settings)
-    sums = make_sums(model, precision=settings["precision"], compiled=False)
+    loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=False)
 
     def compute(rows: int) -> None:
         full = replace(layout, rows=rows, fixed=True)
         batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
         made = micro_batches(batch, data.train, full, masking=masking, padding_id=data.padding_id)
-        found = sums_of(
-            sums, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+        found = compute_loss(
+            loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )
         (found.mlm_loss + found.pair_loss).backward()
 
@@ -116,7 +116,7 @@ def find_micro_batch_tokens(
     if not rows:
         raise BertlineError(
             f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
-            "memory; give --recompute, or choose a smaller model"
+            "memory; give --activation-checkpointing, or choose a smaller model"
         )
     agreed = torch.tensor(rows, device=group.device)
     distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
@@ -180,9 +180,9 @@ def _fits(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) 
 def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) -> float:
     times = []
     for _ in range(PASSES):
-        begun = time.monotonic()
+        started = time.monotonic()
         compute(rows)
-        times.append(time.monotonic() - begun)
+        times.append(time.monotonic() - started)
         model.zero_grad(set_to_none=True)
     return min(times)
 

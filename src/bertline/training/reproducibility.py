@@ -26,13 +26,13 @@ def compute_deterministically() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def exactness_of(
-    options: Options, group: Group, *, optimizer: str, rows: int, shares: Sequence[float]
+def reproducibility_of(
+    options: Options, group: Group, *, optimizer: str, rows: int, rank_weights: Sequence[float]
 ) -> dict[str, Any]:
     """How this process computes, JSON-like; a checkpoint holds rank 0's."""
     return {
         "world_size": group.world_size,
-        "shares": list(shares),
+        "rank_weights": list(rank_weights),
         "threads": torch.get_num_threads(),
         "rows": rows,
         "compiled": options.compiled,
@@ -40,7 +40,7 @@ def exactness_of(
         "compiled_optimizer": options.compiled_optimizer,
         # Matrices are multiplied as many at once as a rank has.
         "sharded_matrices": options.sharded_optimizer and optimizer_entry(optimizer).needs_whole_matrices,
-        "sharded_weights": options.sharded_weights,
+        "fsdp": options.fsdp,
         "deterministic": options.deterministic,
         "device": device_name(group),
         # NCCL adds in an order that follows from where the ranks are.
@@ -54,7 +54,7 @@ def device_name(group: Group) -> str:
     return torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else "cpu"
 
 
-def report_lost_exactness(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Say what is not as it was for the trainer of a checkpoint. A switch that it did not know was off."""
     for name, value in now.items():
         was = before.get(name, False)

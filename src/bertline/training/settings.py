@@ -51,25 +51,25 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
             f"{total}, for else the learning rate is never reached"
         )
     if settings["schedule"] == "wsd":
-        warmup, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
-        if warmup + decay > total:
+        rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
+        if rise + decay > total:
             raise BertlineError(
-                f"{where}.decay: warm-up ({warmup:g} steps) and decay ({decay:g} steps) are longer than the phase "
+                f"{where}.decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than the phase "
                 f"({total} steps); shorten one of them"
             )
     every = settings["publish_best_every"]
     if every is not None and not 1 <= every <= total:
         raise BertlineError(f"{where}.publish_best_every: given {every}, allowed is 1 to steps, {total}")
-    ramp = settings["batch_ramp"]
-    if ramp is not None and not 1 <= ramp["from"] <= settings["global_batch_size"]:
+    warmup = settings["batch_size_warmup"]
+    if warmup is not None and not 1 <= warmup["from"] <= settings["global_batch_size"]:
         raise BertlineError(
-            f"{where}.batch_ramp.from: given {ramp['from']}, allowed is 1 to global_batch_size, "
+            f"{where}.batch_size_warmup.from: given {warmup['from']}, allowed is 1 to global_batch_size, "
             f"{settings['global_batch_size']}"
         )
-    if ramp is not None and not 0 < share_or_steps(ramp["steps"], total) <= total:
+    if warmup is not None and not 0 < share_or_steps(warmup["steps"], total) <= total:
         raise BertlineError(
-            f"{where}.batch_ramp.steps: given {ramp['steps']}, allowed is a share of the steps above 0, or at most "
-            f"steps, {total}"
+            f"{where}.batch_size_warmup.steps: given {warmup['steps']}, allowed is a share of the steps above 0, or "
+            f"at most steps, {total}"
         )
 
 

@@ -18,7 +18,7 @@ def scheduler_job() -> tuple[str, str] | None:
     return next(((name, os.environ[key]) for name, key in JOB_IDS.items() if os.environ.get(key)), None)
 
 
-def write_begun(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
+def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
     """Write `checkpoints`/recipe.json when a trainer begins or goes on.
 
     Returns the jobs so far, this one's the last, as in `slurm 4711`.

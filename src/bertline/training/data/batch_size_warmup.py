@@ -1,4 +1,4 @@
-"""A global batch that grows over a phase's first steps: small batches where gradients are large and agree.
+"""Batch-size warm-up: a global batch that is small over the first steps, where gradients are large and agree.
 
 The size of any step and the samples before it are closed forms of the step, so a resume has nothing to restore.
 """
@@ -14,7 +14,7 @@ from bertline.training.optimizers.schedules import share_or_steps
 
 
 @dataclass(frozen=True)
-class BatchRamp:
+class BatchSizeWarmup:
     """Sizes grow linearly from `first` at step 0 to `full` at step `steps`, and stay; steps count from 0.
 
     Every size is rounded down to a multiple of the greatest number that divides both `first` and `full`: ranks and
@@ -23,7 +23,7 @@ class BatchRamp:
 
     first: int  # samples, at least 1
     full: int  # samples, at least `first`
-    steps: int  # 0: no ramp
+    steps: int  # 0: none
 
     def batch_size_at(self, step: int) -> int:
         """Number of samples in the global batch of `step`."""
@@ -40,12 +40,12 @@ class BatchRamp:
         return inside * self.first + unit * rounded + (step - inside) * self.full
 
 
-def batch_ramp_of(settings: Mapping[str, Any]) -> BatchRamp:
-    """The ramp that a phase's settings ask for; without `batch_ramp` one of no steps."""
-    full, ramp = settings["global_batch_size"], settings["batch_ramp"]
-    if ramp is None:
-        return BatchRamp(full, full, 0)
-    return BatchRamp(ramp["from"], full, math.ceil(share_or_steps(ramp["steps"], settings["steps"])))
+def batch_size_warmup_of(settings: Mapping[str, Any]) -> BatchSizeWarmup:
+    """Return the warm-up of a phase's settings; without `batch_size_warmup` one of no steps."""
+    full, warmup = settings["global_batch_size"], settings["batch_size_warmup"]
+    if warmup is None:
+        return BatchSizeWarmup(full, full, 0)
+    return BatchSizeWarmup(warmup["from"], full, math.ceil(share_or_steps(warmup["steps"], settings["steps"])))
 
 
 def floor_sum(count: int, numerator: int, denominator: int) -> int:

@@ -1,16 +1,16 @@
 """From samples to the micro-batches of a rank.
 
-A global batch is a run of consecutive positions in the order of samples. Sorted by length, its samples are dealt to
-the ranks, to each in proportion to its share, so that every rank gets the same mixture of lengths; a rank's samples
-are then cut into micro-batches of padded rows, or packed without padding. All of it is a pure function of the step,
-the shares and the layout.
+A global batch is a run of consecutive positions in the order of samples. Sorted by length, its samples are assigned to
+the ranks, to each in proportion to its weight, so that every rank gets the same mixture of lengths; a rank's samples
+are then split into micro-batches of padded rows, or packed without padding. All of it is a pure function of the step,
+the rank weights and the layout.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -159,7 +159,7 @@ def global_batch(
 def evaluation_batch(
     samples: np.ndarray, lengths: np.ndarray, masking: Masking, mask_counts: np.ndarray | None = None
 ) -> GlobalBatch:
-    """All of `samples` (int64) as one batch, to be dealt to the ranks like a global batch."""
+    """All of `samples` (int64) as one batch, to be assigned to the ranks like a global batch."""
     return _sorted_by_length(samples, np.zeros_like(samples), lengths, masking, mask_counts)
 
 
@@ -173,22 +173,22 @@ def _sorted_by_length(
     return GlobalBatch(samples, epochs, lengths, counts)
 
 
-def deal(size: int, shares: Sequence[float]) -> np.ndarray:
-    """Which rank gets each of `size` samples in ascending length: int64 [size].
+def assign_to_ranks(size: int, rank_weights: Sequence[float]) -> np.ndarray:
+    """Return the rank that gets each of `size` samples in ascending length: int64 [size].
 
-    The n-th sample of a rank comes at time n / share, so that ranks take turns, faster ones more often. With equal
-    shares that is rank i % world_size. A rank with share 0 gets nothing.
+    The n-th sample of a rank comes at time n / weight, so that ranks take turns, faster ones more often. With equal
+    weights that is rank i % world_size. A rank with weight 0 gets nothing.
     """
-    return _deal(size, tuple(shares))
+    return _assign_to_ranks(size, tuple(rank_weights))
 
 
 @functools.lru_cache(maxsize=8)
-def _deal(size: int, shares: tuple[float, ...]) -> np.ndarray:
-    total = sum(shares)
+def _assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
+    total = sum(rank_weights)
     times, ranks = [], []
-    for rank, share in enumerate(shares):
-        turns = int(np.ceil(size * share / total)) + 1 if share > 0 else 0
-        times.append((np.arange(turns) + 0.5) / share if turns else np.zeros(0))
+    for rank, weight in enumerate(rank_weights):
+        turns = int(np.ceil(size * weight / total)) + 1 if weight > 0 else 0
+        times.append((np.arange(turns) + 0.5) / weight if turns else np.zeros(0))
         ranks.append(np.full(turns, rank))
     order = np.argsort(np.concatenate(times), kind="stable")[:size]
     return np.concatenate(ranks)[order]
@@ -197,13 +197,13 @@ def _deal(size: int, shares: tuple[float, ...]) -> np.ndarray:
 def micro_batches(
     batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> Iterator[MicroBatch]:
-    """The micro-batches of one rank's part of a global batch; none for an empty part."""
-    for part in cut(batch, reader, layout, masking=masking):
-        yield assemble(part, reader, layout, masking=masking, padding_id=padding_id)
+    """Yield the micro-batches of one rank's part of a global batch; none for an empty part."""
+    for part in split(batch, reader, layout, masking=masking):
+        yield collate(part, reader, layout, masking=masking, padding_id=padding_id)
 
 
-def cut(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> list[GlobalBatch]:
-    """One rank's part of a global batch in pieces, of each of which `assemble` makes a micro-batch."""
+def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> list[GlobalBatch]:
+    """Split one rank's part of a global batch into pieces, of each of which `collate` makes a micro-batch."""
     if layout.packed:
         pieces = _bins(batch, layout, layout.predictions(masking, reader.mask_counts))
     else:
@@ -211,18 +211,31 @@ def cut(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Ma
     return [batch.take(rows) for rows in pieces]
 
 
-def assemble(
+def collate(
     part: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> MicroBatch:
-    """The micro-batch of these samples, as many as `cut` puts together."""
+    """Collate samples, as many as `split` puts together, into a micro-batch."""
     limit = layout.predictions(masking, reader.mask_counts)
     predictions = limit if layout.fixed else int(part.masked_counts.sum())
     return (_pack if layout.packed else _pad)(part, reader, layout, padding_id, predictions)
 
 
-def shortest(batch: GlobalBatch) -> GlobalBatch:
-    """Its shortest sample: the least that a rank can compute while others have more to do."""
-    return batch.take(np.zeros(1, dtype=np.int64))
+def idle_micro_batch(
+    batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
+) -> MicroBatch:
+    """Collate the shortest sample of a global batch without labels, for a rank whose peers have more to compute.
+
+    Its losses, their gradients and all other statistics are 0.
+    """
+    made = collate(batch.take(np.zeros(1, dtype=np.int64)), reader, layout, masking=masking, padding_id=padding_id)
+    masked = made.masked
+    return replace(
+        made,
+        masked_counts=torch.zeros_like(made.masked_counts),
+        pair_labels=torch.full_like(made.pair_labels, IGNORED),
+        masked=None if masked is None else masked._replace(labels=torch.full_like(masked.labels, IGNORED)),
+        tokens=0,
+    )
 
 
 def _slices(count: int, most: int) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def check_sharded_weights(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
+def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
     """Raise BertlineError where an option or the optimizer does not go with it."""
     faults = (
         (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
@@ -35,16 +35,16 @@ def check_sharded_weights(options: Options, *, optimizer: str, needs_whole_matri
             "auto tries sizes in each process alone; give micro_batch_tokens a number",
         ),
         (
-            options.division.startswith("measured"),
-            "processes wait for each other in each layer; give --division shares",
+            options.load_balancing.startswith("measured"),
+            "processes wait for each other in each layer; give --load-balancing weights",
         ),
     )
     for given, fault in faults:
         if given:
-            raise BertlineError(f"--shard-weights: {fault}")
+            raise BertlineError(f"--fsdp: {fault}")
 
 
-def shard_weights(model: PreTrainingNetwork, group: Group) -> None:
+def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
     """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer."""
     # Here, because importing it takes 0.6 s, which every other training and fine-tuning would wait for.
     from torch.distributed.device_mesh import init_device_mesh
@@ -54,7 +54,7 @@ def shard_weights(model: PreTrainingNetwork, group: Group) -> None:
     for module in (*model.encoder.layers, model):
         # The outermost as well, though its weights are wanted again soon: after an evaluation they would stay whole.
         sharded = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
-        # Sums, not means: losses are divided by counts of the global batch.
+        # LossStatistics, not means: losses are divided by counts of the global batch.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
 
@@ -64,8 +64,8 @@ def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
     return hasattr(tensor, "full_tensor")
 
 
-def has_sharded_weights(model: nn.Module) -> bool:
-    """Whether `shard_weights` was called for it."""
+def uses_fsdp(model: nn.Module) -> bool:
+    """Whether `apply_fsdp` was called for it."""
     return is_sharded(next(model.parameters()))
 
 

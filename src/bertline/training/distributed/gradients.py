@@ -10,24 +10,24 @@ backward, and only the statistics are left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed, nn
 
-from bertline.training.distributed.fsdp import has_sharded_weights, norms_of_whole, own_part
+from bertline.training.distributed.fsdp import norms_of_whole, own_part, uses_fsdp
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 
 
 class Gradients:
-    """Owns the gradients of `model`."""
+    """The gradients of a model, and statistics of a step."""
 
     def __init__(
         self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
     ) -> None:
         """`always_flat`: in one buffer even for a rank alone."""
-        self._world_size, self._sharded = world_size, has_sharded_weights(model)
+        self._world_size, self._sharded = world_size, uses_fsdp(model)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._names = tuple(statistics)
         device = self._parameters[0].device
@@ -45,7 +45,7 @@ class Gradients:
             parameter.grad = self._buffer[start : start + parameter.numel()].view_as(parameter)
 
     def zero(self) -> None:
-        """Forget gradients and statistics."""
+        """Set gradients and statistics to zero."""
         if self._flat is not None:
             self._buffer.zero_()
             return
@@ -53,9 +53,11 @@ class Gradients:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def add(self, name: str, value: Tensor | float) -> None:
-        """Add to a statistic of this rank."""
-        self.statistics[self._names.index(name)] += value
+    @torch.no_grad()
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Add to this rank's statistics, by name."""
+        for name, value in values.items():
+            self.statistics[self._names.index(name)] += value
 
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; returns the statistics."""
@@ -77,7 +79,7 @@ class Gradients:
         return norm
 
     def tensors(self) -> list[Tensor]:
-        """This rank's gradients: all in one tensor, or each parameter's."""
+        """Return this rank's gradients: all in one tensor, or each parameter's."""
         if self._flat is not None:
             return [self._flat]
         return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]

@@ -1,7 +1,7 @@
-"""The optimizer shared out among the ranks: each moves some of the parameters, and alone keeps their moments.
+"""Optimizer sharding: each rank updates some of the parameters, and alone keeps their moments.
 
 ZeRO, stage 1 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5), cut between tensors and not through them: LAMB's
-norms and Muon's matrices stay whole, and every tensor is moved as it would be without, to the same bits.
+norms and Muon's matrices stay whole, and every tensor is updated as it would be without, to the same bits.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import optimizer_tensors
 
 
-class Shards:
-    """Which rank moves which parameter of `model`."""
+class OptimizerSharding:
+    """Which rank updates which parameter of a model."""
 
-    def __init__(self, model: nn.Module, group: Group, *, wanted: bool) -> None:
-        """Without `wanted` every rank moves all of them."""
-        self._model, self._group, self.wanted = model, group, wanted
+    def __init__(self, model: nn.Module, group: Group, *, enabled: bool) -> None:
+        """Assign parameters to ranks, the largest first; unless `enabled`, every rank updates all of them."""
+        self._model, self._group, self.enabled = model, group, enabled
         self.owners: dict[str, int] = {}
-        if not wanted:
+        if not enabled:
             return
         loads = [0] * group.world_size
         for name, weight in sorted(model.named_parameters(), key=lambda item: -item[1].numel()):
@@ -29,12 +29,12 @@ class Shards:
             loads[rank] += weight.numel()
 
     def owns(self, name: str) -> bool:
-        """Whether this rank moves the parameter."""
+        """Return whether this rank updates the parameter."""
         return self.owners.get(name, self._group.rank) == self._group.rank
 
-    def spread_weights(self) -> None:
-        """Give every rank the parameters as their owners moved them."""
-        if not self.wanted:
+    def broadcast_weights(self) -> None:
+        """Broadcast every parameter from the rank that updated it."""
+        if not self.enabled:
             return
         sent = [
             distributed.broadcast(weight.data, src=self.owners[name], async_op=True)
@@ -44,9 +44,9 @@ class Shards:
             one.wait()
 
     def all_moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """On rank 0 what `optimizer_tensors` gives without shards, on other ranks their own. All must call it."""
+        """Return on rank 0 all that `optimizer_tensors` gives without sharding; all ranks must call it."""
         mine = optimizer_tensors(optimizer, self._model)
-        if not self.wanted:
+        if not self.enabled:
             return mine
         described = [(key, tensor.shape, tensor.dtype) for key, tensor in mine.items()]
         of_ranks: list[list[tuple[str, torch.Size, torch.dtype]]] = [[] for _ in range(self._group.world_size)]
@@ -55,9 +55,9 @@ class Shards:
         for rank, tensors in enumerate(of_ranks):
             for key, shape, dtype in tensors if rank else []:
                 if self._group.rank == rank:
-                    # LAMB's step lies on the host, which NCCL cannot send from.
+                    # LAMB's step is on the host, which NCCL cannot send from.
                     distributed.send(mine[key].to(self._group.device), dst=0)
-                elif self._group.leads:
+                elif self._group.is_rank_zero:
                     received = torch.empty(shape, dtype=dtype, device=self._group.device)
                     distributed.recv(received, src=rank)
                     gathered[key] = received.cpu()

@@ -31,11 +31,11 @@ class Group:
     local_world_size: int = 1  # processes on this node
 
     @property
-    def leads(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is rank 0, which writes all files."""
         return self.rank == 0
 
-    def from_leader(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's `value`, on every rank. JSON-like values only."""
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
@@ -48,13 +48,13 @@ class Group:
         distributed.all_gather(of_ranks, here)
         return torch.stack(of_ranks).cpu()
 
-    def most(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """The largest of all ranks' numbers."""
         agreed = torch.tensor(number, device=self.device)
         distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
         return int(agreed)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until every rank has come here."""
         distributed.barrier()
 
