@@ -11,9 +11,8 @@ from typing import Any
 
 from bertline.overview import durable_step
 from bertline.plan import Plan
+from bertline.training.lock import STALE_SECONDS
 
-# A trainer touches its lock every ten seconds; a network file system may show that late.
-HEARTBEAT_IS_FRESH_SECONDS = 120.0
 # Points of the journal that the speed is measured over.
 RECENT_POINTS = 20
 
@@ -92,7 +91,7 @@ def _owner(lock: Path) -> str:
         age = time.time() - lock.stat().st_mtime
     except (FileNotFoundError, json.JSONDecodeError):
         return ""
-    if age > HEARTBEAT_IS_FRESH_SECONDS:
+    if age > STALE_SECONDS:
         return ""
     job = f", job {owner['job']}" if owner.get("job") else ""
     return f"process {owner['pid']} on {owner['host']}{job}"

@@ -22,7 +22,7 @@ from bertline.finetuning.loop import loss_of, predict
 from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_factors
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
-from bertline.finetuning.train import finetune, make_model
+from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
@@ -502,7 +502,7 @@ def write_other_cola(path: Path) -> Path:
 KILLED = """
 import json, os, signal, sys
 from bertline.finetuning import optimizer
-from bertline.finetuning.train import finetune
+from bertline.finetuning.train import check_recipe, finetune
 
 step, made = optimizer.AdamW.step, []
 
@@ -640,7 +640,7 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
         ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model has 20"),
-        ({"precision": "fp8"}, None, "precision: given 'fp8', allowed are fp32, tf32, bf16, fp16"),
+        ({"precision": "fp8"}, None, "settings.precision: given 'fp8', allowed is one of fp32, tf32, bf16, fp16"),
         ({"precision": "fp16"}, None, "precision: fp16 needs a GPU"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, "weights", "the recipe starts from random weights"),
@@ -656,12 +656,18 @@ def test_a_recipe_that_does_not_fit_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("task", "key"), [("cola", "batch_size"), ("squad_v1", "doc_stride")])
-def test_a_missing_setting_is_named(tmp_path: Path, tokenizer: Path, task: str, key: str) -> None:
-    recipe = recipe_for(task, tmp_path / "train.tsv")
-    del recipe["settings"][key]
-    with pytest.raises(BertlineError, match=f"recipe.settings: the key '{key}' is missing"):
+def test_a_missing_key_is_named(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", tmp_path / "train.tsv")
+    del recipe["data"]
+    with pytest.raises(BertlineError, match="recipe: the top level: the key 'data' is missing"):
         finetune(recipe, tokenizer, tmp_path / "out")
+
+
+def test_a_setting_that_is_left_out_has_the_default_of_the_schema(tmp_path: Path) -> None:
+    for task, key, default in (("cola", "batch_size", 32), ("squad_v1", "doc_stride", 128)):
+        recipe = recipe_for(task, tmp_path / "train.tsv")
+        del recipe["settings"][key]
+        assert check_recipe(recipe, None)["settings"][key] == default
 
 
 def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:

@@ -24,7 +24,8 @@ from bertline.files import write_json
 from bertline.training.started import scheduler_job
 
 HEARTBEAT_SECONDS = 10.0
-STALE_SECONDS = 60.0
+# A network file system may show a heartbeat this late.
+STALE_SECONDS = 120.0
 
 
 class PhaseLock:
