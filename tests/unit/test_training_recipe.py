@@ -11,7 +11,8 @@ from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
-from bertline.training.recipe import frozen_recipe, masking_of, parse_recipe
+from bertline.training.recipe import masking_of, parse_recipe
+from bertline.training.started import frozen_recipe
 
 
 def test_a_complete_recipe_is_accepted():

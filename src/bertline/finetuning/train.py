@@ -24,8 +24,8 @@ from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
-from bertline.training.recipe import complete_recipe, frozen_recipe
-from bertline.training.started import write_started
+from bertline.training.recipe import complete_recipe
+from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 

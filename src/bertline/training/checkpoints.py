@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class CheckpointWriter:
     def start(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Copy the state as it is now, and write it. Waits for the checkpoint before.
 
-        Where tensors are sharded, the other ranks meanwhile go through `whole` of the same.
+        The other ranks call `gather_with_rank_zero` at the same time.
         """
         self.wait()
         self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
@@ -105,6 +106,12 @@ class CheckpointWriter:
             keep=self._keep,
             keep_every=self._keep_every,
         )
+
+
+def gather_with_rank_zero(weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+    """Take part in the gathering of sharded tensors while rank 0 copies them; of others nothing is done."""
+    for _ in chain(whole(weights), whole(optimizer)):
+        pass
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -97,11 +97,14 @@ class GradientAccumulator:
         if self._prefetcher is not None:
             self._prefetcher.close()
 
+    def position_at(self, step: int) -> int:
+        """Return the place of global batch `step` in the order of samples."""
+        return self._first_position + self._batch_size_warmup.position_at(step)
+
     def start_step(self, step: int) -> GlobalBatch:
         """Zero the gradients, seed dropout and return global batch `step`, which must be the next one."""
         # A function of where the batch begins: no generator's state has to be saved.
-        position = self._first_position + self._batch_size_warmup.position_at(step)
-        torch.manual_seed(mix_integers(self._recipe["seed"], position, self._group.rank))
+        torch.manual_seed(mix_integers(self._recipe["seed"], self.position_at(step), self._group.rank))
         self.gradients.zero()
         self.tokens, self.waited = (0, 0), 0.0
         self._first = self._next()

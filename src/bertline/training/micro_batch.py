@@ -22,7 +22,6 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
-from bertline.training.reproducibility import device_name
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ def choose_layout(
     )
     tokens = options.micro_batch_tokens
     if tokens is None:
-        here = group.world_size, device_name(group)
+        here = group.world_size, group.device_name
         # Rank 0's word: other ranks may have other devices.
         if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
             return replace(layout, rows=group.broadcast(before and before["rows"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,25 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.training.best import Best
-from bertline.training.checkpoints import CheckpointWriter, checkpoint_at, clean_up, find_checkpoint, load_checkpoint
-from bertline.training.data.batch_size_warmup import batch_size_warmup_of
+from bertline.training.checkpoints import (
+    CheckpointWriter,
+    checkpoint_at,
+    clean_up,
+    find_checkpoint,
+    gather_with_rank_zero,
+    load_checkpoint,
+)
 from bertline.training.data.opening import open_training_data
-from bertline.training.distributed.fsdp import load_weights, whole
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
-from bertline.training.initial import carried_over_position, load_carried_over_moments
 from bertline.training.lock import PhaseLock
-from bertline.training.optimizers.registry import load_optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.progress import Progress
 from bertline.training.publishing import publish_phase
-from bertline.training.recipe import frozen_recipe
 from bertline.training.recorder import Recorder
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
-from bertline.training.setup import make_learner, prepare_device
-from bertline.training.started import write_started
+from bertline.training.setup import make_learner, prepare_device, restore_learner
+from bertline.training.started import frozen_recipe, write_started
 from bertline.training.step import StepResult, train_step
 from bertline.training.stop import StopSignal
 
@@ -79,27 +80,16 @@ class Phase:
         if group.is_rank_zero:
             clean_up(self.checkpoints, output)
         found = self._find_checkpoint()
-        if found is None:
-            first_position = carried_over_position(recipe, initial_weights)
-            self.progress = Progress(started=time.time_ns() // 1_000_000, first_position=first_position)
-        else:
-            self.progress = Progress.from_state(found[1])
-        before = found[1]["reproducibility"] if found else None
         self.learner = make_learner(
-            recipe,
-            data,
-            group,
-            options,
-            initial_weights=initial_weights,
-            first_position=self.progress.first_position,
-            before=before,
-            votes=VOTES,
+            recipe, data, group, options, initial_weights=initial_weights, resumed=found, votes=VOTES
         )
         if found is None:
-            load_carried_over_moments(self.learner.optimizer, self.learner.model, recipe, initial_weights)
+            self.progress = Progress(
+                started=time.time_ns() // 1_000_000, first_position=self.learner.accumulator.position_at(0)
+            )
         else:
-            self._restore(*found)
-        self._balance_load(before)
+            self._restore_state(found[1])
+            report_lost_reproducibility(found[1]["reproducibility"], self._reproducibility())
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
         last_step = self.progress.step if found else -1
@@ -122,38 +112,12 @@ class Phase:
             found = find_checkpoint(self.checkpoints, self.recipe["fingerprint"], with_best=with_best)
         return self.group.broadcast(found)
 
-    def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        weights, moments = load_checkpoint(path)
-        model = self.learner.model
-        expected = model.state_dict()
-        if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
-            raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
-        load_weights(model, weights)
-        load_optimizer_tensors(self.learner.optimizer, model, moments, kind=self.settings["optimizer"])
+    def _restore_state(self, state: dict[str, Any]) -> None:
         self.progress = Progress.from_state(state)
-        self.learner.scale.restore(state["loss_scale"])
         self.best.restore(state.get("best"))
-        logger.info("resuming %s at step %d", path, self.progress.step)
-
-    def _balance_load(self, before: dict[str, Any] | None) -> None:
-        """Divide batches as the resumed checkpoint's trainer did; where that cannot be, log what is lost."""
-        accumulator, given = self.learner.accumulator, self.options.load_balancing
-        keeps = before is not None and len(before["rank_weights"]) == self.group.world_size
-        if before is not None and keeps and given in ("equal", "measured"):
-            accumulator.rank_weights = before["rank_weights"]
-        else:
-            accumulator.balance_load(given)
-        if before is not None:
-            report_lost_reproducibility(before, self._reproducibility())
 
     def _reproducibility(self) -> dict[str, Any]:
-        return reproducibility_of(
-            self.options,
-            self.group,
-            optimizer=self.settings["optimizer"],
-            rows=self.learner.layout.rows,
-            rank_weights=self.learner.accumulator.rank_weights,
-        )
+        return reproducibility_of(self.options, self.group, self.learner)
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """Train one step, and do what is due after it: a journal point, an evaluation, a checkpoint."""
@@ -176,9 +140,9 @@ class Phase:
         progress, options = self.progress, self.options
         last = progress.step == self.total_steps
         if last or progress.step == 1 or progress.step % options.log_every == 0:
-            samples = batch_size_warmup_of(self.settings).position_at(progress.next_batch)
+            position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.recorder.meter.read()
-            metrics["train/samples"] = float(samples)
+            metrics["train/samples"] = float(position - progress.first_position)
             metrics["train/tokens"] = float(progress.tokens)
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
             if self.settings["precision"] == "fp16":
@@ -226,7 +190,8 @@ class Phase:
             raise BertlineError(f"{explanation}, also after returning to step {self.rolled_back_to}; {advice}")
         next_batch = self.progress.next_batch
         logger.warning("%s; returning to step %d and going on behind them", explanation, found[1]["step"])
-        self._restore(*found)
+        restore_learner(self.learner, *found)
+        self._restore_state(found[1])
         self.rolled_back_to = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
@@ -250,18 +215,17 @@ class Phase:
             return
         learner = self.learner
         weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
-        if not self.group.is_rank_zero:
-            for _ in chain(whole(weights), whole(moments)):
-                pass  # sharded ones become whole only with all ranks
-        else:
-            state = {
-                **self.progress.state(),
-                "fingerprint": self.recipe["fingerprint"],
-                "loss_scale": learner.scale.state(),
-                "best": self.best.state(),
-                "reproducibility": self._reproducibility(),
-            }
+        state = {
+            **self.progress.state(),
+            "fingerprint": self.recipe["fingerprint"],
+            "loss_scale": learner.scale.state(),
+            "best": self.best.state(),
+            "reproducibility": self._reproducibility(),
+        }
+        if self.group.is_rank_zero:
             self.writer.start(weights, moments, state)
+        else:
+            gather_with_rank_zero(weights, moments)
         self.saved = (now, time.monotonic())
 
     def _before_checkpoint(self) -> None:
@@ -281,13 +245,12 @@ class Phase:
         self.recorder.close()
         if self.group.is_rank_zero:
             weights, step, skipped = self._published()
-            position = batch_size_warmup_of(self.settings).position_at(step + skipped)
             frozen = self._frozen_recipe() | {
                 "finished": time.time_ns() // 1_000_000,
                 "jobs": self.jobs,
                 "skipped_steps": self.progress.skipped - self.progress.backed_off,
                 "published_step": step,
-                "next_position": self.progress.first_position + position,
+                "next_position": self.learner.accumulator.position_at(step + skipped),
             }
             publish_phase(self.output, weights, self.checkpoints / "journal.jsonl", frozen)
             logger.info("finished: %s", self.output / "model.safetensors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import optimizer_entry
 from bertline.training.options import Options
+from bertline.training.step import Learner
 
 logger = logging.getLogger(__name__)
 
@@ -26,36 +27,30 @@ def compute_deterministically() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def reproducibility_of(
-    options: Options, group: Group, *, optimizer: str, rows: int, rank_weights: Sequence[float]
-) -> dict[str, Any]:
-    """How this process computes, JSON-like; a checkpoint holds rank 0's."""
+def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict[str, Any]:
+    """Return how this process computes, JSON-like; a checkpoint holds rank 0's."""
+    optimizer = optimizer_entry(learner.settings["optimizer"])
     return {
         "world_size": group.world_size,
-        "rank_weights": list(rank_weights),
+        "rank_weights": list(learner.accumulator.rank_weights),
         "threads": torch.get_num_threads(),
-        "rows": rows,
+        "rows": learner.layout.rows,
         "compiled": options.compiled,
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
         # Matrices are multiplied as many at once as a rank has.
-        "sharded_matrices": options.sharded_optimizer and optimizer_entry(optimizer).needs_whole_matrices,
+        "sharded_matrices": options.sharded_optimizer and optimizer.needs_whole_matrices,
         "fsdp": options.fsdp,
         "deterministic": options.deterministic,
-        "device": device_name(group),
+        "device": group.device_name,
         # NCCL adds in an order that follows from where the ranks are.
         "processes_per_node": group.local_world_size if group.device.type == "cuda" else False,
         "torch": torch.__version__,
     }
 
 
-def device_name(group: Group) -> str:
-    """Of this process's GPU; cpu without one."""
-    return torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else "cpu"
-
-
 def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say what is not as it was for the trainer of a checkpoint. A switch that it did not know was off."""
+    """Log what is not as it was for the trainer of a checkpoint. A switch that its state does not name was off."""
     for name, value in now.items():
         was = before.get(name, False)
         if was != value:

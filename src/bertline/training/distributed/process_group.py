@@ -35,6 +35,11 @@ class Group:
         """Whether this is rank 0, which writes all files."""
         return self.rank == 0
 
+    @property
+    def device_name(self) -> str:
+        """The name of this process's GPU; cpu without one."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+
     def broadcast(self, value: Any) -> Any:
         """Rank 0's `value`, on every rank. JSON-like values only."""
         box = [value]
