@@ -41,7 +41,7 @@ def mix_integers(*values: int) -> int:
 
 
 def as_signed(value: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit integer: what PyTorch's int64 operations take."""
+    """Return the int64 with the bits of an unsigned 64-bit integer: what PyTorch's int64 operations take."""
     value %= WORD
     return value - WORD if value >= WORD // 2 else value
 
@@ -52,5 +52,5 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
 
 
 def uniform(hashes: Tensor) -> Tensor:
-    """The upper 31 bits of each hash: int64 from 0 to 2**31 - 1."""
+    """Return the upper 31 bits of each hash: int64 from 0 to 2**31 - 1."""
     return _shifted(hashes, 33)

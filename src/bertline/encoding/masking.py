@@ -55,7 +55,7 @@ HELD_OUT_MASKING = Masking(HELD_OUT_PROBABILITY)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking knows of the tokenizer, on one device."""
+    """What masking needs of the tokenizer, on one device."""
 
     mask_id: int
     is_special: Tensor  # bool [vocab_size]
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any], device: torch.device | str = "cpu") -> Vocabulary:
-        """From a dataset's card. Raises BertlineError when its vocabulary has no [MASK]."""
+        """Make it from a dataset's card. Raises BertlineError when its vocabulary has no [MASK]."""
         special_tokens = card["tokenizer"]["special_tokens"]
         if "[MASK]" not in special_tokens:
             raise BertlineError("dataset.json: the tokenizer has no [MASK]; encode with a vocabulary that has one")
@@ -76,7 +76,7 @@ class Vocabulary:
 
 
 def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
-    """Number of masked positions of sequences of these lengths: int64 [N]."""
+    """Return the number of masked positions of sequences of these lengths: int64 [N]."""
     counts = np.maximum(1, np.rint(masking.probability * lengths.astype(np.float64))).astype(np.int64)
     return counts if masking.max_predictions is None else np.minimum(counts, masking.max_predictions)
 
@@ -153,14 +153,14 @@ def mask_tokens(
 
 
 def held_out_samples(count: int) -> np.ndarray:
-    """The samples that evaluation reads, int64, ascending: all, or 10,000 evenly spread ones of a larger set."""
+    """Return the samples that evaluation reads, int64, ascending: all, or 10,000 evenly spread ones of a larger set."""
     if count <= HELD_OUT_SAMPLES:
         return np.arange(count, dtype=np.int64)
     return np.arange(HELD_OUT_SAMPLES, dtype=np.int64) * count // HELD_OUT_SAMPLES
 
 
 def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]:
-    """The positions whose tokens every evaluation on held-out text asks for.
+    """Yield the positions that every evaluation on held-out text masks.
 
     Yields (sample, positions) for the samples of `held_out_samples`; positions are int64, ascending, within the
     sample. What predicts these tokens can be compared with a model's held_out/mlm_loss.

@@ -25,7 +25,7 @@ class AdamW:
     def __init__(
         self, parameters: Iterable[Tensor], *, weight_decay: float, factors: Iterable[float] | None = None
     ) -> None:
-        """Biases and normalisations, the parameters of one dimension, are not decayed, as in pretraining.
+        """Group parameters by factor and decay: those of one dimension, biases and normalisations, have no decay.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class AdamW:
 
 
 def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
-    """By how much the learning rate of each of the model's parameters is multiplied, in their order.
+    """Return the factor of the learning rate of each of the model's parameters, in their order.
 
     Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what lies above
     the last layer, pooler and heads, gets 1 (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; in BERT's family

@@ -143,7 +143,7 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe with the network's description where it only names the directory that holds it."""
+    """Return the recipe with the network's description where it only names the directory that holds it."""
     model = recipe["model"]
     if "directory" not in model:
         return dict(recipe)
@@ -167,7 +167,7 @@ def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
 def make_model(
     settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
 ) -> nn.Module:
-    """The network with the task's head, its encoder from `initial_weights` where given; `settings` shape it otherwise.
+    """Make the network with the task's head, its encoder from `initial_weights` where given, else by `settings`.
 
     Raises BertlineError when the tokenizer has more entries than the network, or sequences are longer than it reads.
     """

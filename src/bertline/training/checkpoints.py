@@ -74,7 +74,7 @@ class CheckpointWriter:
     """Writes checkpoints in a thread, one at a time, while training goes on."""
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
-        """`before` is called in the thread ahead of each checkpoint; what it raises, `wait` raises."""
+        """Start the thread; in it, `before` is called ahead of each checkpoint, and what it raises, `wait` raises."""
         self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
@@ -88,12 +88,12 @@ class CheckpointWriter:
         self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
 
     def wait(self) -> None:
-        """Until the last checkpoint is on the disk. Raises what went wrong there."""
+        """Wait until the last checkpoint is on the disk. Raises what went wrong there."""
         if self._written is not None:
             self._written.result()
 
     def close(self) -> None:
-        """Until the last checkpoint is on the disk, or failed."""
+        """Wait until the last checkpoint is on the disk, or failed."""
         self._thread.shutdown()
 
     def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
@@ -121,7 +121,7 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def find_checkpoint(
     directory: Path, fingerprint: str, *, with_best: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The newest valid checkpoint of `fingerprint` and its state, or None where there never was one.
+    """Find the newest valid checkpoint of `fingerprint` and its state; returns None where there never was one.
 
     Parameters
     ----------
@@ -147,14 +147,14 @@ def find_checkpoint(
 
 
 def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, dict[str, Any]] | None:
-    """The valid checkpoint of `fingerprint` after `step` and its state, or None."""
+    """Find the valid checkpoint of `fingerprint` after `step` and its state; returns None where there is none."""
     path = _path_of(directory, step)
     state = _state_of(path)
     return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights and the optimizer's tensors of a checkpoint. Raises BertlineError when a file cannot be read."""
+    """Load the weights and the optimizer's tensors of a checkpoint. Raises BertlineError for an unreadable file."""
     weights, optimizer = (load_tensors(path / name) for name in FILES)
     return weights, optimizer
 
@@ -169,7 +169,7 @@ def clean_up(directory: Path, output: Path) -> None:
 
 
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
-    """Checkpoints of this fingerprint, newest first; one whose state cannot be read counts, with an empty state."""
+    """Find checkpoints of this fingerprint, newest first; an unreadable state counts, as an empty one."""
     own = []
     for path in sorted(directory.glob("step-*"), reverse=True):
         state = _state_of(path)

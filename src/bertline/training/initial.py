@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork:
-    """The network of a recipe, on the CPU, with random weights that depend on its seed alone."""
+    """Make the network of a recipe, on the CPU, with random weights that depend on its seed alone."""
     given = recipe["model"]
     if given.get("vocab_size", data.vocab_size) != data.vocab_size:
         raise BertlineError(
@@ -73,7 +73,7 @@ def load_initial_weights(
 def load_carried_over_moments(
     optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
-    """Where the recipe hands over moments from a phase, load them from the checkpoint of the step that it published.
+    """Load the moments that the recipe carries over, from the checkpoint of the step that the phase before published.
 
     Bias correction restarts where the optimizer's entry in the registry says so, unless everything is handed over.
     """
@@ -100,7 +100,7 @@ def load_carried_over_moments(
 
 
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
-    """Where in the order of samples a phase begins: behind the one before if everything is handed over, else at 0."""
+    """Return where in the order of samples a phase begins: after the one before with carry_over: everything, else 0."""
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
     if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
         return 0

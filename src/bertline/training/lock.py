@@ -32,7 +32,7 @@ class PhaseLock:
     """The lock of one phase, for the trainer's rank 0."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` holds the checkpoints; it is made if need be."""
+        """Make `directory`, which holds the checkpoints, if need be."""
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / "lock.json"
         self._guard = FileLock(directory / ".lock.guard")
@@ -42,7 +42,7 @@ class PhaseLock:
         self._heart: threading.Thread | None = None
 
     def try_acquire(self) -> str | None:
-        """Take the lock. Returns None on success, else who holds it, in words. Call it again while waiting."""
+        """Take the lock. Returns None on success, else the description of its owner. Call it again while waiting."""
         with self._guard:
             owner = _read(self._path)
             if owner is not None and self._lives(owner):
@@ -54,7 +54,7 @@ class PhaseLock:
         return None
 
     def check(self) -> None:
-        """Raise BertlineError if another trainer has taken over, which it does when this one stood still too long."""
+        """Raise BertlineError if another trainer has taken over, as it does when the heartbeat stops for too long."""
         owner = _read(self._path)
         if owner is None or owner.get("token") != self._token:
             raise BertlineError(

@@ -15,7 +15,7 @@ class Meter:
     """Averages between two points of the journal, and the speed."""
 
     def __init__(self, model: PreTrainingNetwork, group: Group, *, peak: float | None, has_pairs: bool) -> None:
-        """`peak` of all devices together in TFLOP/s, where it is known."""
+        """Start the clocks; `peak` is that of all devices together in TFLOP/s, where it is known."""
         self._model, self._has_pairs, self._peak = model, has_pairs, peak
         self._system = SystemMetrics(group)
         self._all_steps, self._all_seconds = 0, 0.0

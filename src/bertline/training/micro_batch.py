@@ -33,7 +33,7 @@ PATIENCE = 2  # sizes without a gain, after which larger ones are not tried
 
 
 def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
-    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
+    """Return the rows of a micro-batch: as many as fit, with a rank's part of a global batch split evenly."""
     most = max(1, micro_batch_tokens // settings["sequence_length"])
     of_rank = _most_rows(settings, world_size)
     pieces = -(-of_rank // most)
@@ -49,7 +49,7 @@ def choose_layout(
     *,
     before: Mapping[str, Any] | None,
 ) -> Layout:
-    """The layout of the phase's micro-batches; the same on every rank.
+    """Choose the layout of the phase's micro-batches; the same on every rank.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def choose_layout(
 def find_micro_batch_tokens(
     model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], layout: Layout, group: Group
 ) -> int:
-    """The best size for this phase on the machines at hand; the same on every rank, the least of all.
+    """Find the best size for this phase on the machines at hand; the same on every rank, the least of all.
 
     On a GPU that is the largest that fits, on a CPU the fastest. Sizes are doubled, and each is tried with forward and
     backward of a micro-batch whose rows are full and which has all its masked positions; not compiled, which takes at
@@ -123,8 +123,10 @@ def find_micro_batch_tokens(
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest of 1, 2, 4, ... and `most` that fits; 0 if none does. Larger ones than the first that does not fit
-    are not tried."""
+    """Find the largest of 1, 2, 4, ... and `most` that fits; 0 if none does.
+
+    Larger ones than the first that does not fit are not tried.
+    """
     found = 0
     for rows in _doubled(most):
         if not fits(rows):
@@ -134,7 +136,7 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], bool] = lambda: True) -> int:
-    """Of 1, 2, 4, ... and `most`, the one that takes the least time a row; of equals the smallest.
+    """Find the one of 1, 2, 4, ... and `most` that takes the least time a row; of equals the smallest.
 
     Larger ones are not tried once `PATIENCE` sizes were no faster, or `go_on` says no.
     """
@@ -187,6 +189,6 @@ def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwor
 
 
 def _has_memory_for_twice(group: Group) -> bool:
-    """Whether this process may take twice of what it took at most: the next size takes no more than that."""
+    """Return whether this process may take twice of what it took at most: the next size takes no more than that."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak < psutil.virtual_memory().available / group.local_world_size

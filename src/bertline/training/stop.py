@@ -15,10 +15,10 @@ STOPPED = 75  # it was told to stop and saved its state: EX_TEMPFAIL, run me aga
 
 
 class StopSignal:
-    """Tells whether to stop. Made in the main thread, as early as can be."""
+    """Records a request to stop. Make it in the main thread, as early as possible."""
 
     def __init__(self, minutes: float | None = None) -> None:
-        """`minutes` from now is the deadline; None for none."""
+        """Install the handlers; `minutes` from now is the deadline, None for none."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
         for number in (signal.SIGTERM, signal.SIGUSR1):

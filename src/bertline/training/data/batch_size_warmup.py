@@ -26,14 +26,14 @@ class BatchSizeWarmup:
     steps: int  # 0: none
 
     def batch_size_at(self, step: int) -> int:
-        """Number of samples in the global batch of `step`."""
+        """Return the number of samples in the global batch of `step`."""
         if step >= self.steps:
             return self.full
         unit = math.gcd(self.first, self.full)
         return self.first + unit * ((self.full - self.first) // unit * step // self.steps)
 
     def position_at(self, step: int) -> int:
-        """Number of samples in all global batches before `step`: where its own begins in the order of samples."""
+        """Return the number of samples in all global batches before `step`: the place of its first sample."""
         inside = min(step, self.steps)
         unit = math.gcd(self.first, self.full)
         rounded = floor_sum(inside, (self.full - self.first) // unit, self.steps) if inside else 0
@@ -49,7 +49,7 @@ def batch_size_warmup_of(settings: Mapping[str, Any]) -> BatchSizeWarmup:
 
 
 def floor_sum(count: int, numerator: int, denominator: int) -> int:
-    """Sum of floor(numerator * i / denominator) for i from 0 to count - 1, in O(log denominator) exact steps.
+    """Sum floor(numerator * i / denominator) for i from 0 to count - 1, in O(log denominator) exact steps.
 
     All of them are integers, not negative; `denominator` is at least 1. Points of a lattice under a line are counted by
     turning the triangle over, as in Euclid's algorithm (Graham, Knuth and Patashnik 1994, Concrete Mathematics, section

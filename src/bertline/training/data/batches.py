@@ -46,7 +46,7 @@ class GlobalBatch:
     masked_counts: np.ndarray
 
     def take(self, rows: np.ndarray) -> GlobalBatch:
-        """Only these rows."""
+        """Return only these rows."""
         return GlobalBatch(self.samples[rows], self.epochs[rows], self.lengths[rows], self.masked_counts[rows])
 
 
@@ -69,16 +69,16 @@ class Layout:
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch of fixed shape, padding included."""
+        """Tokens of a micro-batch of fixed shape, padding included."""
         return self.rows * self.sequence_length
 
     @property
     def sequences(self) -> int:
-        """Of a micro-batch of fixed shape."""
+        """Sequences of a micro-batch of fixed shape."""
         return SHORTEST_OF_FULL * self.rows if self.packed else self.rows
 
     def predictions(self, masking: Masking, mask_counts: np.ndarray | None = None) -> int:
-        """Masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences.
+        """Return the masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences.
 
         `mask_counts` are those of all samples, where masks are static.
         """
@@ -106,11 +106,11 @@ class MicroBatch:
     masked: MaskedPositions | None = None  # where the dataset was masked before; `input_ids` are masked then
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same on `device`; a copy to a GPU is asynchronous if this lies in pinned memory."""
+        """Return the same on `device`; a copy from pinned memory to a GPU is asynchronous."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> MicroBatch:
-        """The same in memory that a GPU reads by itself."""
+        """Return the same in pinned memory."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> MicroBatch:
@@ -144,7 +144,7 @@ def global_batch(
     mask_counts: np.ndarray | None = None,
     mixture: Mixture | None = None,
 ) -> GlobalBatch:
-    """The global batch of `size` samples from position `start` on.
+    """Make the global batch of `size` samples from position `start` on.
 
     `lengths` are those of all samples, and `mask_counts` their static masks, if they have any.
     """
@@ -159,7 +159,7 @@ def global_batch(
 def evaluation_batch(
     samples: np.ndarray, lengths: np.ndarray, masking: Masking, mask_counts: np.ndarray | None = None
 ) -> GlobalBatch:
-    """All of `samples` (int64) as one batch, to be assigned to the ranks like a global batch."""
+    """Make one batch of all `samples` (int64), to be assigned to the ranks like a global batch."""
     return _sorted_by_length(samples, np.zeros_like(samples), lengths, masking, mask_counts)
 
 
@@ -239,7 +239,7 @@ def idle_micro_batch(
 
 
 def _slices(count: int, most: int) -> list[np.ndarray]:
-    """Neighbours in pieces as even as they can be, of at most `most` rows."""
+    """Split neighbours into pieces as even as they can be, of at most `most` rows."""
     return np.array_split(np.arange(count), -(-count // most)) if count else []
 
 
@@ -331,7 +331,7 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
 def _put_masks(
     input_ids: np.ndarray, starts: np.ndarray, batch: GlobalBatch, masks: MaskedTokens | None, predictions: int
 ) -> MaskedPositions | None:
-    """Show the static masks in the flat `input_ids` of sequences that begin at `starts`; what is asked for there."""
+    """Write static masks into flat `input_ids` of sequences that begin at `starts`; returns positions and labels."""
     if masks is None:
         return None
     flat = np.repeat(starts, batch.masked_counts) + masks.positions
@@ -351,7 +351,7 @@ def _of_sequences(batch: GlobalBatch, pair_labels: np.ndarray, sequences: int) -
 
 
 def _filled(values: np.ndarray, size: int, filler: int) -> np.ndarray:
-    """`values` as int64 [size], the rest `filler`."""
+    """Return `values` as int64 [size], the rest `filler`."""
     filled = np.full(size, filler, dtype=np.int64)
     filled[: len(values)] = values
     return filled

@@ -21,7 +21,7 @@ Rows = dict[str, np.ndarray]
 
 
 def default_max_predictions(sequence_length: int) -> int:
-    """Room for this many predictions in a sample, as NVIDIA has it: 20 of 128 tokens, 80 of 512.
+    """Return the room for predictions in a sample, as in NVIDIA's files: 20 of 128 tokens, 80 of 512.
 
     It is never full: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
     """
@@ -89,7 +89,7 @@ def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, Sampl
 
 
 def _seed(file: SampleFile, seed: int | None) -> int:
-    """No two shards share it."""
+    """Return a seed that no other shard has."""
     of_dataset = file.attributes["seed"] if seed is None else seed
     digest = hashlib.sha256(f"{of_dataset}/{file.attributes['shard']}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
@@ -98,7 +98,7 @@ def _seed(file: SampleFile, seed: int | None) -> int:
 def _shuffled(
     file: SampleFile, reader: SampleReader, masking: Masking, seed: int, copies: int
 ) -> Iterator[GlobalBatch]:
-    """`copies` times all samples in random order, in pieces of about half a million tokens."""
+    """Yield all samples `copies` times in random order, in pieces of about half a million tokens."""
     total, rows = copies * len(reader), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
     for start in range(0, total, rows):
         places = np.arange(start, min(start + rows, total), dtype=np.int64)

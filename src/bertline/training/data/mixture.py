@@ -40,7 +40,7 @@ class Mixture:
     places: np.ndarray
 
     def samples_at(self, positions: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The samples at `positions` (int64 [N], not negative) of the endless stream of epochs.
+        """Return the samples at `positions` (int64 [N], not negative) of the endless stream of epochs.
 
         Returns the samples, int64 [N], and for each how often it was visited before, int64 [N].
         """
@@ -63,7 +63,7 @@ class Mixture:
         return samples, visits
 
     def _sample(self, corpus: int, of_corpus: np.ndarray) -> np.ndarray:
-        """From numbers within a corpus to numbers within all samples."""
+        """Map numbers within a corpus to numbers within all samples."""
         first, last = int(self.first_run[corpus]), int(self.first_run[corpus + 1])
         ends = self.run_ends[first:last]
         run = np.searchsorted(ends, of_corpus, side="right")
@@ -104,7 +104,7 @@ def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.n
 
 
 def _weight(given: float | Mapping[str, float], tokens: float) -> float:
-    """How often each sample of a corpus of so many tokens is visited."""
+    """Return how often each sample of a corpus of so many tokens is visited."""
     if isinstance(given, Mapping):
         return given["tokens"] / tokens if tokens else 0.0
     return given

@@ -14,7 +14,7 @@ ROUNDS = 6
 
 
 def samples_at(positions: np.ndarray, *, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The samples at `positions` of the endless stream of epochs.
+    """Return the samples at `positions` of the endless stream of epochs.
 
     Parameters
     ----------

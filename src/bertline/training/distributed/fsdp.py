@@ -60,22 +60,22 @@ def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether this rank holds only some rows of it."""
+    """Return whether this rank holds only some rows of `tensor`."""
     return hasattr(tensor, "full_tensor")
 
 
 def uses_fsdp(model: nn.Module) -> bool:
-    """Whether `apply_fsdp` was called for it."""
+    """Return whether `apply_fsdp` was called for `model`."""
     return is_sharded(next(model.parameters()))
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """The rows of a sharded tensor that this rank holds, in the same memory; of another tensor all."""
+    """Return this rank's rows of a sharded tensor, in the same memory; of another tensor all."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def shard_as(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole `tensor`, which all ranks have, of the type and on the device of `like`, and sharded if that is."""
+    """Return a whole `tensor`, which all ranks have, with the type, device and sharding of `like`."""
     if not is_sharded(like):
         return tensor.to(like)
     from torch.distributed.tensor import distribute_tensor
@@ -85,13 +85,13 @@ def shard_as(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors, one at a time, which all ranks must ask for."""
+    """Yield names and whole tensors, one at a time; all ranks must iterate together."""
     for name, tensor in tensors.items():
         yield name, tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def norms_of_whole(norms: Tensor) -> Tensor:
-    """The norms of sharded tensors from those of this rank's parts: float32, of any shape."""
+    """Compute the norms of sharded tensors from those of this rank's parts: float32, of any shape."""
     squares = norms.double().square()
     distributed.all_reduce(squares)
     return squares.sqrt().float()

@@ -26,7 +26,7 @@ class Gradients:
     def __init__(
         self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
     ) -> None:
-        """`always_flat`: in one buffer even for a rank alone."""
+        """Allocate the buffer; `always_flat` makes one even for a rank alone."""
         self._world_size, self._sharded = world_size, uses_fsdp(model)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._names = tuple(statistics)

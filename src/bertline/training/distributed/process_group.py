@@ -41,20 +41,20 @@ class Group:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's `value`, on every rank. JSON-like values only."""
+        """Return rank 0's `value` on every rank. JSON-like values only."""
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
     def gather(self, values: list[float]) -> Tensor:
-        """Every rank's `values`, of the same number, on every rank: float32 [ranks, values], on the CPU."""
+        """Gather every rank's `values`, of the same number: float32 [ranks, values], on the CPU of every rank."""
         here = torch.tensor(values, dtype=torch.float32, device=self.device)
         of_ranks = [torch.empty_like(here) for _ in range(self.world_size)]
         distributed.all_gather(of_ranks, here)
         return torch.stack(of_ranks).cpu()
 
     def all_reduce_max(self, number: int) -> int:
-        """The largest of all ranks' numbers."""
+        """Return the largest of all ranks' numbers."""
         agreed = torch.tensor(number, device=self.device)
         distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
         return int(agreed)
@@ -101,7 +101,7 @@ def join_group(threads: int) -> Group:
 
 
 def describe(group: Group) -> str:
-    """What computes, in words; said once, because a machine whose GPU is not found trains as well, only for ever."""
+    """Describe what computes, for the log: a machine whose GPU is not found trains as well, a hundred times slower."""
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
         missing = "; this PyTorch could use a GPU and finds none (nvidia-smi says more)" if torch.version.cuda else ""
@@ -112,6 +112,6 @@ def describe(group: Group) -> str:
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Whether `error` only says that another process of the group, once joined, is gone."""
+    """Return whether `error` only reports that another process of the group, once joined, is gone."""
     said_by_backend = distributed.is_initialized() and isinstance(error, RuntimeError)
     return said_by_backend and PEER_IS_GONE.search(str(error)) is not None

@@ -40,7 +40,7 @@ class Lamb(torch.optim.Optimizer):
         variant: Literal["nvidia", "paper"] = "nvidia",
         compiled: bool = False,
     ) -> None:
-        """`compiled`: two kernels a tensor instead of a dozen over all of them, in half the time on a CPU."""
+        """With `compiled`, take two kernels a tensor instead of a dozen over all: half the time on a CPU."""
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
         self.variant = variant
         # One program for tensors of any size: one for each, or one for all at once, would take minutes to make.
@@ -138,7 +138,7 @@ def update_tensor(
     decay: float,
     scaled: bool,
 ) -> None:
-    """What `Lamb` does to one tensor, written to be compiled: [N] each, in place but for the gradient.
+    """Update one tensor as `Lamb` does, for compilation: [N] each, in place but for the gradient.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Muon(torch.optim.Optimizer):
         self.dtype = dtype
 
     def orthogonalises(self, weight: Tensor) -> bool:
-        """Whether `weight` is a hidden matrix, moved by Muon."""
+        """Return whether `weight` is a hidden matrix, updated by Muon."""
         return any(weight is matrix for matrix in self.param_groups[0]["params"])
 
     def new_state(self, weight: Tensor) -> dict[str, Tensor]:
@@ -168,7 +168,7 @@ def _matrices_in(name: str) -> int:
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrices, about: five Newton-Schulz steps that take U S V^T towards U V^T.
+    """Approximate the nearest semi-orthogonal matrices: five Newton-Schulz steps take U S V^T towards U V^T.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ SCALING_POWERS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def share_or_steps(value: float, total: int) -> float:
-    """Number of steps that `value` stands for: a share of `total` below 1, a number of steps from 1 on."""
+    """Return the steps that `value` means: a share of `total` below 1, a number of steps from 1 on."""
     return value if value >= 1 else value * total
 
 
@@ -25,7 +25,7 @@ def learning_rate_at(
     end: float = 0.0,
     decay: float = 0.1,
 ) -> float:
-    """The learning rate of update number `step`, counted from 1 to `total`.
+    """Return the learning rate of update number `step`, counted from 1 to `total`.
 
     During warm-up it rises linearly to `peak`. Then:
 
@@ -66,7 +66,7 @@ def learning_rate_at(
 
 
 def batch_size_factor(settings: Mapping[str, Any]) -> float:
-    """By how much a phase's learning rates are multiplied: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
+    """Return the factor of a phase's learning rates: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
 
     The square root keeps the variance of an update (Krizhevsky 2014, arXiv 1404.5997; You et al. 2019 use it for LAMB),
     linear keeps the mean of an epoch's (Goyal et al. 2017, arXiv 1706.02677). The batch is the full one, also while a
@@ -77,7 +77,7 @@ def batch_size_factor(settings: Mapping[str, Any]) -> float:
 
 
 def learning_rate_of_phase(settings: Mapping[str, Any], step: int) -> float:
-    """The learning rate of update number `step`, from 1 on, that a phase's settings ask for."""
+    """Return the learning rate of update number `step`, from 1 on, by a phase's settings."""
     factor = batch_size_factor(settings)
     return learning_rate_at(
         step,
