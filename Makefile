@@ -21,6 +21,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune
+.PHONY: bench-gpu rehearse-gpu
 .PHONY: plan status prune track ui unlock clean
 .DEFAULT_GOAL := help
 
@@ -71,6 +72,12 @@ bench-data: $(READY) resources/sample/sample.json ## data, stage by stage; BERTL
 
 bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)
+
+bench-gpu: $(READY) ## all that is to be measured on a GPU: correctness, speed, a profile, a training with a kill
+	python bench/gpu.py
+
+rehearse-gpu: $(READY) ## bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
+	pytest tests/bench -rP
 
 bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)

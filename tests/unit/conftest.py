@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interchange_files import import_all, write_both_layouts
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset in data/, its vocab.txt, and its files in both layouts."""
+    # Not at the top: the tests for a GPU run where what these files need is not installed.
+    from interchange_files import write_both_layouts
+
     folder = tmp_path_factory.mktemp("made")
     write_both_layouts(folder)
     return folder
@@ -19,4 +21,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def imported(made: Path) -> Path:
     """The dataset.json of NVIDIA's files, imported."""
+    from interchange_files import import_all
+
     return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,9 @@ from bertline.encoding.layout import LAYOUT_VERSION, write_samples
 from bertline.files import sha256_of_file, write_json
 
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-VOCAB_SIZE = 75
+VOCAB_SIZE, WORDS = 75, 70
+CONTINUATIONS = 10  # so many words at the end of the vocabulary continue the one before
 FINGERPRINT = "d" * 16
-# Words 60 to 69 of the vocabulary continue the one before.
-CONTINUATION_BITMAP = base64.b64encode(
-    np.packbits(np.isin(np.arange(VOCAB_SIZE), np.arange(65, 75)), bitorder="little").tobytes()
-).decode()
 MODEL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -28,8 +26,8 @@ MODEL = {
 }
 
 
-def write_tokenizer(path: Path, *, reversed_words: bool = False) -> None:
-    words = [f"word{number}" for number in range(VOCAB_SIZE - len(SPECIAL_TOKENS))]
+def write_tokenizer(path: Path, *, reversed_words: bool = False, vocab_size: int = VOCAB_SIZE) -> None:
+    words = [f"word{number}" for number in range(vocab_size - len(SPECIAL_TOKENS))]
     entries = [*SPECIAL_TOKENS, *(reversed(words) if reversed_words else words)]
     vocabulary = {word: index for index, word in enumerate(entries)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106
@@ -40,16 +38,31 @@ def write_tokenizer(path: Path, *, reversed_words: bool = False) -> None:
 
 
 def write_dataset(
-    folder: Path, *, samples: int = 120, held_out: int = 24, length: int = 32, reversed_words: bool = False
+    folder: Path,
+    *,
+    samples: int = 120,
+    held_out: int = 24,
+    length: int = 32,
+    reversed_words: bool = False,
+    vocab_size: int = VOCAB_SIZE,
+    words: int = WORDS,
+    draw_length: Callable[[np.random.Generator], int] | None = None,
 ) -> Path:
-    """Write tokenizer.json, two shards, a held-out shard and dataset.json; returns the last one's path."""
+    """Write tokenizer.json, two shards, a held-out shard and dataset.json; returns the last one's path.
+
+    Parameters
+    ----------
+    words: of the vocabulary that the text uses, the first ones.
+    draw_length: of a sample in tokens, 9 or more; None for all lengths alike.
+    """
+    draw_length = draw_length or (lambda random: int(random.integers(9, length + 1)))
     folder.mkdir(parents=True)
-    write_tokenizer(folder / "tokenizer.json", reversed_words=reversed_words)
+    write_tokenizer(folder / "tokenizer.json", reversed_words=reversed_words, vocab_size=vocab_size)
     digest = sha256_of_file(folder / "tokenizer.json")
     random = np.random.default_rng(1)
     entries: dict[str, list[dict[str, Any]]] = {"train": [], "held_out": []}
     for shard, count in (("00000", samples // 3), ("00001", samples - samples // 3), ("held_out", held_out)):
-        drawn = [_sample(random, length) for _ in range(count)]
+        drawn = [_sample(random, draw_length(random) - 3, words) for _ in range(count)]
         path = folder / f"seq{length}" / f"{shard}.h5"
         labels = np.array([label for _, _, label in drawn], dtype=np.int64)
         write_samples(
@@ -71,7 +84,7 @@ def write_dataset(
                 "pair_objective": "next_sentence",
                 "seed": 1,
                 "tokenizer_sha256": digest,
-                "vocab_size": VOCAB_SIZE,
+                "vocab_size": vocab_size,
                 "cls_id": 2,
                 "sep_id": 3,
                 "documents": 1,
@@ -98,9 +111,9 @@ def write_dataset(
         "tokenizer": {
             "file": "tokenizer.json",
             "sha256": digest,
-            "vocab_size": VOCAB_SIZE,
+            "vocab_size": vocab_size,
             "special_tokens": SPECIAL_TOKENS,
-            "continuation_bitmap": CONTINUATION_BITMAP,
+            "continuation_bitmap": continuation_bitmap(vocab_size),
         },
         "corpora": [],
         "sequence_lengths": {str(length): entries},
@@ -109,15 +122,19 @@ def write_dataset(
     return folder / "dataset.json"
 
 
-def _sample(random: np.random.Generator, length: int) -> tuple[np.ndarray, int, int]:
-    """Ids with their special tokens, where segment B starts, and whether B is random."""
-    words = int(random.integers(6, length - 2))
-    first, label = words // 2, int(random.integers(2))
-    start, continued = random.integers(70, size=2)
-    segment = (start + 3 * np.arange(words)) % 70
+def continuation_bitmap(vocab_size: int) -> str:
+    flags = np.arange(vocab_size) >= vocab_size - CONTINUATIONS
+    return base64.b64encode(np.packbits(flags, bitorder="little").tobytes()).decode()
+
+
+def _sample(random: np.random.Generator, count: int, words: int) -> tuple[np.ndarray, int, int]:
+    """Ids of `count` words with their special tokens, where segment B starts, and whether B is random."""
+    first, label = count // 2, int(random.integers(2))
+    start, continued = random.integers(words, size=2)
+    segment = (start + 3 * np.arange(count)) % words
     if label:
-        segment[first:] = (continued + 5 * np.arange(words - first)) % 70
-    segment = np.where(random.random(words) < 0.1, random.integers(70, size=words), segment) + 5
+        segment[first:] = (continued + 5 * np.arange(count - first)) % words
+    segment = np.where(random.random(count) < 0.1, random.integers(words, size=count), segment) + 5
     return np.concatenate([[2], segment[:first], [3], segment[first:], [3]]), first + 2, label
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from synthetic_dataset import CONTINUATION_BITMAP, SPECIAL_TOKENS, VOCAB_SIZE, write_dataset
+from synthetic_dataset import SPECIAL_TOKENS, VOCAB_SIZE, continuation_bitmap, write_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
@@ -26,7 +26,7 @@ CARD = {
     "tokenizer": {
         "vocab_size": VOCAB_SIZE,
         "special_tokens": SPECIAL_TOKENS,
-        "continuation_bitmap": CONTINUATION_BITMAP,
+        "continuation_bitmap": continuation_bitmap(VOCAB_SIZE),
     }
 }
 VOCABULARY = Vocabulary.of_card(CARD)

@@ -1,16 +1,22 @@
-"""A GPU computes what a CPU computes, and a phase on it ends the same in every way it can be run. Needs a GPU."""
+"""A GPU computes what a CPU computes, and a phase on it ends the same in every way it can be run. Needs a GPU.
+
+BERTLINE_REHEARSE_GPU=1 lets a CPU take the GPU's place, so that the tests themselves can be tried without one.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 import torch
 from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
+from torch.nn.utils.rnn import pad_sequence
 from training_processes import Trainer, journal, train
 
 from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
-from bertline.modeling.attention import attend, attend_in_rows
+from bertline.modeling.attention import Packed, attend, attend_in_rows
 from bertline.modeling.float8 import compute_in_float8, knows_float8
 from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
 from bertline.training.data.opening import open_training_data
@@ -18,9 +24,22 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+REHEARSED = "BERTLINE_REHEARSE_GPU" in os.environ and not torch.cuda.is_available()
+pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() or REHEARSED), reason="there is no GPU here")
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+CPU = torch.device("cpu")
+GPU = CPU if REHEARSED else torch.device("cuda", 0)
+
+
+def named(options):
+    return "+".join(options) or "plain"
+
+
+FP16 = pytest.param("fp16", marks=pytest.mark.skipif(REHEARSED, reason="fp16 is for GPUs"))
+CUDA_GRAPHS = {"compiled": True, "cuda_graphs": True}
+WITH_CUDA_GRAPHS = pytest.param(
+    CUDA_GRAPHS, id=named(CUDA_GRAPHS), marks=pytest.mark.skipif(REHEARSED, reason="a CPU has no CUDA graphs")
+)
 WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -49,7 +68,7 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
     return torch.cat([*parts, accumulator.gradients.statistics]).cpu()
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 def test_masks_are_those_of_the_cpu(card, packed):
     masking, found = Masking(0.3, whole_word=True), []
     for device in (CPU, GPU):
@@ -62,8 +81,8 @@ def test_masks_are_those_of_the_cpu(card, packed):
         assert torch.equal(on_cpu, on_gpu)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999), ("fp8", 0.97)])
 def test_gradients_are_those_of_the_cpu(card, packed, compiled, precision, least):
     if precision == "fp8" and not knows_float8(GPU):
@@ -79,46 +98,86 @@ def test_packed_attention_is_that_of_padded_rows():
 
     lengths = [5, 1, 12, 6]
     packed = packed_of(lengths, room=3, longest=12)
-    packed = packed._replace(cu_seqlens=packed.cu_seqlens.to(GPU), positions=packed.positions.to(GPU))
+    packed = packed._replace(starts=packed.starts.to(GPU), positions=packed.positions.to(GPU))
     given = [tensor.detach().to(GPU, torch.bfloat16) for tensor in heads(sum(lengths))]
     found = attend(*(tensor[None] for tensor in given), packed, dropout=0.0)[0]
     expected = attend_in_rows(*given, packed).flatten(1)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
-def test_every_precision_learns_the_same(card, tmp_path, precision):
-    for name in ("fp32", precision):
-        train(without_dropout(steps=12, precision=name), card, tmp_path / name)
-    expected, found = (journal(tmp_path / name)[-1]["metrics"] for name in ("fp32", precision))
-    assert found["train/loss"] == pytest.approx(expected["train/loss"], rel=0.01)
-    assert found["held_out/mlm_loss"] == pytest.approx(expected["held_out/mlm_loss"], rel=0.01)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", ["packed", "padded rows", "full rows"])
+def test_attention_is_that_of_float64_on_the_cpu(layout, dtype):
+    lengths = [64] * 4 if layout == "full rows" else [50, 7, 64, 33]
+    torch.manual_seed(2)
+    given = [torch.randn(sum(lengths), 4, 64) for _ in range(3)]
+    weights = torch.randn(sum(lengths), 4 * 64)
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    expected = _attention_one_by_one(exact, lengths)
+    expected = [expected, *torch.autograd.grad((expected * weights.double()).sum(), exact)]
+    placed = [tensor.to(GPU, dtype).requires_grad_() for tensor in given]
+    found = _attention_of_layout(placed, lengths, layout)
+    found = [found, *torch.autograd.grad((found * weights.to(GPU, dtype)).sum(), placed)]
+    for ours, theirs in zip(found, expected, strict=True):
+        error = (ours.double().cpu() - theirs).norm() / theirs.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 2e-2)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"compiled": True},
-        {"compiled": True, "cuda_graphs": True},
-        {"compiled_optimizer": True},
-        {"activation_checkpointing": True},
-        {"micro_batch_tokens": None},
-        {"deterministic": True},
-        {"profile": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("packing", [False, True])
-def test_no_option_alters_what_is_learned(card, tmp_path, options, packing):
-    given = without_dropout(steps=12, precision="bf16", packing=packing)
-    train(given, card, tmp_path / "plain", micro_batch_tokens=128)
-    train(given, card, tmp_path / "other", **{"micro_batch_tokens": 128, **options})
-    last = [journal(tmp_path / name)[-1]["metrics"] for name in ("plain", "other")]
-    assert last[1]["train/loss"] == pytest.approx(last[0]["train/loss"], rel=0.01)
-    assert last[1]["held_out/mlm_loss"] == pytest.approx(last[0]["held_out/mlm_loss"], rel=0.01)
+def _attention_one_by_one(heads, lengths):
+    """In float64: softmax(q k / sqrt(d)) v of each sequence."""
+    parts = zip(*(tensor.split(lengths) for tensor in heads), strict=True)
+    found = []
+    for query, key, value in parts:
+        scores = torch.einsum("qhd,khd->hqk", query, key) / query.shape[-1] ** 0.5
+        found.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1))
+    return torch.cat(found)
 
 
-@pytest.mark.parametrize("options", [{}, {"compiled": True}, {"compiled": True, "cuda_graphs": True}], ids=str)
+def _attention_of_layout(heads, lengths, layout):
+    """The same by our kernels: [tokens, hidden]."""
+    if layout == "packed":
+        starts = torch.tensor([0, *lengths]).cumsum(0).int().to(GPU)
+        positions = torch.cat([torch.arange(length) for length in lengths]).to(GPU)
+        return attend(*(tensor[None] for tensor in heads), Packed(starts, positions, max(lengths)), dropout=0.0)[0]
+    rows = [pad_sequence(tensor.split(lengths), batch_first=True) for tensor in heads]
+    inside = torch.arange(max(lengths), device=GPU) < torch.tensor(lengths, device=GPU)[:, None]
+    return attend(*rows, inside if layout == "padded rows" else None, dropout=0.0)[inside]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-3), ("bf16", 0.02)])
+def test_fifty_steps_learn_what_a_cpu_learns(card, tmp_path, precision, tolerance):
+    settings = {"steps": 50, "optimizer": "adamw", "learning_rate": 2e-3}
+    train(without_dropout(**settings), card, tmp_path / "cpu", log_every=1, environment={"CUDA_VISIBLE_DEVICES": ""})
+    train(without_dropout(**settings, precision=precision), card, tmp_path / "gpu", log_every=1)
+    on_cpu, on_gpu = (
+        [point["metrics"]["train/loss"] for point in journal(tmp_path / name)[1:]] for name in ("cpu", "gpu")
+    )
+    assert len(on_cpu) == 50
+    assert on_gpu == pytest.approx(on_cpu, rel=tolerance)
+    assert on_gpu[-1] < on_gpu[0]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 0.02)])
+def test_losses_are_those_of_transformers_while_training(precision, tolerance):
+    from test_modeling_bert import both_models, our_loss, random_batch, their_loss
+
+    models = [model.to(GPU) for model in both_models()]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=2e-3, eps=1e-6) for model in models]
+    generator = torch.Generator().manual_seed(2)
+    batches = [{name: tensor.to(GPU) for name, tensor in random_batch(generator).items()} for _ in range(2)]
+    for step in range(20):
+        losses = []
+        for loss_of, model, optimizer in zip((our_loss, their_loss), models, optimizers, strict=True):
+            with torch.autocast(GPU.type, torch.bfloat16, enabled=precision == "bf16"):
+                loss = loss_of(model, batches[step % 2])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], abs=tolerance)
+
+
+@pytest.mark.parametrize("options", [{}, {"compiled": True}, WITH_CUDA_GRAPHS], ids=named)
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon"])
 def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, options):
     given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16")
@@ -129,6 +188,52 @@ def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, opti
     assert "no longer the same bits" not in resumed.log.read_text()
     found, expected = (sha256_of_file(tmp_path / name / "model.safetensors") for name in ("phase", "whole"))
     assert found == expected
+
+
+@pytest.fixture(scope="module")
+def in_fp32(card, tmp_path_factory):
+    """The last point of a training in fp32."""
+    folder = tmp_path_factory.mktemp("fp32") / "phase"
+    train(without_dropout(steps=12), card, folder)
+    return journal(folder)[-1]["metrics"]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", FP16])
+def test_every_precision_learns_the_same(card, tmp_path, in_fp32, precision):
+    train(without_dropout(steps=12, precision=precision), card, tmp_path / "phase")
+    found = journal(tmp_path / "phase")[-1]["metrics"]
+    for name in ("train/loss", "held_out/mlm_loss"):
+        assert found[name] == pytest.approx(in_fp32[name], rel=0.01)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["rows", "packed"])
+def without_options(request, card, tmp_path_factory):
+    """A recipe, and the last point of its training without further options."""
+    given = without_dropout(steps=12, precision="bf16", packing=request.param)
+    folder = tmp_path_factory.mktemp("plain") / "phase"
+    train(given, card, folder, micro_batch_tokens=128)
+    return given, journal(folder)[-1]["metrics"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compiled": True},
+        WITH_CUDA_GRAPHS,
+        {"compiled_optimizer": True},
+        {"activation_checkpointing": True},
+        {"micro_batch_tokens": None},
+        {"deterministic": True},
+        {"profile": True},
+    ],
+    ids=named,
+)
+def test_no_option_alters_what_is_learned(card, tmp_path, without_options, options):
+    given, expected = without_options
+    train(given, card, tmp_path / "phase", **{"micro_batch_tokens": 128, **options})
+    found = journal(tmp_path / "phase")[-1]["metrics"]
+    for name in ("train/loss", "held_out/mlm_loss"):
+        assert found[name] == pytest.approx(expected[name], rel=0.01)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs here")
@@ -142,7 +247,7 @@ def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, opti
         {"load_balancing": "measured"},
         {"load_balancing": "1,0"},
     ],
-    ids=str,
+    ids=named,
 )
 def test_two_gpus_learn_what_one_learns(card, tmp_path, options):
     given = without_dropout(steps=12)

@@ -37,7 +37,6 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenization import id_type
 from bertline.encoding.violations import Violation, Violations
 from bertline.files import write_atomically
 
@@ -81,6 +80,11 @@ MASK_COLUMNS: dict[str, np.dtype[Any]] = {"mask_offsets": np.dtype("<u8"), "mask
 MASKS = (*MASK_COLUMNS, "masked_input_ids")
 SAMPLES_PER_BLOCK = 50_000
 BYTES_PER_DIGEST = 1 << 24
+
+
+def id_type(vocab_size: int) -> type[np.unsignedinteger]:
+    """Return the type that ids are stored in: uint16 where the vocabulary allows it."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.layout import id_type
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import continuations, special_token_ids
@@ -43,11 +44,6 @@ class TokenizedShard:
         """Give back the memory of what was read."""
         for spool in self.spools:
             spool.release()
-
-
-def id_type(vocab_size: int) -> type[np.unsignedinteger]:
-    """The type that ids are stored in: uint16 where the vocabulary allows it."""
-    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 def tokenize_shard(

@@ -1,0 +1,52 @@
+"""What tests/unit/test_on_a_real_gpu.py finds, a test at a time."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gpu_parts.context import ROOT, Context, Result
+
+TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
+# What takes a CPU a second each.
+TINY = "masks or float64 or (transformers and fp32) or (gradients and eager) or (same_bits and plain and lamb)"
+
+
+class _Recorder:
+    """A plugin of pytest that hands over each test's outcome."""
+
+    def __init__(self, results: queue.Queue[Result | None]) -> None:
+        self._results = results
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            case = report.nodeid.split("::", 1)[1]
+            result = {"case": case, "outcome": report.outcome, "seconds": round(report.duration, 1)}
+            if report.outcome == "failed":
+                result["error"] = report.longrepr.reprcrash.message.splitlines()[0] if report.longrepr else ""
+            self._results.put(result)
+
+
+def run(context: Context) -> Iterator[Result]:
+    """Yield the outcome of each test as it ends; what failed is in the part's log, with its traceback."""
+    if context.tiny:
+        os.environ["BERTLINE_REHEARSE_GPU"] = "1"
+    arguments = [str(TESTS), "-q", "-p", "no:cacheprovider", *(["-k", TINY] if context.tiny else [])]
+    results: queue.Queue[Result | None] = queue.Queue()
+    status: list[int] = []
+
+    def run_tests() -> None:
+        status.append(int(pytest.main(arguments, plugins=[_Recorder(results)])))
+        results.put(None)
+
+    thread = threading.Thread(target=run_tests)
+    thread.start()
+    while (result := results.get()) is not None:
+        yield result
+    thread.join()
+    if status[0] not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"pytest ended with status {status[0]}, see the log")

@@ -1,0 +1,68 @@
+"""Where the time of a network's fastest step goes: by class of kernel, idle, and the ten longest kernels."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from steps import WARM_UP_STEPS, group_of_one, synchronize
+from torch.profiler import ProfilerActivity, profile
+
+from bertline.training.profiling import class_of
+from gpu_parts.context import Context, Result
+from gpu_parts.speed import WAYS, Case, cases, make_step, open_data
+
+STEPS, LONGEST = 2, 10
+# `class_of` is finer than the question asked here.
+ELEMENTWISE = ("compiled programs", "dropout", "normalisation", "lookups", "other")
+
+
+def run(context: Context) -> Iterator[Result]:
+    """Yield the milliseconds of a step by class, then the longest kernels."""
+    with tempfile.TemporaryDirectory() as folder, group_of_one(context.threads) as group:
+        case = fastest(context)
+        step = make_step(context, case, open_data(context, Path(folder), group), group)
+        for _ in range(WARM_UP_STEPS):
+            step()
+        synchronize(group.device)
+        on_gpu = group.device.type == "cuda"
+        activities = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
+        with profile(activities=activities) as profiler:
+            started = time.perf_counter()
+            for _ in range(STEPS):
+                step()
+            synchronize(group.device)
+            seconds = time.perf_counter() - started
+        step.close()
+    kernels = {
+        event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / STEPS
+        for event in profiler.key_averages()
+    }
+    milliseconds: dict[str, float] = {}
+    for name, spent in kernels.items():
+        found = class_of(name)
+        found = "elementwise" if found in ELEMENTWISE else found
+        milliseconds[found] = milliseconds.get(found, 0.0) + spent
+    wall = 1000 * seconds / STEPS
+    milliseconds["idle"] = max(0.0, wall - sum(milliseconds.values()))
+    yield {
+        "case": case.name,
+        "milliseconds": round(wall, 2),
+        **{name: round(spent, 2) for name, spent in sorted(milliseconds.items(), key=lambda item: -item[1]) if spent},
+    }
+    longest = sorted(kernels.items(), key=lambda item: -item[1])[:LONGEST]
+    for number, (name, spent) in enumerate(longest, 1):
+        yield {"case": f"kernel {number}", "milliseconds": round(spent, 2), "kernel": name[:120]}
+
+
+def fastest(context: Context) -> Case:
+    """Return our case with the most tokens a second in part `speed`, or the first one that it measures."""
+    ours = {case.name: case for case in cases(context.tiny) if case.way != WAYS[-1]}
+    measured = {
+        result["case"]: result["tokens_per_second"]
+        for result in context.results("speed")
+        if result.get("network") == context.network and "tokens_per_second" in result and result["case"] in ours
+    }
+    return ours[max(measured, key=lambda name: measured[name])] if measured else next(iter(ours.values()))

@@ -1,0 +1,263 @@
+"""Training steps that the benchmarks time: the engine's as a phase runs them, and transformers' on the same batches."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, distributed, nn
+
+from bertline.encoding.masking import IGNORED
+from bertline.files import read_json
+from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.float8 import compute_in_float8
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
+from bertline.training.data.batches import Layout, mask_batch
+from bertline.training.data.opening import TrainingData
+from bertline.training.data.prefetching import Prefetcher
+from bertline.training.distributed.optimizer_sharding import OptimizerSharding
+from bertline.training.distributed.process_group import Group, join_group
+from bertline.training.gradient_accumulator import GradientAccumulator
+from bertline.training.initial import make_model
+from bertline.training.objective import AUTOCAST
+from bertline.training.optimizers.registry import make_optimizer
+from bertline.training.recipe import masking_of
+from bertline.training.scaling import LossScale
+from bertline.training.step import Learner, train_step
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests/unit"))
+from synthetic_dataset import recipe  # noqa: E402
+from synthetic_dataset import write_dataset as write_dataset  # noqa: E402
+
+MODELS = ROOT / "config/models"
+WARM_UP_STEPS = 2
+Step = Callable[[], None]
+
+
+def make_recipe(model: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return a recipe for a network, with the settings of the tests' recipe where `settings` has no others."""
+    return {**recipe(**settings), "model": dict(model)}
+
+
+def read_model(name: str) -> dict[str, Any]:
+    """Read a network's description from config/models."""
+    description: dict[str, Any] = read_json(MODELS / f"{name}.json")
+    return description
+
+
+@contextmanager
+def group_of_one(threads: int) -> Iterator[Group]:
+    """Join a process group whose only member is this process; leave it at the end."""
+    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ.update(names)
+    group = join_group(threads)
+    torch.manual_seed(0)
+    try:
+        yield group
+    finally:
+        distributed.destroy_process_group()
+
+
+@dataclass
+class OurStep:
+    """One update by the engine, as a phase makes it. Call it."""
+
+    learner: Learner
+    numbers: Iterator[int]
+    waited: float = 0.0  # seconds for data, in all steps
+    real_tokens: int = 0  # of the last step
+    computed_tokens: int = 0  # of the last step, padding included
+
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+        return self.learner.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of all its parameters."""
+        return self.learner.optimizer
+
+    def __call__(self) -> None:
+        number = next(self.numbers)
+        result = train_step(self.learner, number + 1, number, {})
+        self.batch = result.batch
+        self.waited += result.waited
+        self.real_tokens, self.computed_tokens = result.tokens
+
+    def close(self) -> None:
+        """Stop prefetching."""
+        self.learner.accumulator.close()
+
+
+def make_our_step(
+    recipe: dict[str, Any],
+    data: TrainingData,
+    group: Group,
+    layout: Layout,
+    *,
+    compiled: bool,
+    cuda_graphs: bool = False,
+) -> OurStep:
+    """Make the network and its optimizer on the group's device."""
+    model = make_model(recipe, data)
+    if recipe["settings"]["precision"] == "fp8":
+        compute_in_float8(model.encoder.layers)
+    model.to(group.device).train()
+    accumulator = GradientAccumulator(model, data, recipe, group, layout, compiled=compiled, cuda_graphs=cuda_graphs)
+    accumulator.seek(0)
+    settings = recipe["settings"]
+    optimizer, sharding = make_optimizer(model, settings), OptimizerSharding(model, group, enabled=False)
+    scale = LossScale(settings["precision"])
+    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, scale)
+    return OurStep(learner, itertools.count())
+
+
+def batches_of_transformers(
+    recipe: dict[str, Any], data: TrainingData, group: Group, layout: Layout, steps: int
+) -> list[list[dict[str, Tensor]]]:
+    """Return the micro-batches of the first global batches, masked, under the names that transformers has for them."""
+    config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
+    inputs = architecture_of(config).layout.INPUTS
+    masking = masking_of(recipe["settings"])
+    prefetcher = Prefetcher(
+        data,
+        first_step=0,
+        first_position=0,
+        batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
+        seed=recipe["seed"],
+        masking=masking,
+        layout=layout,
+        rank_weights=[1.0],
+        rank=0,
+        device=group.device,
+    )
+    batches: list[list[dict[str, Tensor]]] = []
+    left = 0  # micro-batches of the global batch
+    while len(batches) < steps or left:
+        item = next(prefetcher)
+        if not left:
+            left = item.micro_batches
+            batches.append([])
+        left -= 1
+        rows = item.micro_batch
+        assert rows is not None, "a group of one has no idle rank"  # noqa: S101
+        if rows.masked is not None:  # imported, and masked before
+            ids, (positions, originals) = rows.input_ids, rows.masked
+        else:
+            ids, positions, originals = mask_batch(
+                rows, seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+            )
+        labels = torch.full_like(ids, IGNORED)
+        labels.view(-1)[positions] = originals
+        mask = rows.attention_mask
+        batch = {
+            "input_ids": ids,
+            "token_type_ids": rows.token_type_ids,
+            "attention_mask": mask.long() if isinstance(mask, Tensor) else torch.ones_like(ids),
+        }
+        batch = {name: tensor for name, tensor in batch.items() if name in inputs} | {"labels": labels}
+        if "token_type_ids" in inputs:
+            batch["next_sentence_label"] = rows.pair_labels
+        batches[-1].append(batch)
+    prefetcher.close()
+    return batches
+
+
+def make_transformers_model(
+    recipe: dict[str, Any], data: TrainingData, device: torch.device, attention: str = "sdpa"
+) -> nn.Module:
+    """Make the same network as transformers has it: BertForPreTraining, or ModernBertForMaskedLM."""
+    config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
+    content = architecture_of(config).layout.config_json(config, {"[PAD]": data.padding_id, "[CLS]": 2, "[SEP]": 3})
+    theirs = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
+    theirs._attn_implementation = attention
+    kind = transformers.AutoModelForPreTraining if config.architecture == "bert" else transformers.AutoModelForMaskedLM
+    model: nn.Module = kind.from_config(theirs)
+    return model.to(device).train()
+
+
+def make_transformers_step(
+    model: nn.Module,
+    forward: Callable[..., Any],
+    batches: list[list[dict[str, Tensor]]],
+    device: torch.device,
+    precision: str,
+) -> Step:
+    """Return a function that makes one update; `forward` is `model`, or the same compiled."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    steps, dtype = itertools.count(), AUTOCAST[precision]
+
+    def step() -> None:
+        batch = batches[next(steps) % len(batches)]
+        for micro_batch in batch:
+            with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                loss = forward(**micro_batch).loss / len(batch)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_step(step: Step, device: torch.device, *, rounds: int, seconds: float) -> tuple[float, float]:
+    """Return the median seconds of a step, and those that the first one took longer: compilation, most of all.
+
+    Parameters
+    ----------
+    rounds, seconds: steps are timed until there are so many, or so much time is over; two at least.
+    """
+    warm_up = [_timed(step, device) for _ in range(WARM_UP_STEPS)]
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < rounds and sum(times) < seconds):
+        times.append(_timed(step, device))
+    median = statistics.median(times)
+    return median, max(0.0, sum(warm_up) - len(warm_up) * median)
+
+
+def _timed(step: Step, device: torch.device) -> float:
+    started = time.perf_counter()
+    step()
+    synchronize(device)
+    return time.perf_counter() - started
+
+
+def take_turns(steps: Mapping[str, Step], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Return the seconds of each step in each round, after warm-up; the steps alternate within a round."""
+    for step in steps.values():
+        for _ in range(WARM_UP_STEPS):
+            step()
+    synchronize(device)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            seconds[name].append(_timed(step, device))
+    return seconds
+
+
+def free_memory() -> None:
+    """Give back what deleted networks and compiled programs held."""
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
