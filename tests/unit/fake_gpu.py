@@ -51,7 +51,7 @@ NETWORKS = {
 
 
 @contextmanager
-def pretended(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
+def on_fake_gpu(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
     """A GPU of this major compute capability: all tensors are fake, and micro-batches come onto it."""
     properties = object.__new__(torch.cuda._CudaDeviceProperties)
     properties.major = capability
@@ -122,7 +122,7 @@ def train(
     model = make_model(given, data)
     if precision == "fp8":
         compute_in_float8(model.encoder.layers)
-    with pretended(capability) as mode:
+    with on_fake_gpu(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
         layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)
         accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
@@ -165,7 +165,7 @@ def fine_tune(data: TrainingData, *, network: str, head: str) -> None:
     else:
         model, targets = classes.sequence_classification(config, 3), torch.ones(6, dtype=torch.int64)
     batch = pad(inputs, rows, 0, torch.device("cpu"))
-    with pretended() as mode:
+    with on_fake_gpu() as mode:
         model = moved(model, mode)
         optimizer = AdamW(model.parameters(), weight_decay=0.01)
         placed = [tensor if tensor is None else mode.from_tensor(tensor).to(GPU) for tensor in batch]

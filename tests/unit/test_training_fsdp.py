@@ -149,7 +149,7 @@ def bytes_of(tensors):
 
 
 def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card):
-    """Of three ranks, the others pretended. What is no multiple of three has a few rows more."""
+    """Of three ranks, the others fake. What is no multiple of three has a few rows more."""
     cpu, bytes_held = torch.device("cpu"), []
     given = {**recipe(optimizer="adamw"), "model": {**MODEL, "num_hidden_layers": 3}}
     data = open_training_data(card, 32, cpu)

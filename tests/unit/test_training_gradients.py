@@ -91,7 +91,7 @@ def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
 def test_cuda_graphs_are_refused_without_a_gpu_and_without_fixed_shapes():
     with pytest.raises(BertlineError, match="--cuda-graphs: there is no GPU here"):
         check_cuda_graphs(torch.device("cpu"), compiled=True)
-    with pytest.raises(BertlineError, match="--cuda-graphs: wants fixed shapes; give --compile"):
+    with pytest.raises(BertlineError, match="--cuda-graphs: needs fixed shapes; give --compile"):
         check_cuda_graphs(torch.device("cuda"), compiled=False)
 
 

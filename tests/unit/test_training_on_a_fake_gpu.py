@@ -1,4 +1,4 @@
-"""The engine's code for GPUs runs on a pretended one; see fake_gpu.py for what that shows and what it does not."""
+"""The engine's code for GPUs runs on a fake one; see fake_gpu.py for what that shows and what it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     if torch.version.cuda is not None:
         pytest.skip("this PyTorch has a CUDA library of its own")
-    folder, torch_folder = tmp_path_factory.mktemp("pretended"), Path(torch.__file__).parent
+    folder, torch_folder = tmp_path_factory.mktemp("fake"), Path(torch.__file__).parent
     compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
     linked = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch_folder / 'lib'}"]
     library = folder / "fake_gpu.so"

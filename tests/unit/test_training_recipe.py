@@ -34,7 +34,7 @@ def test_a_complete_recipe_is_accepted():
         ("batch_size_warmup", {"from": 17, "steps": 3}, "settings.batch_size_warmup.from: given 17, allowed is 1 to"),
         ("batch_size_warmup", {"from": 4, "steps": 31}, "settings.batch_size_warmup.steps: given 31, allowed is"),
         ("end_learning_rate", 0.03, "end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
-        ("learning_rate_scaling", "sqrt", "settings.base_batch_size: missing, but learning_rate_scaling 'sqrt' wants"),
+        ("learning_rate_scaling", "sqrt", "settings.base_batch_size: missing, but learning_rate_scaling 'sqrt' needs"),
     ],
 )
 def test_a_wrong_setting_is_named(key, value, message):

@@ -150,7 +150,7 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
         _, messages = process.communicate(timeout=60)
         assert process.returncode == status, messages
-        assert (status == 75) == ("told to stop" in messages)
+        assert (status == 75) == ("asked to stop" in messages)
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "resuming" in done.stderr
@@ -198,7 +198,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
         trainer.signal(signal.SIGUSR1)
     assert trainer.finish() == 75
     assert newest_step(output / "checkpoints") >= 1
-    assert "told to stop" in trainer.log.read_text()
+    assert "asked to stop" in trainer.log.read_text()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from bertline.encoding.hashing import as_signed, mix_integers, mix_tensor, unifo
 # Evaluation masks 15 percent whatever a run trains with, so that runs compare; its positions never change.
 HELD_OUT_PROBABILITY = 0.15
 HELD_OUT_SEED = 20_181_011
-# MLPerf's evaluation takes as many; more would cost time and tell nothing.
+# MLPerf's evaluation takes as many; more would take time and change nothing.
 HELD_OUT_SAMPLES = 10_000
 POSITION_BITS = 13  # sequences are at most 8,192 long
 UNIFORM_BITS = 31
@@ -82,7 +82,7 @@ def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
 
 
 class Places(NamedTuple):
-    """Which token of which sequence stands where in a batch of T tokens and N sequences, padding included."""
+    """The sequence and position of each token in a batch of T tokens and N sequences, padding included."""
 
     sequence: Tensor  # int64 [T], ascending from 0
     position: Tensor  # int64 [T], within its sequence
@@ -90,7 +90,7 @@ class Places(NamedTuple):
 
 
 class MaskedPositions(NamedTuple):
-    """What a batch that is masked is asked for. Both int64 [predictions]; behind the masks stand others with -100."""
+    """The labels of a masked batch. Both int64 [predictions]; behind the masks come others with -100."""
 
     positions: Tensor  # flat indices into the batch
     labels: Tensor  # the original ids there

@@ -72,7 +72,7 @@ class AdamW:
 def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
     """Return the factor of the learning rate of each of the model's parameters, in their order.
 
-    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what lies above
+    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what is above
     the last layer, pooler and heads, gets 1 (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; in BERT's family
     Clark et al. 2020, arXiv 2003.10555, appendix B).
     """

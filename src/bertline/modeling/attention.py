@@ -1,6 +1,6 @@
-"""Self-attention over sequences that stand in padded rows, or packed one behind the other without padding.
+"""Self-attention over sequences in padded rows, or packed one behind the other without padding.
 
-Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for the numbers and GPUs that it does not know.
+Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for types and GPUs that it does not support.
 On the CPU, where it does not exist, it is one operator that runs PyTorch's own attention kernel for each sequence; to
 torch.compile it is opaque, with a registered backward.
 """
@@ -21,7 +21,7 @@ AMPERE, LARGEST_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
-    """Where the sequences lie in a batch of one row of T tokens.
+    """Where the sequences are in a batch of one row of T tokens.
 
     cu_seqlens: int32 [N + 1], ascending from 0 to T. Where they repeat T there is no sequence: N can stay the same.
     positions: int64 [T], the place of each token in its sequence.
@@ -43,13 +43,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
     Parameters
     ----------
     query, key, value: [B, S, A, D]; packed, [1, T, A, D].
-    dropout: probability of dropping an attention weight. Packed sequences know none.
+    dropout: probability of dropping an attention weight. Packed sequences have none.
 
     Returns [B, S, A x D].
     """
     if isinstance(attention_mask, Packed):
         if dropout:
-            raise ValueError("packed sequences know no attention dropout")
+            raise ValueError("packed sequences have no attention dropout")
         context = _attend_packed(query[0], key[0], value[0], attention_mask)[None]
     else:
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
@@ -63,7 +63,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
 
 
 def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """What PyTorch does on a CPU, whose fast kernels know no dropout; but with our random numbers."""
+    """Attend as PyTorch does on a CPU, whose fast kernels have no dropout, but with our random numbers."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -83,7 +83,7 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
 
 
 def varlen_knows(query: Tensor) -> bool:
-    """Whether there is a kernel: FlashAttention 2 wants half precision, heads of a multiple of 8, and Ampere."""
+    """Return whether there is a kernel: FlashAttention 2 needs half precision, heads of a multiple of 8, and Ampere."""
     size = query.shape[-1]
     if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
         return False

@@ -108,7 +108,7 @@ class BertModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences lie.
+            faster; or, of a packed batch ([1, T]), where its sequences are.
 
         Returns the last layer's hidden states [B, S, H].
         """
@@ -236,7 +236,7 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
 def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
     """Sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
-    Learned positions that start from them know from the first step which words are neighbours. A small network that has
+    Learned positions that start from them tell neighbouring words apart from the first step. A small network that has
     seconds finds that out at length 128 only after minutes from random positions. The idea is Vaswani's (2017, section
     3.5); the wavelengths are not: those run to 60,000 tokens, and what a small network looks for first is a few tokens
     away. These are `waves` geometric ones from 3 to 50 tokens, in the first `2 * waves` of the `width` numbers; the

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.functional import ScalingType
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
-MULTIPLE = 16  # what a GPU's 8-bit units want of every side of a matrix
+MULTIPLE = 16  # what a GPU's 8-bit units need of every side of a matrix
 SMALLEST = 1e-12  # a largest number below it counts as this
 WANTED_CAPABILITY = (8, 9)  # of a GPU: Ada, Hopper
 

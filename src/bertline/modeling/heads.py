@@ -1,4 +1,4 @@
-"""What stands on top of an encoder, whatever its architecture."""
+"""The heads of an encoder, whatever its architecture."""
 
 from __future__ import annotations
 

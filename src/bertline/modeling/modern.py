@@ -1,7 +1,7 @@
 """The modern network: pre-LN (Xiong et al. 2020, arXiv 2002.04745), rotary positions, GeGLU, no biases, no dropout.
 
 It is ModernBERT (Warner et al. 2024, arXiv 2412.13663) with global attention in every layer: an export loads as
-transformers' ModernBertForMaskedLM. It knows no token types and scores no sentence pairs.
+transformers' ModernBertForMaskedLM. It has no token types and scores no sentence pairs.
 
 Shapes in comments: B sequences, S positions, H hidden size, A heads, D = H / A, M masked positions, V vocabulary. A
 packed batch is one row of all its tokens, B = 1 and S = T, with N sequences in it.
@@ -135,7 +135,7 @@ class ModernModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: not looked at; the network is called as BERT is.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences lie.
+            faster; or, of a packed batch ([1, T]), where its sequences are.
 
         Returns the normalised hidden states [B, S, H].
         """

@@ -41,7 +41,7 @@ class GradientAccumulator:
         cuda_graphs: bool = False,
         votes: tuple[str, ...] = (),
     ) -> None:
-        """Make the loss function and the gradient buffer; call `balance_load`, if wanted, and `seek` next.
+        """Make the loss function and the gradient buffer; call `balance_load`, if at all, and `seek` next.
 
         Parameters
         ----------

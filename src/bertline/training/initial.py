@@ -54,7 +54,7 @@ def load_initial_weights(
 
     Parameters
     ----------
-    path: where it lies here: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
+    path: its place on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
     """
     initial = recipe.get("initial_weights")
     if initial is None:

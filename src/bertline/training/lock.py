@@ -2,7 +2,7 @@
 
 The lock is the file `lock.json`; its modification time is the heartbeat. An owner on the same host that no longer
 lives is taken over at once. On another host its process cannot be looked up: it is taken over when its heartbeat
-stood still for a while, measured on the waiting side's clock, so that clocks need not agree.
+was still for a while, measured on the waiting side's clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class PhaseLock:
         owner = _read(self._path)
         if owner is None or owner.get("token") != self._token:
             raise BertlineError(
-                f"{self._path} belongs to another trainer: this one stood still for more than {STALE_SECONDS:.0f} s "
-                "and was taken over; let the other one finish"
+                f"{self._path} belongs to another trainer, because this one's heartbeat was still for more than "
+                f"{STALE_SECONDS:.0f} s; let the other one finish"
             )
 
     def release(self) -> None:

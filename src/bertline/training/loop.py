@@ -40,7 +40,7 @@ def train(
     ----------
     recipe: what `parse_recipe` gave.
     card_json: the dataset's dataset.json.
-    output: the phase's folder; checkpoints lie in its subfolder checkpoints/.
+    output: the phase's folder; checkpoints are in its subfolder checkpoints/.
     initial_weights: the folder that the recipe's `initial_weights` names.
 
     Raises BertlineError when data, weights or settings do not fit, or the loss stops being finite.
@@ -67,7 +67,7 @@ def train(
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()
-                    logger.info("told to stop: step %d is saved, run the same command to go on", phase.progress.step)
+                    logger.info("asked to stop: step %d is saved; run the same command to go on", phase.progress.step)
                     raise SystemExit(STOPPED)
         if profiler is not None:
             profiler.stop()
@@ -86,14 +86,14 @@ def train(
 
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
     """Wait until rank 0 has the phase's lock. All ranks come back often, so that no collective times out."""
-    told = False
+    logged = False
     while True:
         owner = group.broadcast(lock.try_acquire() if lock else None)
         if owner is None:
             return
         if not wait:
             raise BertlineError(f"{owner} is training this phase; let it finish, or stop it")
-        if not told:
+        if not logged:
             logger.info("%s is training this phase; waiting until it is done", owner)
-            told = True
+            logged = True
         time.sleep(LOCK_RETRY_SECONDS)

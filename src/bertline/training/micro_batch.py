@@ -25,10 +25,10 @@ from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
-# Of a GPU's memory: the allocator's gaps and the optimizer's step want the rest.
+# Of a GPU's memory: the allocator's gaps and the optimizer's step take the rest.
 HEADROOM = 0.9
 PASSES = 3  # timed for each size, of which the fastest counts
-LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches want less memory
+LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches need less memory
 PATIENCE = 2  # sizes without a gain, after which larger ones are not tried
 
 
@@ -62,7 +62,7 @@ def choose_layout(
         1,
         packed=settings["packing"],
         fixed=options.compiled,
-        # FlashAttention's kernels know no mask: on a GPU, micro-batches of full rows are worth a program of their own.
+        # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows are worth a program of their own.
         mask_free=group.device.type == "cuda",
     )
     tokens = options.micro_batch_tokens

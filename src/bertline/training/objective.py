@@ -91,11 +91,11 @@ def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
     if device.type != "cuda":
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
     if not compiled:
-        raise BertlineError("--cuda-graphs: wants fixed shapes; give --compile as well, or leave it out")
+        raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
 
 
 def prepare_precision(precision: str, device: torch.device) -> None:
-    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not know it."""
+    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not support it."""
     if precision == "fp16" and device.type != "cuda":
         raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
     if precision == "fp8" and not knows_float8(device):

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def compute_deterministically() -> None:
     """Let PyTorch take only kernels that give the same bits in every run; on a CPU all of ours do anyway.
 
-    cuBLAS wants CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
+    cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
     """
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False

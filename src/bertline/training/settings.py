@@ -37,7 +37,7 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
     total = settings["steps"]
     if settings["learning_rate_scaling"] != "none" and settings["base_batch_size"] is None:
         raise BertlineError(
-            f"{where}.base_batch_size: missing, but learning_rate_scaling '{settings['learning_rate_scaling']}' wants "
+            f"{where}.base_batch_size: missing, but learning_rate_scaling '{settings['learning_rate_scaling']}' needs "
             "it; give the global batch that the learning rate was found for"
         )
     if settings["end_learning_rate"] > settings["learning_rate"]:
@@ -93,6 +93,6 @@ def check_packing(settings: Mapping[str, Any], model: Mapping[str, Any], where: 
     dropout = model.get("attention_probs_dropout_prob", published)
     if settings["packing"] and dropout:
         raise BertlineError(
-            f"{where}.packing: packed sequences know no attention dropout, and attention_probs_dropout_prob of the "
+            f"{where}.packing: packed sequences have no attention dropout, and attention_probs_dropout_prob of the "
             f"model is {dropout}; set that to 0, or packing to false"
         )

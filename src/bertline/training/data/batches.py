@@ -57,7 +57,7 @@ class Layout:
     sequence_length: what samples are at most long.
     rows: of full length that a micro-batch holds at most; packed, as many tokens.
     packed: sequences one behind the other instead of rows.
-    fixed: every micro-batch has the same shapes, as compiled programs want them.
+    fixed: every micro-batch has the same shapes, as compiled programs need them.
     mask_free: of these, one without padding has no attention mask. Two programs then, of which one may be much faster.
     """
 

@@ -41,7 +41,7 @@ def export_nvidia(
     """Write a native file in NVIDIA's layout: every sample `dupe_factor` times, each time masked differently.
 
     Masked as in training: max(1, round(probability x length)) positions, at most `max_predictions`, of which 80 percent
-    become [MASK] and 10 percent a random word. The rows stand in random order, because some readers take them as they
+    become [MASK] and 10 percent a random word. Rows are in random order, because some readers take them as they
     come. Masks and order follow from `seed` and the name of the shard.
 
     Parameters

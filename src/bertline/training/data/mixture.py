@@ -22,12 +22,12 @@ Weights = Mapping[str, float | Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Where the samples of each corpus lie and how many places an epoch has for them.
+    """Where the samples of each corpus are, and how many places an epoch has for them.
 
     Attributes
     ----------
     run_starts: int64 [runs], first sample of each run of neighbouring samples of one corpus, ordered by corpus.
-    run_ends: int64 [runs], how many samples of its corpus lie in the runs up to its end.
+    run_ends: int64 [runs], how many samples of its corpus are in the runs up to its end.
     first_run: int64 [corpora + 1], where the runs of each corpus begin.
     sizes: int64 [corpora], samples.
     places: int64 [corpora], in an epoch.

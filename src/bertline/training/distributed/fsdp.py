@@ -29,7 +29,7 @@ def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) 
         (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
         (options.compiled, "a program of all layers cannot exchange them; leave --compile and --cuda-graphs out"),
-        (options.compiled_optimizer, "the compiled step of LAMB wants whole tensors; leave --compile-optimizer out"),
+        (options.compiled_optimizer, "the compiled step of LAMB needs whole tensors; leave --compile-optimizer out"),
         (
             options.micro_batch_tokens is None,
             "auto tries sizes in each process alone; give micro_batch_tokens a number",
@@ -52,7 +52,7 @@ def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
 
     mesh = init_device_mesh(group.device.type, (group.world_size,))
     for module in (*model.encoder.layers, model):
-        # The outermost as well, though its weights are wanted again soon: after an evaluation they would stay whole.
+        # The outermost as well, though its weights are needed again soon: after an evaluation they would stay whole.
         sharded = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
         # LossStatistics, not means: losses are divided by counts of the global batch.
         sharded.set_gradient_divide_factor(1.0)

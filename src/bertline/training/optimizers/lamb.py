@@ -17,7 +17,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Lamb(torch.optim.Optimizer):
     """LAMB (You et al. 2019, arXiv 1904.00962).
 
-    Both moments are corrected for bias, gradients are averaged into the first one, epsilon stands outside the root,
+    Both moments are corrected for bias, gradients are averaged into the first one, epsilon is outside the root,
     decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|, with norms over each
     tensor. Clipping the gradient to its global norm comes before, in the loop.
 

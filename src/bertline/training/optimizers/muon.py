@@ -12,7 +12,7 @@ from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
 from bertline.training.optimizers.parameters import NamedParameters, decay_groups
 
 # The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
-# singular values lie between about 0.5 and 1.5, which trains as well as exactly 1.
+# singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 SMALLEST_NORM = 1e-7
@@ -177,7 +177,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     Returns the same shape and type; singular values are between about 0.5 and 1.5, and a zero matrix stays zero.
     """
     a, b, c = COEFFICIENTS
-    # The Frobenius norm is at least the spectral norm, which the iteration wants to be at most 1.
+    # The Frobenius norm is at least the spectral norm, which the iteration needs to be at most 1.
     norms = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
     matrices = matrices / norms.clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
