@@ -21,9 +21,9 @@ def learning_rate_at(
     total: int,
     warmup: float,
     schedule: str,
-    power: float = 0.5,
+    power: float = 1.0,
     end: float = 0.0,
-    decay: float = 0.1,
+    decay: float = 0.0,
 ) -> float:
     """Return the learning rate of update number `step`, counted from 1 to `total`.
 
