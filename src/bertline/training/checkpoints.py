@@ -1,11 +1,11 @@
 """Checkpoints: a directory per step, complete or absent, beside a phase's declared outputs.
 
     checkpoints/step-00000100/model.safetensors      weights, our names
-                              optimizer.safetensors  {parameter}.{step | exp_avg | exp_avg_sq}
+                              optimizer.safetensors  {parameter}.{state tensor}, as the optimizer's entry declares
                               state.json             fingerprint, step, the best step so far, how it was computed,
                                                      digests of the two others
     checkpoints/durable.json                         {"step": n}: journal points up to n will not be taken back
-    checkpoints/recipe.json                          the recipe while it is trained, and the jobs so far: see begun.py
+    checkpoints/recipe.json                          the recipe while it is trained, and the jobs so far: started.py
 
 A checkpoint is written aside, flushed to the disk and renamed. Which one is the newest is found by validity, not by
 name: a damaged one is reported and the one before is used; one of another fingerprint is reported and left alone.
