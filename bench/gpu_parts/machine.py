@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 import torch
 from steps import synchronize, time_step
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.functional import ScalingType
 
 from bertline.modeling.float8 import FORWARD, knows_float8
 from gpu_parts.context import Context, Result
@@ -71,8 +69,8 @@ def bf16_peak(device: torch.device, size: int) -> float:
 
 def _fp8_product(device: torch.device, size: int) -> Callable[[], Tensor]:
     first, second = (torch.randn(size, size, device=device).to(FORWARD) for _ in range(2))
-    one, whole = torch.ones((), device=device), ScalingType.TensorWise
-    return lambda: F.scaled_mm(first, second.t(), one, whole, one, whole, use_fast_accum=True)
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(first, second.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def _tflops(multiply: Callable[[], Tensor], size: int, device: torch.device) -> float:

@@ -27,10 +27,21 @@ def tables(results: list[Result]) -> str:
     for result in results:
         key = (result.get("network", ""), result.get("case", ""))
         parts.setdefault(result["part"], {})[key] = result
-    return "\n".join(
-        f"{part}\n\n{_correctness(list(rows.values())) if part == 'correctness' else _table(list(rows.values()))}\n"
-        for part, rows in parts.items()
-    )
+    shown = {"machine": _machine, "correctness": _correctness, "profile": _profile}
+    return "\n".join(f"{part}\n\n{shown.get(part, _table)(list(rows.values()))}\n" for part, rows in parts.items())
+
+
+def _machine(rows: list[Result]) -> str:
+    """Return names and versions, then the rates."""
+    names = [f"{name}: {value}" for row in rows if row.get("case") == "names" for name, value in row.items()]
+    rates = _table([row for row in rows if row.get("case") != "names"])
+    return "\n".join([*(name for name in names if not name.startswith(("part:", "case:"))), "", rates])
+
+
+def _profile(rows: list[Result]) -> str:
+    """Return the time by class, then the longest kernels."""
+    kernels = [row for row in rows if "kernel" in row]
+    return "\n\n".join(_table(some) for some in ([row for row in rows if "kernel" not in row], kernels) if some)
 
 
 def _correctness(rows: list[Result]) -> str:
@@ -41,10 +52,6 @@ def _correctness(rows: list[Result]) -> str:
 
 
 def _table(rows: list[Result]) -> str:
-    if any("device" in row for row in rows):
-        first, *others = rows
-        names = "\n".join(f"{name}: {value}" for name, value in first.items() if name not in ("part", "case"))
-        return f"{names}\n\n{_table(others)}" if others else names
     names = list(dict.fromkeys(name for row in rows for name in row if name not in ("part", "losses", "error")))
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
     text = tabulate(cells, headers=[UNITS.get(name, name) for name in names], disable_numparse=True)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
-from torch.nn.functional import ScalingType
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16  # what a GPU's 8-bit units need of every side of a matrix
@@ -79,8 +78,8 @@ def _multiply(
     first: Tensor, first_scale: Tensor, second: Tensor, second_scale: Tensor, *, fast: bool = False
 ) -> Tensor:
     """[M, K], contiguous, times [K, N], whose columns are: bfloat16 [M, N]."""
-    whole = ScalingType.TensorWise
-    return F.scaled_mm(first, second, first_scale, whole, second_scale, whole, use_fast_accum=fast)
+    # Not torch.nn.functional.scaled_mm: PyTorch 2.11 can neither compile it nor run it on a CPU.
+    return torch._scaled_mm(first, second, first_scale, second_scale, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 def _by_columns(matrix: Tensor) -> Tensor:
