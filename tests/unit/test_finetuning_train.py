@@ -92,11 +92,12 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "layerwise_decay": 1.0,
         "precision": "fp32",
         "max_sequence_length": 32,
-        "doc_stride": 8,
-        "max_query_length": 8,
-        "max_answer_length": 4,
         "patience": None,
     }
+    if task.startswith("squad"):
+        settings |= {"doc_stride": 8, "max_query_length": 8, "max_answer_length": 4}
+    else:
+        settings["predict_test"] = False
     return {
         "fingerprint": "0123456789abcdef",
         "task": task,

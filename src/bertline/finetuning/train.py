@@ -34,6 +34,8 @@ MAX_PADDING = 128
 
 # Beside what every recipe has.
 KEYS = ("task", "start", "initial_weights", "data")
+# Settings of which the plan makes several recipes.
+PLANNED = ("seeds", "random_weights", "grid")
 
 
 def finetune(
@@ -139,7 +141,7 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")
     if recipe["initial_weights"] is not None and initial_weights is None:
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
-    return completed
+    return {**completed, "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED}}
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:

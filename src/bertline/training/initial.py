@@ -75,7 +75,7 @@ def load_carried_over_moments(
 ) -> None:
     """Load the moments that the recipe carries over, from the checkpoint of the step that the phase before published.
 
-    Bias correction restarts where the optimizer's entry in the registry says so, unless everything is handed over.
+    Bias correction restarts where the optimizer's entry in the registry says so, unless everything is carried over.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
     if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
