@@ -43,7 +43,7 @@ from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import load_tokenizer, save_tokenizer, take_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.encoding.words import WordCache
+from bertline.encoding.word_cache import WordCache
 from bertline.files import read_json
 
 LENGTHS = (128, 512)

@@ -118,8 +118,10 @@ def main() -> None:
     settings: Settings = {
         **{"epochs": given.epochs, "batch_size": given.batch_size, "learning_rate": given.learning_rate, "warmup": 0.1},
         **{"weight_decay": 0.01, "layerwise_decay": 1.0, "precision": "fp32", "patience": None},
-        **{"max_sequence_length": 128, "doc_stride": 64, "max_query_length": 64, "max_answer_length": 30},
+        "max_sequence_length": 128,
     }
+    if given.task.startswith("squad"):
+        settings |= {"doc_stride": 64, "max_query_length": 64, "max_answer_length": 30}
     data = {"train": given.train, "dev": given.dev}
     scores: dict[str, list[float]] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -18,25 +18,28 @@ import torch
 import transformers
 from torch import Tensor, distributed, nn
 
+from bertline.encoding.masking import IGNORED
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.float8 import compute_in_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batch_ramp import batch_ramp_of
-from bertline.training.batches import Layout, mask_batch
-from bertline.training.data import TrainingData
-from bertline.training.group import Group, join_group
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
+from bertline.training.data.batches import Layout, mask_batch
+from bertline.training.data.opening import TrainingData
+from bertline.training.data.prefetching import Prefetcher
+from bertline.training.distributed.optimizer_sharding import OptimizerSharding
+from bertline.training.distributed.process_group import Group, join_group
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
-from bertline.training.masking import IGNORED
 from bertline.training.objective import AUTOCAST
-from bertline.training.optimizers import make_optimizer
+from bertline.training.optimizers.registry import make_optimizer
 from bertline.training.recipe import masking_of
-from bertline.training.stream import Stream
+from bertline.training.scaling import LossScale
+from bertline.training.step import Learner, train_step
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests/unit"))
-from fabricated_dataset import recipe  # noqa: E402
-from fabricated_dataset import write_dataset as write_dataset  # noqa: E402
+from synthetic_dataset import recipe  # noqa: E402
+from synthetic_dataset import write_dataset as write_dataset  # noqa: E402
 
 MODELS = ROOT / "config/models"
 WARM_UP_STEPS = 2
@@ -69,27 +72,34 @@ def group_of_one(threads: int) -> Iterator[Group]:
 
 @dataclass
 class OurStep:
-    """One update by the engine: read, mask, accumulate, clip, step. Call it."""
+    """One update by the engine, as a phase makes it. Call it."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    accumulation: Accumulation
-    steps: Iterator[int]
+    learner: Learner
+    numbers: Iterator[int]
     waited: float = 0.0  # seconds for data, in all steps
     real_tokens: int = 0  # of the last step
     computed_tokens: int = 0  # of the last step, padding included
 
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+        return self.learner.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of all its parameters."""
+        return self.learner.optimizer
+
     def __call__(self) -> None:
-        self.batch = self.accumulation.compute(next(self.steps))
-        self.accumulation.gradients.reduce()
-        self.accumulation.gradients.clip(1.0)
-        self.optimizer.step()
-        self.waited += self.accumulation.waited
-        self.real_tokens, self.computed_tokens = self.accumulation.tokens
+        number = next(self.numbers)
+        result = train_step(self.learner, number + 1, number, {})
+        self.batch = result.batch
+        self.waited += result.waited
+        self.real_tokens, self.computed_tokens = result.tokens
 
     def close(self) -> None:
-        """Stop the thread that reads ahead."""
-        self.accumulation.close()
+        """Stop prefetching."""
+        self.learner.accumulator.close()
 
 
 def make_our_step(
@@ -106,9 +116,13 @@ def make_our_step(
     if recipe["settings"]["precision"] == "fp8":
         compute_in_float8(model.encoder.layers)
     model.to(group.device).train()
-    accumulation = Accumulation(model, data, recipe, group, layout, compiled=compiled, cuda_graphs=cuda_graphs)
-    accumulation.seek(0)
-    return OurStep(model, make_optimizer(model, recipe["settings"]), accumulation, itertools.count())
+    accumulator = GradientAccumulator(model, data, recipe, group, layout, compiled=compiled, cuda_graphs=cuda_graphs)
+    accumulator.seek(0)
+    settings = recipe["settings"]
+    optimizer, sharding = make_optimizer(model, settings), OptimizerSharding(model, group, enabled=False)
+    scale = LossScale(settings["precision"])
+    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, scale)
+    return OurStep(learner, itertools.count())
 
 
 def batches_of_transformers(
@@ -118,22 +132,27 @@ def batches_of_transformers(
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     inputs = architecture_of(config).layout.INPUTS
     masking = masking_of(recipe["settings"])
-    stream = Stream(
+    prefetcher = Prefetcher(
         data,
         first_step=0,
         first_position=0,
-        batch_ramp=batch_ramp_of(recipe["settings"]),
+        batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
         layout=layout,
-        shares=[1.0],
+        rank_weights=[1.0],
         rank=0,
         device=group.device,
     )
-    batches: list[list[dict[str, Tensor]]] = [[]]
-    while len(batches) <= steps:
-        work = next(stream)
-        rows = work.micro_batch
+    batches: list[list[dict[str, Tensor]]] = []
+    left = 0  # micro-batches of the global batch
+    while len(batches) < steps or left:
+        item = next(prefetcher)
+        if not left:
+            left = item.micro_batches
+            batches.append([])
+        left -= 1
+        rows = item.micro_batch
         assert rows is not None, "a group of one has no idle rank"  # noqa: S101
         if rows.masked is not None:  # imported, and masked before
             ids, (positions, originals) = rows.input_ids, rows.masked
@@ -153,10 +172,8 @@ def batches_of_transformers(
         if "token_type_ids" in inputs:
             batch["next_sentence_label"] = rows.pair_labels
         batches[-1].append(batch)
-        if work.ends_step:
-            batches.append([])
-    stream.close()
-    return batches[:steps]
+    prefetcher.close()
+    return batches
 
 
 def make_transformers_model(

@@ -36,11 +36,11 @@ from steps import (
 )
 
 from bertline.console import run_command
-from bertline.training.batches import Layout
 from bertline.training.checkpoints import CheckpointWriter
-from bertline.training.data import TrainingData, open_training_data
-from bertline.training.group import Group
-from bertline.training.optimizers import optimizer_tensors
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.registry import optimizer_tensors
 from bertline.training.options import Options
 
 BATCH, LENGTH = 8, 128

@@ -25,11 +25,11 @@ from steps import (
 )
 
 from bertline.modeling.float8 import knows_float8
-from bertline.training.batches import Layout
-from bertline.training.data import TrainingData, open_training_data
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
-from bertline.training.group import Group
-from bertline.training.optimizers import make_optimizer
+from bertline.training.optimizers.registry import make_optimizer
 from gpu_parts import machine
 from gpu_parts.context import Context, Result
 from gpu_parts.samples import write_samples_like_wikipedia

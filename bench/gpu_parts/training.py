@@ -17,8 +17,8 @@ from typing import Any
 from steps import free_memory, group_of_one, make_our_step, make_recipe, read_model, time_step
 
 from bertline.files import read_json, sha256_of_file
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
 from gpu_parts.context import ROOT, Context, Result
 from gpu_parts.samples import write_samples_like_wikipedia
 

@@ -200,15 +200,14 @@ def test_ten_jobs_of_one_step_each_train_as_one_does(graph: Path, prepared: Path
 @pytest.mark.long
 def test_three_attempts_without_a_step_are_enough_and_the_reason_is_said_last(training: Path) -> None:
     before = last_job()
-    options = ("--set-resources", "pretrain_phase:trainer_options=--division=2,1")
+    options = ("--set-resources", "pretrain_phase:trainer_options=--load-balancing=2,1")
     with submitted(training, trained_weights(training), *options) as submission:
         assert submission.wait() != 0
     said = [line for line in submission.output().splitlines() if line.strip()]
-    gave_up = (
-        "pretrain_phase: error: 3 attempts in a row ended without a step beyond 0 (the last: error: division: given 2"
-    )
+    refused = "error: --load-balancing: given 2"
+    gave_up = f"pretrain_phase: error: 3 attempts in a row ended without a step beyond 0 (the last: {refused}"
     assert any(line.startswith(gave_up) for line in said[-5:])
-    attempts = [line for line in training_log(training).splitlines() if line.startswith("error: division: given 2")]
+    attempts = [line for line in training_log(training).splitlines() if line.startswith(refused)]
     assert len(attempts) == 3
     jobs = accounted(before)
     assert [state for _, state, *_ in jobs] == ["FAILED"] * 4

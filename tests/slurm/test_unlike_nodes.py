@@ -37,8 +37,8 @@ pytestmark = pytest.mark.slow
 def test_ranks_on_unlike_nodes_train_the_bits_of_as_many_here_and_are_saved_when_put_back(
     graph: Path, prepared: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
-    steps, division = 60, "--division 1,1,2"
-    here = trained_here(prepared, tmp_path / "here", steps=steps, processes=3, trainer_options=division)
+    steps, balanced = 60, "--load-balancing 1,1,2"
+    here = trained_here(prepared, tmp_path / "here", steps=steps, processes=3, trainer_options=balanced)
     write_yaml(graph / "small.yaml", config(steps))
     two_kinds = {
         "gpus_per_node": 2,
@@ -46,7 +46,7 @@ def test_ranks_on_unlike_nodes_train_the_bits_of_as_many_here_and_are_saved_when
         "additional_nodes": [{"gpus_per_node": 1, "partition": "old"}],
     }
     write_site(graph, two_kinds)
-    options = ("pretrain_phase:log_every=1", f"pretrain_phase:trainer_options='{division} --checkpoint-every 10'")
+    options = ("pretrain_phase:log_every=1", f"pretrain_phase:trainer_options='{balanced} --checkpoint-every 10'")
     with submitted(graph, trained_weights(graph), "--set-resources", *options) as submission:
         submission.wait_until(lambda: durable_step(graph) >= 10, "training")
         assert list(jobs_in_queue().values()) == ["RUNNING", "RUNNING"]  # a line for each kind
@@ -74,11 +74,11 @@ def test_a_node_that_others_slow_down_gets_less_of_the_work(graph: Path, tmp_pat
     with slowed(cluster, "gpu3"):
         again = shutil.copytree(graph, tmp_path / "equal", symlinks=True)
         measured = seconds_a_step(graph)
-        equal = seconds_a_step(again, "pretrain_phase:trainer_options=--division=equal")
-    (said,) = re.findall(r"measured shares of the ranks: (.*)", training_log(graph))
-    shares = [float(share) for share in said.split(", ")]
-    print(f"shares {said}; a step {measured:.2f} s, with equal parts {equal:.2f} s")
-    assert shares[2] < min(shares[:2])
+        equal = seconds_a_step(again, "pretrain_phase:trainer_options=--load-balancing=equal")
+    (said,) = re.findall(r"measured rank weights: (.*)", training_log(graph))
+    weights = [float(share) for share in said.split(", ")]
+    print(f"weights {said}; a step {measured:.2f} s, with equal parts {equal:.2f} s")
+    assert weights[2] < min(weights[:2])
     assert measured < equal
 
 

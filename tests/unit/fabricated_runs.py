@@ -121,7 +121,7 @@ def phase_recipe(name: str, steps: int, length: int, initial: dict[str, str] | N
             "max_gradient_norm": 1.0,
             "masking": {"probability": 0.15, "max_predictions": 20},
             "precision": "bf16",
-            "hand_over": "weights",
+            "carry_over": "weights",
         },
         "initial_weights": initial,
         "versions": {"python": "3.11.2", "torch": "2.13.0"},

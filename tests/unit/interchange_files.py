@@ -10,7 +10,7 @@ import numpy as np
 from encoding_helpers import VOCABULARY, make_dataset
 
 from bertline.encoding.imports import import_dataset
-from bertline.training.exporting import export_gpauloski, export_nvidia
+from bertline.training.data.exporting import export_gpauloski, export_nvidia
 
 LENGTH = 64
 Row = dict[str, Any]

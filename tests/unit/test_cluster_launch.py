@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fabricated_dataset import recipe, write_dataset
+from synthetic_dataset import recipe, write_dataset
 
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

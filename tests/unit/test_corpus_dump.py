@@ -120,7 +120,7 @@ def test_a_page_that_breaks_off_is_told(tmp_path: Path, cut: str) -> None:
 
 
 def test_lines_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_LINE_BYTES", 64)
+    monkeypatch.setattr(module, "MAX_LINE_BYTES", 64)
     part = tmp_path / "dump.xml.bz2"
     for chunk in (7, 20, 33):
         monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
@@ -134,7 +134,7 @@ def test_lines_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: py
 def test_an_oversized_page_is_counted_and_not_extracted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractor: Any
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_PAGE_BYTES", 2000)
+    monkeypatch.setattr(module, "MAX_PAGE_BYTES", 2000)
     long = "The river rises in the hills and runs to the sea. " * 10
     namespaces = HEADER.replace(b"    </namesp", b'      <namespace key="10">Template</namespace>\n    </namesp')
     pages = [page(1, long), page(2, long * 9), page(3, long)]

@@ -118,7 +118,7 @@ def test_copies_and_near_copies_go_and_the_first_stays(tmp_path: Path) -> None:
     write_part(tmp_path, "wiki", 1, [c, a])
     write_part(tmp_path, "books", 0, [changed(b, 0.95), changed(c, 0.5), c, "One two.", "One two.", "One three."])
     removed = [
-        (record["corpus"], record["part"][-1], record["document"], record["reason"], *record["twin"].values())
+        (record["corpus"], record["part"][-1], record["document"], record["reason"], *record["duplicate_of"].values())
         for record in removals_of(tmp_path, ["wiki", "books"])
     ]
     assert removed == [
@@ -145,19 +145,19 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
         write_part(tmp_path, "wiki", number, texts[number::3])
     order = texts[0::3] + texts[1::3] + texts[2::3]
     parts = [str(tmp_path / f"wiki/signatures/part-0000{number}.npy") for number in range(3)]
-    twins, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
-    kept = np.flatnonzero(twins < 0)
+    duplicate_of, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
+    kept = np.flatnonzero(duplicate_of < 0)
     assert all(jaccard(order[one], order[other]) < 0.93 for one in kept for other in kept if one < other)
-    removed = np.flatnonzero(twins >= 0)
-    assert (twins[removed] < removed).all()
-    assert (twins[twins[removed]] < 0).all()
-    assert all(jaccard(order[one], order[twins[one]]) > 0.65 for one in removed)
+    removed = np.flatnonzero(duplicate_of >= 0)
+    assert (duplicate_of[removed] < removed).all()
+    assert (duplicate_of[duplicate_of[removed]] < 0).all()
+    assert all(jaccard(order[one], order[duplicate_of[one]]) > 0.65 for one in removed)
     assert all(order[one] in order[:one] for one in np.flatnonzero(is_exact))
     assert len(removed) >= 60
     for most in (100, 7, 1):
         monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", most)
         again = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
-        assert np.array_equal(again[0], twins)
+        assert np.array_equal(again[0], duplicate_of)
         assert np.array_equal(again[1], is_exact)
     nobody, _ = find_duplicates(parts, np.ones(len(order), dtype=bool), near=True)
     assert (nobody < 0).all()

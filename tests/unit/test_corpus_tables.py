@@ -170,7 +170,7 @@ def test_ids_are_text_or_whole_numbers(tmp_path: Path) -> None:
 def test_a_row_without_end_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(tables, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(tables, "MAX_ROW_LENGTH", 1000)
     (tmp_path / name).write_bytes(b'text\n"' + b"x" * 5_000_000 if name == "a.csv" else b'"' + b"x" * 5_000_000)
     limit = csv.field_size_limit()
     with pytest.raises(BertlineError, match="divide its document"):

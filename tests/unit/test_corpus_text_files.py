@@ -197,7 +197,7 @@ def test_a_long_text_is_divided_and_loses_no_word(tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("long")
     file = put(folder / "long.txt", "\n".join([" ".join(words)] * 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain_text, "LONGEST_DOCUMENT", 64)
+        patch.setattr(plain_text, "MAX_DOCUMENT_LENGTH", 64)
         documents, counts = read(folder, file)
     kept = [word for document in documents for word in document["text"].split()]
     assert kept == words * 3
@@ -205,7 +205,7 @@ def test_a_long_text_is_divided_and_loses_no_word(tmp_path_factory: pytest.TempP
 
 
 def test_a_long_line_is_cut_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(plain_text, "MAX_LINE_LENGTH", 1000)
     monkeypatch.setattr(plain_text, "CHUNK_BYTES", 100)
     words = [f"word{number}" for number in range(2000)]
     documents, _ = read(tmp_path, put(tmp_path / "line.txt", " ".join(words)))

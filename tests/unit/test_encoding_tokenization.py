@@ -29,7 +29,7 @@ from bertline.encoding.tokenizer import (
     special_token_ids,
     take_tokenizer,
 )
-from bertline.encoding.words import WordCache
+from bertline.encoding.word_cache import WordCache
 
 LETTERS = [chr(code) for code in range(33, 127)]
 RICH = [*VOCABULARY, *LETTERS, *(f"##{letter}" for letter in LETTERS), "##é", "é", "東", "σ", "ς", "##σ"]

@@ -123,7 +123,7 @@ def test_context_does_not_reach_into_the_sample_before(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_script_asks_for_the_trainers_held_out_positions(tmp_path: Path) -> None:
-    from bertline.training.masking import held_out_positions
+    from bertline.encoding.masking import held_out_positions
 
     card = make_dataset(tmp_path)
     command = [

@@ -19,7 +19,7 @@ from bertline.console import BertlineError
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.inspection import show_samples
 from bertline.encoding.validation import problems_of
-from bertline.training.exporting import export_gpauloski, export_nvidia
+from bertline.training.data.exporting import export_gpauloski, export_nvidia
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 CLS, SEP, MASK = 2, 3, 4

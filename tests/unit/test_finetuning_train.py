@@ -22,11 +22,11 @@ from bertline.finetuning.loop import loss_of, predict
 from bertline.finetuning.optimizer import BETAS, EPSILON, AdamW, layerwise_factors
 from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks import prepare_task
-from bertline.finetuning.train import finetune, make_model
+from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
 from bertline.modeling.huggingface import export_huggingface
-from bertline.training.optimizers import make_optimizer
+from bertline.training.optimizers.registry import make_optimizer
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]
@@ -92,11 +92,12 @@ def recipe_for(task: str, file: Path, **changes: Any) -> Json:
         "layerwise_decay": 1.0,
         "precision": "fp32",
         "max_sequence_length": 32,
-        "doc_stride": 8,
-        "max_query_length": 8,
-        "max_answer_length": 4,
         "patience": None,
     }
+    if task.startswith("squad"):
+        settings |= {"doc_stride": 8, "max_query_length": 8, "max_answer_length": 4}
+    else:
+        settings["predict_test"] = False
     return {
         "fingerprint": "0123456789abcdef",
         "task": task,
@@ -502,7 +503,7 @@ def write_other_cola(path: Path) -> Path:
 KILLED = """
 import json, os, signal, sys
 from bertline.finetuning import optimizer
-from bertline.finetuning.train import finetune
+from bertline.finetuning.train import check_recipe, finetune
 
 step, made = optimizer.AdamW.step, []
 
@@ -640,7 +641,7 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
         ({"model": {"vocab_size": 20}}, None, "the tokenizer has 38 entries, the model has 20"),
-        ({"precision": "fp8"}, None, "precision: given 'fp8', allowed are fp32, tf32, bf16, fp16"),
+        ({"precision": "fp8"}, None, "settings.precision: given 'fp8', allowed is one of fp32, tf32, bf16, fp16"),
         ({"precision": "fp16"}, None, "precision: fp16 needs a GPU"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, "weights", "the recipe starts from random weights"),
@@ -656,12 +657,18 @@ def test_a_recipe_that_does_not_fit_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("task", "key"), [("cola", "batch_size"), ("squad_v1", "doc_stride")])
-def test_a_missing_setting_is_named(tmp_path: Path, tokenizer: Path, task: str, key: str) -> None:
-    recipe = recipe_for(task, tmp_path / "train.tsv")
-    del recipe["settings"][key]
-    with pytest.raises(BertlineError, match=f"recipe.settings: the key '{key}' is missing"):
+def test_a_missing_key_is_named(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", tmp_path / "train.tsv")
+    del recipe["data"]
+    with pytest.raises(BertlineError, match="recipe: the top level: the key 'data' is missing"):
         finetune(recipe, tokenizer, tmp_path / "out")
+
+
+def test_a_setting_that_is_left_out_has_the_default_of_the_schema(tmp_path: Path) -> None:
+    for task, key, default in (("cola", "batch_size", 32), ("squad_v1", "doc_stride", 128)):
+        recipe = recipe_for(task, tmp_path / "train.tsv")
+        del recipe["settings"][key]
+        assert check_recipe(recipe, None)["settings"][key] == default
 
 
 def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:

@@ -18,7 +18,7 @@ from bertline.console import BertlineError
 from bertline.encoding.card import validate_dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
-from bertline.training.exporting import default_max_predictions, export_gpauloski, export_nvidia
+from bertline.training.data.exporting import default_max_predictions, export_gpauloski, export_nvidia
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
+from gradient_helpers import accumulate
+from synthetic_dataset import recipe, write_dataset
 from torch import nn
 from training_processes import journal, train
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertModel
 from bertline.modeling.float8 import Float8Linear, compute_in_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 from bertline.training.objective import prepare_precision
 
@@ -102,10 +103,10 @@ def test_the_gradient_of_a_global_batch_points_where_that_of_bf16_does(card):
         model = make_model(given, data)
         if precision == "fp8":
             compute_in_float8(model.encoder.layers)
-        accumulation = Accumulation(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 5))
-        accumulation.seek(0)
-        accumulation.compute(0)
-        accumulation.close()
+        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 5))
+        accumulator.seek(0)
+        accumulate(accumulator, 0)
+        accumulator.close()
         found[precision] = {name: weight.grad for name, weight in model.named_parameters() if weight.ndim == 2}
     for name, gradient in found["fp8"].items():
         assert torch.cosine_similarity(gradient.flatten(), found["bf16"][name].flatten(), dim=0) > 0.97, name

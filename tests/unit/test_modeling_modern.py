@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from fabricated_dataset import write_tokenizer
 from safetensors.torch import load_file
+from synthetic_dataset import write_tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
@@ -33,7 +33,7 @@ from bertline.modeling.modern import (
     ModernForSequenceClassification,
     rotation_of,
 )
-from bertline.training.optimizers import make_optimizer
+from bertline.training.optimizers.registry import make_optimizer
 
 WORDS = 75
 SHAPE: dict[str, Any] = {

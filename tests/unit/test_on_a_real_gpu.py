@@ -9,19 +9,20 @@ import os
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe, write_dataset
+from gradient_helpers import accumulate
+from synthetic_dataset import MODEL, recipe, write_dataset
 from torch.nn.utils.rnn import pad_sequence
 from training_processes import Trainer, journal, train
 
+from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
 from bertline.modeling.attention import Packed, attend, attend_in_rows
 from bertline.modeling.float8 import compute_in_float8, knows_float8
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout, global_batch, mask_batch, micro_batches
-from bertline.training.data import open_training_data
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
-from bertline.training.masking import Masking
 
 REHEARSED = "BERTLINE_REHEARSE_GPU" in os.environ and not torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() or REHEARSED), reason="there is no GPU here")
@@ -59,12 +60,12 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
         compute_in_float8(model.encoder.layers)
     model.to(device)
     layout = Layout(32, 5, packed=packed, fixed=compiled)
-    accumulation = Accumulation(model, data, given, Group(0, 1, device), layout, compiled=compiled)
-    accumulation.seek(3)
-    accumulation.compute(3)
-    accumulation.close()
+    accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), layout, compiled=compiled)
+    accumulator.seek(3)
+    accumulate(accumulator, 3)
+    accumulator.close()
     parts = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
-    return torch.cat([*parts, accumulation.gradients.statistics]).cpu()
+    return torch.cat([*parts, accumulator.gradients.statistics]).cpu()
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
@@ -220,7 +221,7 @@ def without_options(request, card, tmp_path_factory):
         {"compiled": True},
         WITH_CUDA_GRAPHS,
         {"compiled_optimizer": True},
-        {"recompute": True},
+        {"activation_checkpointing": True},
         {"micro_batch_tokens": None},
         {"deterministic": True},
         {"profile": True},
@@ -241,10 +242,10 @@ def test_no_option_alters_what_is_learned(card, tmp_path, without_options, optio
     [
         {},
         {"sharded_optimizer": True},
-        {"sharded_weights": True},
-        {"sharded_weights": True, "division": "1,0", "recompute": True},
-        {"division": "measured"},
-        {"division": "1,0"},
+        {"fsdp": True},
+        {"fsdp": True, "load_balancing": "1,0", "activation_checkpointing": True},
+        {"load_balancing": "measured"},
+        {"load_balancing": "1,0"},
     ],
     ids=named,
 )

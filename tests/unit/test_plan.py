@@ -440,8 +440,8 @@ def test_a_setting_without_effect_is_one_line_naming_its_key() -> None:
     config = changed(runs__first__phases__phase2={**PHASE, "schedule": "linear", "decay": 0.2})
     with pytest.raises(BertlineError, match=r"^configuration: runs\.first\.phases\.phase2\.decay: given 0\.2, but"):
         plan_of(config)
-    config = changed(runs__first__phases__phase2={**PHASE, "batch_ramp": {"from": 9, "steps": 3}})
-    with pytest.raises(BertlineError, match=r"runs\.first\.phases\.phase2\.batch_ramp\.from: given 9"):
+    config = changed(runs__first__phases__phase2={**PHASE, "batch_size_warmup": {"from": 9, "steps": 3}})
+    with pytest.raises(BertlineError, match=r"runs\.first\.phases\.phase2\.batch_size_warmup\.from: given 9"):
         plan_of(config)
 
 

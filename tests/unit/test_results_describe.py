@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.results.describe import describe_phase
 
 
 def test_a_phase_says_how_its_batch_and_its_rate_change():
     given = recipe(
-        optimizer="muon", schedule="wsd", warmup=3, decay=0.2, batch_ramp={"from": 4, "steps": 0.5}, steps=2000
+        optimizer="muon", schedule="wsd", warmup=3, decay=0.2, batch_size_warmup={"from": 4, "steps": 0.5}, steps=2000
     )
     text = describe_phase(given, {})
     assert "2,000 steps of 16 sequences of at most 32 tokens, at first of 4, growing over 50% of the steps." in text
@@ -19,5 +19,5 @@ def test_a_phase_says_how_its_batch_and_its_rate_change():
 
 def test_a_phase_from_before_the_ramp_is_described():
     given = recipe()
-    del given["settings"]["batch_ramp"]
+    del given["settings"]["batch_size_warmup"]
     assert "30 steps of 16 sequences of at most 32 tokens." in describe_phase(given, {})

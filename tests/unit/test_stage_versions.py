@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 from encoding_helpers import make_dataset
-from fabricated_dataset import MODEL as SMALL
-from fabricated_dataset import recipe, write_dataset
+from synthetic_dataset import MODEL as SMALL
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
 
 from bertline.corpus.compressed import read_compressed

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic_dataset import write_dataset
 
 from bertline.encoding.dataset import open_dataset
-from bertline.training.batches import Layout, deal, evaluation_batch, global_batch, micro_batches
-from bertline.training.masking import IGNORED, Masking
+from bertline.encoding.masking import IGNORED, Masking
+from bertline.training.data.batches import Layout, assign_to_ranks, evaluation_batch, global_batch, micro_batches
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def reader(tmp_path_factory):
 MASKING = Masking(0.15)
 
 
-def divide(reader, batch, *, world_size, rows, shares=None, **layout):
-    ranks = deal(len(batch.samples), shares or [1.0] * world_size)
+def divide(reader, batch, *, world_size, rows, weights=None, **layout):
+    ranks = assign_to_ranks(len(batch.samples), weights or [1.0] * world_size)
     return [
         list(
             micro_batches(
@@ -89,29 +89,29 @@ def test_only_full_rows_go_without_an_attention_mask_and_only_where_the_layout_l
 
 @given(
     size=st.integers(1, 300),
-    shares=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=6).filter(any),
+    weights=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=6).filter(any),
 )
-def test_ranks_get_samples_in_proportion_to_their_shares(size, shares):
-    ranks = deal(size, shares)
-    counts = np.bincount(ranks, minlength=len(shares))
-    exact = size * np.array(shares) / sum(shares)
+def test_ranks_get_samples_in_proportion_to_their_weights(size, weights):
+    ranks = assign_to_ranks(size, weights)
+    counts = np.bincount(ranks, minlength=len(weights))
+    exact = size * np.array(weights) / sum(weights)
     assert counts.sum() == size
-    assert np.abs(counts - exact).max() <= len(shares) / 2 + 1
-    assert not counts[np.array(shares) == 0].any()
+    assert np.abs(counts - exact).max() <= len(weights) / 2 + 1
+    assert not counts[np.array(weights) == 0].any()
     # Every rank gets short and long ones: any stretch of the sorted samples is divided alike.
-    half = np.bincount(ranks[: size // 2], minlength=len(shares))
-    assert np.abs(half - exact / 2).max() <= len(shares) / 2 + 2
+    half = np.bincount(ranks[: size // 2], minlength=len(weights))
+    assert np.abs(half - exact / 2).max() <= len(weights) / 2 + 2
 
 
 def test_equal_ranks_take_turns():
-    assert deal(7, [1.0, 1.0, 1.0]).tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert assign_to_ranks(7, [1.0, 1.0, 1.0]).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_packed_sequences_stand_one_behind_the_other(reader):
     batch = batch_of(reader, size=40)
     for fixed in (False, True):
         for micro in divide(reader, batch, world_size=1, rows=4, packed=True, fixed=fixed)[0]:
-            starts = micro.attention_mask.starts.tolist()
+            starts = micro.attention_mask.cu_seqlens.tolist()
             assert starts[-1] == micro.input_ids.shape[1]
             assert max(np.diff(starts)) <= 32
             for number, sample in enumerate(samples_of(micro)):

@@ -6,8 +6,8 @@ import json
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe, write_dataset
+from gradient_helpers import accumulate
+from synthetic_dataset import MODEL, recipe, write_dataset
 
 from bertline.console import BertlineError
-from bertline.training.accumulation import Accumulation
-from bertline.training.batches import Layout
-from bertline.training.data import open_training_data
-from bertline.training.gradients import Gradients
-from bertline.training.group import Group
+from bertline.training.data.batches import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
 from bertline.training.objective import check_cuda_graphs
 
@@ -23,24 +24,24 @@ def card(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
 
 
-def gradients_of(card, *, shares=(1.0,), rows=128, packed=False, fixed=False, compiled=False, precision="fp32"):
+def gradients_of(card, *, rank_weights=(1.0,), rows=128, packed=False, fixed=False, compiled=False, precision="fp32"):
     """The sum over the ranks, as the reduction gives it, with the statistics."""
     given = {**recipe(precision=precision), "model": WITHOUT_DROPOUT}
     cpu = torch.device("cpu")
     total = None
-    for rank in range(len(shares)):
+    for rank in range(len(rank_weights)):
         data = open_training_data(card, 32, cpu)
         layout = Layout(32, rows, packed=packed, fixed=fixed)
-        group = Group(rank, len(shares), cpu)
+        group = Group(rank, len(rank_weights), cpu)
         model = make_model(given, data)
-        accumulation = Accumulation(model, data, given, group, layout, compiled=compiled)
-        accumulation.divide(",".join(map(str, shares)))
-        accumulation.seek(3)
-        accumulation.compute(3)
-        accumulation.close()
+        accumulator = GradientAccumulator(model, data, given, group, layout, compiled=compiled)
+        accumulator.balance_load(",".join(map(str, rank_weights)))
+        accumulator.seek(3)
+        accumulate(accumulator, 3)
+        accumulator.close()
         parts = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
         # A rank that had nothing to do has nothing to add.
-        here = torch.cat([*parts, accumulation.gradients.statistics]) if parts else 0
+        here = torch.cat([*parts, accumulator.gradients.statistics]) if parts else 0
         total = here if total is None else total + here
     return total
 
@@ -49,20 +50,20 @@ def gradients_of(card, *, shares=(1.0,), rows=128, packed=False, fixed=False, co
     "divided",
     [
         {"rows": 3},
-        {"shares": (1.0, 1.0)},
-        {"shares": (1.0, 1.0, 1.0), "rows": 2},
-        {"shares": (1.0, 0.3)},
-        {"shares": (0.0, 1.0), "rows": 5},
-        {"shares": (1.0,) * 20},
+        {"rank_weights": (1.0, 1.0)},
+        {"rank_weights": (1.0, 1.0, 1.0), "rows": 2},
+        {"rank_weights": (1.0, 0.3)},
+        {"rank_weights": (0.0, 1.0), "rows": 5},
+        {"rank_weights": (1.0,) * 20},
         {"packed": True},
         {"packed": True, "rows": 2},
-        {"packed": True, "rows": 1, "shares": (1.0, 0.5)},
+        {"packed": True, "rows": 1, "rank_weights": (1.0, 0.5)},
         {"fixed": True, "rows": 3},
         {"fixed": True, "packed": True, "rows": 3},
     ],
     ids=str,
 )
-def test_ranks_shares_and_layouts_give_the_same_gradient(card, divided):
+def test_ranks_weights_and_layouts_give_the_same_gradient(card, divided):
     whole = gradients_of(card)
     assert whole.abs().max() > 0.1
     torch.testing.assert_close(gradients_of(card, **divided), whole, rtol=1e-4, atol=1e-6)
@@ -75,14 +76,14 @@ def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
     for always_flat in (False, True):
         data = open_training_data(card, 32, torch.device("cpu"))
         model = make_model(given, data)
-        accumulation = Accumulation(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 4))
-        names = ("mlm_loss", "mlm_right", "masked", "pair_loss", "pair_right")
-        accumulation.gradients = Gradients(model, names, world_size=1, always_flat=always_flat)
-        accumulation.seek(0)
+        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 4))
+        names = ("mlm_loss", "mlm_correct", "masked", "pair_loss", "pair_correct")
+        accumulator.gradients = Gradients(model, names, world_size=1, always_flat=always_flat)
+        accumulator.seek(0)
         for step in range(2):
-            accumulation.compute(step)
-        accumulation.close()
-        statistics = accumulation.gradients.reduce()
+            accumulate(accumulator, step)
+        accumulator.close()
+        statistics = accumulator.gradients.reduce()
         found.append(([parameter.grad for parameter in model.parameters()], statistics))
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-8)
 
@@ -90,7 +91,7 @@ def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
 def test_cuda_graphs_are_refused_without_a_gpu_and_without_fixed_shapes():
     with pytest.raises(BertlineError, match="--cuda-graphs: there is no GPU here"):
         check_cuda_graphs(torch.device("cpu"), compiled=True)
-    with pytest.raises(BertlineError, match="--cuda-graphs: wants fixed shapes; give --compile"):
+    with pytest.raises(BertlineError, match="--cuda-graphs: needs fixed shapes; give --compile"):
         check_cuda_graphs(torch.device("cuda"), compiled=False)
 
 
@@ -115,7 +116,7 @@ def test_clipping_scales_to_the_norm_and_never_up(world_size, always_flat):
     flat = Gradients(model, ("loss",), world_size=world_size, always_flat=always_flat)
     flat.zero()
     (model.weight * torch.tensor([[3.0, 0.0, 4.0]])).sum().backward()
-    flat.add("loss", 100.0)
+    flat.add({"loss": 100.0})
     assert float(flat.clip(10.0)) == 5
     assert model.weight.grad.tolist() == [[3, 0, 4]]
     assert float(flat.clip(1.0)) == 5

@@ -57,8 +57,8 @@ def test_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stands_still(
     for beat in range(5):  # however long it lives, an owner that beats keeps the lock
         os.utime(path, (beat, beat))
         assert "elsewhere" in waiting.try_acquire()
-        clock[0] += 50
-    clock[0] += 20
+        clock[0] += 0.8 * lock_module.STALE_SECONDS
+    clock[0] += 0.3 * lock_module.STALE_SECONDS
     assert waiting.try_acquire() is None
 
 

@@ -8,15 +8,15 @@ import time
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 from transformers import BertForPreTraining
 
 from bertline.files import read_json, sha256_of_file, write_json
 from bertline.modeling import bert
 from bertline.modeling.huggingface import export_huggingface
-from bertline.training.data import open_training_data
+from bertline.training.data.opening import open_training_data
 from bertline.training.initial import make_model
 from bertline.training.publishing import export_phase
 
@@ -83,7 +83,7 @@ def test_masked_words_alone_leave_the_weights_for_pairs_as_they_were(card, tmp_p
         assert not any("pair" in name for point in journal(output) for name in point["metrics"])
 
 
-def test_resumed_on_other_ranks_it_says_that_exactness_is_lost(card, tmp_path):
+def test_resumed_on_other_ranks_it_says_what_is_no_longer_the_same(card, tmp_path):
     output = tmp_path / "phase"
     trainer = Trainer(LONG, card, output, checkpoint_every=3)
     assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000009").exists())
@@ -119,7 +119,7 @@ def test_a_second_trainer_waits_or_says_so(card, tmp_path):
     first = Trainer(recipe(steps=120), card, output)
     while not (output / "checkpoints" / "lock.json").exists():
         time.sleep(0.01)
-    second = Trainer(recipe(steps=120), card, output, wait_for_lock=False)
+    second = Trainer(recipe(steps=120), card, output, when_locked="stop")
     assert second.finish() == 1
     assert "is training this phase; let it finish, or stop it" in second.log.read_text()
     third = Trainer(recipe(steps=120), card, output)
@@ -152,7 +152,7 @@ def test_the_second_phase_takes_weights_and_moments_over(card, tmp_path, kind):
     expected = 0.999 * before[f"{name}.exp_avg_sq"] + 0.001 * gradient**2
     torch.testing.assert_close(moments[f"{name}.exp_avg_sq"], expected, rtol=1e-3, atol=1e-16)
 
-    without = {**next_recipe, "settings": {**next_recipe["settings"], "hand_over": "weights"}}
+    without = {**next_recipe, "settings": {**next_recipe["settings"], "carry_over": "weights"}}
     train({**without, "fingerprint": "c" * 16}, card, third, initial_weights=first)
     fresh = load_file(third / "checkpoints" / "step-00000001" / "optimizer.safetensors")
     assert fresh[f"{name}.step"] == 1
@@ -169,7 +169,7 @@ def test_a_phase_is_made_longer_by_one_that_takes_everything_over(card, tmp_path
     train(recipe(steps=12, **common), card, tmp_path / "whole")
     train(recipe(steps=6, **common), card, tmp_path / "first")
     longer = {
-        **recipe(steps=6, hand_over="everything", **common),
+        **recipe(steps=6, carry_over="everything", **common),
         "fingerprint": "b" * 16,
         "model": {**LONG["model"], "hidden_dropout_prob": 0.1},
         "initial_weights": {"phase": "a" * 16},
@@ -184,7 +184,7 @@ def test_a_phase_is_made_longer_by_one_that_takes_everything_over(card, tmp_path
 def test_data_cannot_go_on_in_another_dataset(card, tmp_path):
     train(recipe(steps=1), card, tmp_path / "first")
     longer = {
-        **recipe(steps=1, hand_over="everything"),
+        **recipe(steps=1, carry_over="everything"),
         "seed": 43,
         "fingerprint": "b" * 16,
         "initial_weights": {"phase": "a" * 16},

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from fabricated_dataset import recipe, write_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file
@@ -61,7 +61,7 @@ def test_it_is_found_once_recorded_and_taken_again(tmp_path):
     assert stopped.finish() == 75
     assert "found by trying" in stopped.log.read_text()
     state_json = output / "checkpoints/step-00000001/state.json"
-    rows = json.loads(state_json.read_text())["exactness"]["rows"]
+    rows = json.loads(state_json.read_text())["reproducibility"]["rows"]
     resumed = train(recipe(steps=4), card, output, micro_batch_tokens=None)
     assert resumed.log.read_text().count("found by trying") == 1
     assert "rows was" not in resumed.log.read_text()
@@ -77,7 +77,7 @@ def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
     options = {"micro_batch_tokens": None, "stop_after_minutes": 0.0}
     assert Trainer(recipe(), card, output, ranks=2, **options).finish() == 75
     state = json.loads((output / "checkpoints/step-00000001/state.json").read_text())
-    assert state["exactness"]["rows"] <= 8 == rows_of(10**6, recipe()["settings"], 2)
+    assert state["reproducibility"]["rows"] <= 8 == rows_of(10**6, recipe()["settings"], 2)
     resumed = Trainer(recipe(), card, output, **options)
     assert resumed.finish() == 75
     assert resumed.log.read_text().count("found by trying") == 2

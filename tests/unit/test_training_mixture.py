@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 from encoding_helpers import make_dataset, make_documents, write_shard
-from fabricated_dataset import recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_dataset import recipe
 from training_processes import Trainer
 
 from bertline.console import BertlineError
 from bertline.encoding.vocabulary import train_byte_level
-from bertline.training.mixture import make_mixture
+from bertline.training.data.mixture import make_mixture
 
 NAMES = ("wikipedia", "books", "thesis")
 WEIGHTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 3.7])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, train
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 

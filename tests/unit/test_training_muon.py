@@ -6,14 +6,14 @@ import json
 
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe
+from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.checkpoints import save_checkpoint
-from bertline.training.initial import load_handed_over_moments
-from bertline.training.muon import orthogonalize
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.initial import load_carried_over_moments
+from bertline.training.optimizers.muon import orthogonalize
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 SETTINGS = recipe(optimizer="muon", learning_rate=0.02, weight_decay=0.03)["settings"]
 HIDDEN = ("qkv", "attention_output", "intermediate", "output")
@@ -171,7 +171,7 @@ def test_restored_state_goes_on_with_the_same_bits():
     resumed = network()
     resumed.load_state_dict(model.state_dict())
     optimizer = make_optimizer(resumed, SETTINGS)
-    load_optimizer_tensors(optimizer, resumed, saved, reset_step=False)
+    load_optimizer_tensors(optimizer, resumed, saved, kind="muon")
     for name, weight in moved(SETTINGS, 3, resumed, optimizer, first=3).items():
         assert torch.equal(weight, straight[name])
 
@@ -182,8 +182,8 @@ def test_a_missing_momentum_is_an_error():
     moved(SETTINGS, 1, model, optimizer)
     saved = optimizer_tensors(optimizer, model)
     del saved["encoder.layers.0.qkv.weight.momentum_buffer"]
-    with pytest.raises(BertlineError, match=r"moment encoder\.layers\.0\.qkv\.weight\.momentum_buffer is missing"):
-        load_optimizer_tensors(optimizer, model, saved, reset_step=False)
+    with pytest.raises(BertlineError, match=r"moment encoder\.layers\.0\.qkv\.weight\.momentum_buffer of muon is"):
+        load_optimizer_tensors(optimizer, model, saved, kind="muon")
 
 
 def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
@@ -197,7 +197,7 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     following = {**recipe(optimizer="muon"), "initial_weights": {"phase": "a" * 16}}
     second = network()
     optimizer = make_optimizer(second, following["settings"])
-    load_handed_over_moments(optimizer, second, following, tmp_path)
+    load_carried_over_moments(optimizer, second, following, tmp_path)
     taken = optimizer_tensors(optimizer, second)
     assert taken.keys() == tensors.keys()
     assert all(torch.equal(taken[name], tensors[name]) for name in tensors)
@@ -205,4 +205,4 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
 
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
     with pytest.raises(BertlineError, match=r"the moments of muon in .* are of no use to adamw"):
-        load_handed_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)
+        load_carried_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from fabricated_dataset import MODEL, recipe
+from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.training.gradients import Gradients
-from bertline.training.optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.settings.configuration import definition, load_schema
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.optimizers.registry import (
+    OPTIMIZERS,
+    Entry,
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+)
 
 
 class Network(torch.nn.Module):
@@ -135,9 +144,77 @@ def test_the_papers_lamb_has_a_trust_ratio_for_every_tensor():
     assert torch.equal(network.matrix, plain.matrix)
 
 
+def reference_lion(weights, gradients, steps, settings):
+    """Chen et al. 2023, Algorithm 2 (Lion), lambda 0 for biases; in float64."""
+    beta1, beta2 = settings["lion"]["betas"]
+    theta = dict(weights)
+    m = {name: np.zeros_like(value) for name, value in theta.items()}
+    for t in range(1, steps + 1):
+        for name, g in gradients(t).items():
+            c = beta1 * m[name] + (1 - beta1) * g
+            decay = 0 if name == "bias" else settings["weight_decay"]
+            theta[name] = theta[name] - settings["learning_rate"] * (np.sign(c) + decay * theta[name])
+            m[name] = beta2 * m[name] + (1 - beta2) * g
+    return theta
+
+
+def test_lion_is_that_of_its_paper():
+    settings = recipe(optimizer="lion", learning_rate=0.003, weight_decay=0.2)["settings"]
+    network = Network()
+    start = {name: value.detach().double().numpy().copy() for name, value in network.named_parameters()}
+
+    def gradients(step):
+        random = np.random.default_rng(step)
+        return {name: random.standard_normal(value.shape) for name, value in start.items()}
+
+    optimizer = make_optimizer(network, settings)
+    for step in range(1, 21):
+        for name, gradient in gradients(step).items():
+            network.get_parameter(name).grad = torch.from_numpy(gradient).float()
+        optimizer.step()
+    expected = reference_lion(start, gradients, 20, settings)
+    for name, value in network.named_parameters():
+        np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=2e-5, atol=1e-6)
+        assert np.abs(expected[name] - start[name]).max() > 1e-2
+
+
+class Factored(torch.optim.Optimizer):
+    """Scales gradients by means of their squares over rows, as Adafactor does: state of another shape and type."""
+
+    def new_state(self, weight):
+        return {"updates": torch.zeros((), dtype=torch.int64), "row_means": torch.zeros(len(weight))}
+
+    @torch.no_grad()
+    def step(self):
+        for weight in self.param_groups[0]["params"]:
+            state = self.state[weight] = self.state[weight] or self.new_state(weight)
+            state["updates"] += 1
+            state["row_means"].lerp_(
+                weight.grad.square().flatten(1).mean(1) if weight.ndim > 1 else weight.grad**2, 0.1
+            )
+            scale = state["row_means"].sqrt().view(-1, *[1] * (weight.ndim - 1)) * state["updates"]
+            weight -= 0.01 * weight.grad / (scale + 1e-6)
+
+
+@pytest.fixture
+def factored(monkeypatch):
+    def make(parameters, settings, *, compiled):
+        return Factored([weight for _, weight in parameters], {})
+
+    monkeypatch.setitem(OPTIMIZERS, "factored", Entry(make, Factored.new_state))
+
+
 @pytest.mark.parametrize(
-    ("kind", "compiled"), [("lamb", False), ("adamw", False), pytest.param("lamb", True, marks=pytest.mark.slow)]
+    ("kind", "compiled"),
+    [
+        ("lamb", False),
+        ("adamw", False),
+        ("lion", False),
+        ("factored", False),
+        pytest.param("lamb", True, marks=pytest.mark.slow),
+    ],
 )
+@pytest.mark.usefixtures("factored")
 def test_restored_moments_go_on_with_the_same_bits(kind, compiled):
     def run(network, optimizer, steps):
         for step in steps:
@@ -157,7 +234,7 @@ def test_restored_moments_go_on_with_the_same_bits(kind, compiled):
     resumed = Network()
     resumed.load_state_dict(network.state_dict())
     optimizer = make_optimizer(resumed, settings, compiled=compiled)
-    load_optimizer_tensors(optimizer, resumed, saved, reset_step=False)
+    load_optimizer_tensors(optimizer, resumed, saved, kind=kind)
     run(resumed, optimizer, range(3, 6))
     for name, weight in straight.named_parameters():
         assert torch.equal(weight, resumed.get_parameter(name))
@@ -189,15 +266,20 @@ def test_a_reset_starts_bias_correction_anew_and_keeps_moments():
     optimizer.step()
     saved = optimizer_tensors(optimizer, network)
     fresh = make_optimizer(network, recipe()["settings"])
-    load_optimizer_tensors(fresh, network, saved, reset_step=True)
+    load_optimizer_tensors(fresh, network, saved, kind="lamb", reset_step=True)
     state = fresh.state[network.matrix]
     assert state["step"] == 0
     assert torch.equal(state["exp_avg"], saved["matrix.exp_avg"])
     assert saved["matrix.step"] == 1
 
 
+def test_the_schema_names_the_registered_optimizers():
+    schema = load_schema(Path(__file__).parents[2] / "config/config.schema.yaml")
+    assert set(definition(schema, "phase")["properties"]["optimizer"]["enum"]) == OPTIMIZERS.keys()
+
+
 def test_a_missing_moment_is_an_error():
     network = Network()
     optimizer = make_optimizer(network, recipe()["settings"])
-    with pytest.raises(BertlineError, match=r"moment matrix\.exp_avg is missing"):
-        load_optimizer_tensors(optimizer, network, {}, reset_step=False)
+    with pytest.raises(BertlineError, match=r"moment matrix\.step of lamb is missing"):
+        load_optimizer_tensors(optimizer, network, {}, kind="lamb")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertline.training.order import samples_at
+from bertline.training.data.order import samples_at
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fabricated_dataset import recipe, write_dataset
+from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
 
 from bertline.training.profiling import class_of

@@ -7,11 +7,12 @@ import json
 
 import pytest
 import torch
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
-from bertline.training.masking import Masking
-from bertline.training.recipe import frozen_recipe, masking_of, parse_recipe
+from bertline.encoding.masking import Masking
+from bertline.training.recipe import masking_of, parse_recipe
+from bertline.training.started import frozen_recipe
 
 
 def test_a_complete_recipe_is_accepted():
@@ -22,20 +23,18 @@ def test_a_complete_recipe_is_accepted():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("steps", None, "the key 'steps' is missing"),
-        ("steps", "many", "settings.steps: given 'many', allowed is of type int"),
+        ("steps", None, "settings: the key 'steps' is missing"),
+        ("steps", "many", "settings.steps: given 'many', allowed is a whole number"),
         ("steps", 0, "settings.steps: given 0, allowed is at least 1"),
-        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed are lamb, adamw, muon"),
-        ("masking", {}, "settings.masking: the key 'probability' is missing"),
-        ("lamb_variant", "adam", "settings.lamb_variant: given 'adam', allowed are nvidia, paper"),
-        ("muon", {"momentum": 0.9}, "settings.muon: the key 'nesterov' is missing"),
-        ("base_batch_size", True, "settings.base_batch_size: given True, allowed is of type int or NoneType"),
-        ("batch_ramp", {"from": 4}, "settings.batch_ramp: the key 'steps' is missing"),
-        ("batch_ramp", {"from": 4.5, "steps": 3}, "settings.batch_ramp.from: given 4.5, allowed is of type int"),
-        ("batch_ramp", {"from": 17, "steps": 3}, "settings.batch_ramp.from: given 17, allowed is 1 to global_batch"),
-        ("batch_ramp", {"from": 4, "steps": 31}, "settings.batch_ramp.steps: given 31, allowed is"),
+        ("optimizer", "sgd", "settings.optimizer: given 'sgd', allowed is one of lamb, adamw, muon, lion"),
+        ("masking", {"probability": 2}, "settings.masking.probability: given 2, allowed is less than 1"),
+        ("muon", {"momentun": 0.9}, "settings.muon: unknown key 'momentun'; did you mean 'momentum'?"),
+        ("base_batch_size", True, "settings.base_batch_size: given true, allowed is a whole number or null"),
+        ("batch_size_warmup", {"from": 4}, "settings.batch_size_warmup: the key 'steps' is missing"),
+        ("batch_size_warmup", {"from": 17, "steps": 3}, "settings.batch_size_warmup.from: given 17, allowed is 1 to"),
+        ("batch_size_warmup", {"from": 4, "steps": 31}, "settings.batch_size_warmup.steps: given 31, allowed is"),
         ("end_learning_rate", 0.03, "end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
-        ("learning_rate_scaling", "sqrt", "settings.base_batch_size: missing, but learning_rate_scaling 'sqrt' wants"),
+        ("learning_rate_scaling", "sqrt", "settings.base_batch_size: missing, but learning_rate_scaling 'sqrt' needs"),
     ],
 )
 def test_a_wrong_setting_is_named(key, value, message):
@@ -44,12 +43,20 @@ def test_a_wrong_setting_is_named(key, value, message):
         del changed["settings"][key]
     else:
         changed["settings"][key] = value
-    with pytest.raises(BertlineError, match=message):
+    with pytest.raises(BertlineError) as caught:
         parse_recipe(json.dumps(changed))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_that_is_left_out_has_the_default_of_the_schema():
+    given = recipe()
+    del given["settings"]["betas"], given["settings"]["masking"]["probability"]
+    assert parse_recipe(json.dumps(given)) == recipe()
 
 
 def test_a_recipe_may_ramp_its_batch_and_scale_its_rate():
-    given = recipe(batch_ramp={"from": 4, "steps": 0.5}, learning_rate_scaling="sqrt", base_batch_size=64)
+    given = recipe(batch_size_warmup={"from": 4, "steps": 0.5}, learning_rate_scaling="sqrt", base_batch_size=64)
     assert parse_recipe(json.dumps(given)) == given
 
 

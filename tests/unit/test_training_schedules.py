@@ -6,10 +6,10 @@ import functools
 
 import pytest
 import torch
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 from transformers import optimization
 
-from bertline.training.schedules import batch_size_factor, learning_rate_at, learning_rate_of_phase
+from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at, learning_rate_of_phase
 
 
 def rate(step, **changes):
@@ -84,9 +84,9 @@ def test_wsd_is_that_of_transformers(end):
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
 def test_the_last_update_still_moves(schedule):
     for total in (1, 2, 1000):
-        assert rate(total, schedule=schedule, total=total, warmup=0) > 0
-    assert rate(101, schedule=schedule, total=100, warmup=0) == 0
-    assert rate(101, schedule=schedule, total=100, warmup=0, end=1e-4) == 1e-4
+        assert rate(total, schedule=schedule, total=total, warmup=0, decay=0.1) > 0
+    assert rate(101, schedule=schedule, total=100, warmup=0, decay=0.1) == 0
+    assert rate(101, schedule=schedule, total=100, warmup=0, decay=0.1, end=1e-4) == 1e-4
 
 
 def test_constant_stays():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fabricated_dataset import recipe
+from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
 from bertline.settings.configuration import definition, fill_defaults, load_schema, strip_defaults
@@ -19,7 +19,7 @@ def check(**changes):
     """What the plan does with a phase as a person wrote it."""
     part = definition(SCHEMA, "phase")
     settings = fill_defaults({**NEEDED, **changes}, part, SCHEMA)
-    check_used(strip_defaults(settings, part, SCHEMA), settings, "phase1")
+    check_used(strip_defaults(settings, part, SCHEMA), settings, part, "phase1")
     check_together(settings, "phase1")
 
 
@@ -28,6 +28,10 @@ def check(**changes):
     [
         ({"lamb_variant": "paper", "optimizer": "adamw"}, "phase1.lamb_variant: given 'paper', but optimizer 'adamw' "),
         ({"muon": {"momentum": 0.9}}, "phase1.muon: given {'momentum': 0.9}, but optimizer 'lamb' makes no use of it"),
+        (
+            {"betas": [0.9, 0.99], "optimizer": "lion"},
+            "phase1.betas: given [0.9, 0.99], but optimizer 'lion'",
+        ),
         ({"power": 1.0, "schedule": "linear"}, "phase1.power: given 1.0, but schedule 'linear'"),
         ({"decay": 0.2}, "phase1.decay: given 0.2, but schedule 'polynomial' makes no use of it; leave it out, or"),
         ({"end_learning_rate": 0.01, "schedule": "constant"}, "phase1.end_learning_rate: given 0.01, but schedule"),
@@ -37,8 +41,14 @@ def check(**changes):
         ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),
         ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
         ({"publish_best_every": 31}, "phase1.publish_best_every: given 31, allowed is 1 to steps, 30"),
-        ({"batch_ramp": {"from": 32, "steps": 5}}, "phase1.batch_ramp.from: given 32, allowed is 1 to global_batch_"),
-        ({"batch_ramp": {"from": 4, "steps": 40}}, "phase1.batch_ramp.steps: given 40, allowed is a share"),
+        (
+            {"batch_size_warmup": {"from": 32, "steps": 5}},
+            "phase1.batch_size_warmup.from: given 32, allowed is 1 to global_batch_",
+        ),
+        (
+            {"batch_size_warmup": {"from": 4, "steps": 40}},
+            "phase1.batch_size_warmup.steps: given 40, allowed is a share",
+        ),
     ],
 )
 def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
@@ -58,8 +68,8 @@ def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
         {"optimizer": "muon", "muon": {"momentum": 0.9}, "schedule": "wsd"},
         {"schedule": "wsd", "warmup": 10, "decay": 20, "end_learning_rate": 0.02},
         {"learning_rate_scaling": "sqrt", "base_batch_size": 256},
-        {"batch_ramp": {"from": 16, "steps": 30}},
-        {"batch_ramp": {"from": 1, "steps": 0.5}},
+        {"batch_size_warmup": {"from": 16, "steps": 30}},
+        {"batch_size_warmup": {"from": 1, "steps": 0.5}},
     ],
 )
 def test_good_combinations_pass(changes):
@@ -70,7 +80,10 @@ def test_the_defaults_of_the_schema_are_the_settings_that_a_recipe_wants():
     filled = fill_defaults(NEEDED, definition(SCHEMA, "phase"), SCHEMA)
     given = recipe()["settings"]
     assert filled.keys() == given.keys()
-    assert all(filled[key] == given[key] for key in ("muon", "batch_ramp", "lamb_variant", "decay", "base_batch_size"))
+    assert all(
+        filled[key] == given[key]
+        for key in ("muon", "lion", "batch_size_warmup", "lamb_variant", "decay", "base_batch_size")
+    )
     assert strip_defaults(filled, definition(SCHEMA, "phase"), SCHEMA) == NEEDED
 
 

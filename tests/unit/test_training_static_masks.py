@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 from encoding_helpers import VOCABULARY
-from fabricated_dataset import recipe
 from interchange_files import LENGTH, Row, import_all, read_nvidia
+from synthetic_dataset import recipe
 from torch.nn import functional as F
 from training_processes import journal, train
 
 from bertline.encoding.dataset import SampleReader, open_dataset
+from bertline.encoding.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.training.batches import Layout, evaluation_batch, micro_batches
-from bertline.training.exporting import export_nvidia
-from bertline.training.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
-from bertline.training.objective import make_sums, sums_of
+from bertline.training.data.batches import Layout, evaluation_batch, micro_batches
+from bertline.training.data.exporting import export_nvidia
+from bertline.training.objective import compute_loss, make_loss_fn
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD = 0
@@ -69,11 +69,11 @@ def model() -> BertForPreTraining:
 
 def total_loss(model: BertForPreTraining, reader: SampleReader, samples: np.ndarray, *, seed: int = 0) -> list[float]:
     batch = evaluation_batch(samples, reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
-    sums = make_sums(model, precision="fp32", compiled=False)
+    sums = make_loss_fn(model, precision="fp32", compiled=False)
     vocabulary = Vocabulary.of_card(reader.card)
     given = {"masking": HELD_OUT_MASKING, "padding_id": PAD}
     found = [
-        torch.stack(sums_of(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
+        torch.stack(compute_loss(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
         for micro in micro_batches(batch, reader, Layout(LENGTH, 16), **given)
     ]
     return torch.stack(found).double().sum(0).tolist()
@@ -100,7 +100,7 @@ def test_the_loss_is_that_of_the_native_file_with_the_same_masks(
     made: Path, tmp_path: Path, model: BertForPreTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = made / "data/dataset.json"
-    monkeypatch.setattr("bertline.training.exporting._seed", lambda file, seed: seed)
+    monkeypatch.setattr("bertline.training.data.exporting._seed", lambda file, seed: seed)
     probability = HELD_OUT_MASKING.probability
     common = {"dupe_factor": 1, "probability": probability, "max_predictions": LENGTH, "seed": 7}
     export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "nvidia/a.hdf5", **common)

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from fabricated_dataset import recipe, write_dataset
 from safetensors.torch import load_file
+from synthetic_dataset import recipe, write_dataset
 from torch import distributed
 from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
 
 from bertline.console import BertlineError, run_command
 from bertline.files import sha256_of_file
-from bertline.training.group import join_group
+from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
-from bertline.training.phase import MOST_SKIPPED_IN_A_ROW, Phase
+from bertline.training.phase import MAX_SKIPPED_IN_A_ROW, Phase
 from bertline.training.stop import StopSignal
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
@@ -151,7 +151,7 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
         _, messages = process.communicate(timeout=60)
         assert process.returncode == status, messages
-        assert (status == 75) == ("told to stop" in messages)
+        assert (status == 75) == ("asked to stop" in messages)
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "resuming" in done.stderr
@@ -159,7 +159,7 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
 
 
 def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path):
-    given = recipe(steps=24, optimizer="muon", schedule="wsd", batch_ramp={"from": 4, "steps": 12})
+    given = recipe(steps=24, optimizer="muon", schedule="wsd", batch_size_warmup={"from": 4, "steps": 12})
     straight, output = tmp_path / "straight", tmp_path / "phase"
     train(given, card, straight)
     trainer = Trainer(given, card, output, checkpoint_every=3)
@@ -175,6 +175,18 @@ def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path)
     assert samples[10] == sum(sizes[:10])
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_optimizer_with_a_state_of_its_own_is_resumed_with_the_same_bits(card, tmp_path, ranks):
+    given = recipe(steps=24, optimizer="lion", learning_rate=0.001)
+    straight, output = tmp_path / "straight", tmp_path / "phase"
+    train(given, card, straight, ranks=ranks)
+    trainer = Trainer(given, card, output, ranks=ranks, checkpoint_every=3)
+    assert trainer.kill_when(lambda: newest_step(output / "checkpoints") >= 6)
+    resumed = train(given, card, output, ranks=ranks)
+    assert "resuming" in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == sha256_of_file(straight / "model.safetensors")
+
+
 @pytest.mark.parametrize("way", ["SIGUSR1", "deadline"])
 def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
     output = tmp_path / "phase"
@@ -187,7 +199,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
         trainer.signal(signal.SIGUSR1)
     assert trainer.finish() == 75
     assert newest_step(output / "checkpoints") >= 1
-    assert "told to stop" in trainer.log.read_text()
+    assert "asked to stop" in trainer.log.read_text()
 
 
 @pytest.fixture
@@ -204,31 +216,30 @@ def group(monkeypatch):
 
 def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
     """Train in this process; the last rank's gradient of every global batch in `poisoned` is not a number."""
-    lock = PhaseLock(output / "checkpoints") if group.leads else None
+    lock = PhaseLock(output / "checkpoints") if group.is_rank_zero else None
     assert lock is None or lock.try_acquire() is None
     phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5))
-    phase.start(None)
-    compute = phase.accumulation.compute
+    accumulator = phase.learner.accumulator
+    reduce = accumulator.gradients.reduce
 
-    def compute_poisoned(step, loss_scale):
-        batch = compute(step, loss_scale)
-        if step in poisoned and group.rank == group.world_size - 1:
-            for gradient in phase.accumulation.gradients.tensors():
+    def reduce_poisoned():
+        if phase.progress.next_batch in poisoned and group.rank == group.world_size - 1:
+            for gradient in accumulator.gradients.tensors():
                 gradient.fill_(math.nan)
-        return batch
+        return reduce()
 
-    phase.accumulation.compute = compute_poisoned
+    accumulator.gradients.reduce = reduce_poisoned
     stop_signal = StopSignal()
     try:
-        while phase.step < phase.total_steps and phase.step + phase.skipped != stop_at:
+        while phase.progress.step < phase.total_steps and phase.progress.next_batch != stop_at:
             phase.train_one_step(stop_signal)
-        if phase.step == phase.total_steps:
+        if phase.progress.step == phase.total_steps:
             phase.publish()
         else:
             phase.save()
             phase.wait_for_checkpoint()
     finally:
-        phase.accumulation.close()
+        accumulator.close()
         if lock is not None:
             lock.release()
     return phase
@@ -242,7 +253,7 @@ def run_rank(rank, ranks, port, log, card, output, given):
 
     def run():
         phase = run_phase(join_group(ranks), card, output, **given)
-        (output.parent / f"{output.name}.rank{rank}").write_text(f"{phase.step} {phase.skipped}")
+        (output.parent / f"{output.name}.rank{rank}").write_text(f"{phase.progress.step} {phase.progress.skipped}")
         distributed.destroy_process_group()
 
     run_command(run)
@@ -266,7 +277,7 @@ def run_two_ranks(card, output, **given):
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_path):
     phase = run_phase(group, card, tmp_path / "whole", poisoned={7, 8, 20})
-    assert (phase.step, phase.skipped) == (40, 3)
+    assert (phase.progress.step, phase.progress.skipped) == (40, 3)
     assert journal(tmp_path / "whole")[-1]["metrics"]["train/skipped_steps"] == 3
     weights = load_file(tmp_path / "whole" / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in weights.values())
@@ -280,12 +291,12 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_p
 
 
 def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group, card, tmp_path, caplog):
-    poisoned = set(range(12, 12 + MOST_SKIPPED_IN_A_ROW))
+    poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
     assert "returning to step 10 and going on behind them" in caplog.text
     assert "samples of the last global batch: " in caplog.text
     # Steps 11 and 12 were taken back, so their two batches are passed over as well.
-    assert (phase.step, phase.skipped) == (40, MOST_SKIPPED_IN_A_ROW + 2)
+    assert (phase.progress.step, phase.progress.skipped) == (40, MAX_SKIPPED_IN_A_ROW + 2)
     steps = [point["step"] for point in journal(tmp_path / "phase")]
     assert steps == sorted(set(steps))
 
@@ -302,9 +313,9 @@ def test_two_ranks_skip_what_is_not_finite_on_one_and_go_on_later_with_the_same_
 
 
 def test_two_ranks_roll_back_together_and_stop_together_if_it_does_not_help(card, tmp_path):
-    poisoned = set(range(12, 12 + MOST_SKIPPED_IN_A_ROW))
+    poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     status, counts, text = run_two_ranks(card, tmp_path / "phase", poisoned=poisoned, steps=13)
-    assert (status, counts) == (0, [f"13 {MOST_SKIPPED_IN_A_ROW + 2}"] * 2)
+    assert (status, counts) == (0, [f"13 {MAX_SKIPPED_IN_A_ROW + 2}"] * 2)
     assert "returning to step 10 and going on behind them" in text
     status, counts, text = run_two_ranks(card, tmp_path / "other", poisoned=set(range(12, 200)))
     assert (status, counts) == (1, [])

@@ -168,7 +168,7 @@ def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured
     for resource in (
         "nodes=2", "mpi=srun", "tasks=18", "cpus_per_task=6", "slurm_partition=big", "constraint=a100",
         f"slurm_extra=-n8 --ntasks-per-node=4 --gpus-per-node=4 {components}",
-        "additional_nodes=1x2,2x4", "trainer_options=--division measured",
+        "additional_nodes=1x2,2x4", "trainer_options=--load-balancing measured",
     ):  # fmt: skip
         assert f" {resource}" in job
     assert " gres=" not in job

@@ -181,7 +181,7 @@ def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Clu
     assert log.count("node 1 of 2: 127.0.0.2") == 2
     (resumed,) = re.findall(r"resuming .* at step (\d+)", log)
     assert 0 < int(resumed) < steps
-    assert f"told to stop: step {resumed} is saved" in log
+    assert f"asked to stop: step {resumed} is saved" in log
     trained = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert trained == sorted(set(trained))
     assert trained[-1] == steps

@@ -54,7 +54,11 @@ def phase_additional_nodes(wildcards):
 
 
 def phase_trainer_options(wildcards):
-    return "--division measured" if SITE and size_of(wildcards).additional_nodes else ""
+    return (
+        "--load-balancing measured"
+        if SITE and size_of(wildcards).additional_nodes
+        else ""
+    )
 
 
 ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}

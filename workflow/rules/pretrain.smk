@@ -1,5 +1,7 @@
 """From HDF5 to weights: the phases of pretraining, and the model in Hugging Face's layout."""
 
+from bertline.training.options import Options
+
 
 rule pretrain_phase:
     # Inputs are named by fingerprints: their files' times say nothing, and must never train a model again.
@@ -24,15 +26,15 @@ rule pretrain_phase:
         processes_per_node=phase_size("processes_per_node", 1),
         additional_nodes=phase_additional_nodes,
         # Or auto.
-        micro_batch_tokens=phase_size("micro_batch_tokens", 16384),
-        # Options of scripts/pretrain.py that a site wants: --compile, --recompute, --division measured, --profile.
+        micro_batch_tokens=phase_size("micro_batch_tokens", Options.micro_batch_tokens),
+        # Options of scripts/pretrain.py that a site wants: --compile, --activation-checkpointing, --profile.
         trainer_options=phase_trainer_options,
-        checkpoint_every_minutes=15,
+        checkpoint_every_minutes=Options.checkpoint_every_minutes,
         # Before a Slurm job's walltime ends: for the step at work, and to save.
         minutes_to_save=5,
         attempt=lambda wildcards, attempt: attempt,
-        log_every=10,
-        evaluate_every=200,
+        log_every=Options.log_every,
+        evaluate_every=Options.evaluate_every,
         # Not more with every attempt: what training takes does not grow.
         mem_mb=phase_size("memory_mb", 8000),
         runtime=phase_size("walltime", 1440),

@@ -32,7 +32,7 @@ def main() -> None:
     if any(value < 1 for value in masked.values()):
         raise BertlineError("--dupe-factor, --max-predictions: allowed is at least 1")
 
-    from bertline.training.exporting import export_gpauloski, export_nvidia
+    from bertline.training.data.exporting import export_gpauloski, export_nvidia
 
     for samples, output in zip(given.samples, given.outputs, strict=True):
         if given.layout == "nvidia":

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bertline.console import HelpFormatter, run_command
 from bertline.encoding.dataset import open_dataset
+from bertline.encoding.masking import held_out_positions
 from bertline.encoding.trigram import MAX_TOKENS, trigram_cross_entropy
 from bertline.files import write_json
-from bertline.training.masking import held_out_positions
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.training.begun import JOB_IDS
+from bertline.training.started import JOB_IDS
 
 
 @dataclass(frozen=True)

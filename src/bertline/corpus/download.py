@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 MEBIBYTE = 1 << 20
 PIECE_BYTES = 1 << 16
 TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the answer
-LONGEST_WAIT_SECONDS = 600.0
+MAX_WAIT_SECONDS = 600.0
 # A busy or restarting server; anything else but success is its final word.
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -220,7 +220,7 @@ def _fetch_patiently(
     def wait(state: tenacity.RetryCallState) -> float:
         interruption = state.outcome.exception() if state.outcome else None
         asked_for = interruption.retry_after if isinstance(interruption, _Interrupted) else 0.0
-        return min(max(first_wait_seconds * 2 ** (failures - 1), asked_for), LONGEST_WAIT_SECONDS)
+        return min(max(first_wait_seconds * 2 ** (failures - 1), asked_for), MAX_WAIT_SECONDS)
 
     def announce(state: tenacity.RetryCallState) -> None:
         answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep

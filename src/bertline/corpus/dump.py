@@ -19,12 +19,12 @@ from bertline.console import BertlineError
 
 CHUNK_BYTES = 1 << 18
 # A longer line comes in pieces; each but the last holds back so much that no tag is cut.
-LONGEST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 HELD_BACK_BYTES = 16
-LONGEST_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20
 # An extractor holds a page in memory many times over. MediaWiki's own limit is 2 MiB of text, which is 12 MiB at most
 # with every character escaped; what is longer is no article that anyone wrote.
-LONGEST_PAGE_BYTES = 1 << 24
+MAX_PAGE_BYTES = 1 << 24
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
     number, of: which slice, from 0, of how many. A stream belongs to the slice in whose share of the file it begins,
         so a slice may be without pages.
 
-    Lines of more than LONGEST_LINE_BYTES come in pieces. Raises BertlineError if the file is missing, damaged, ends
+    Lines of more than MAX_LINE_BYTES come in pieces. Raises BertlineError if the file is missing, damaged, ends
     before its last tag, or has a stream that does not begin with a page.
     """
     line = b""
@@ -132,19 +132,19 @@ def pass_whole_pages(
 ) -> Iterator[bytes]:
     """Yield every line, and hand the header, each page when it is whole, and what follows the last, to `take`.
 
-    Pages of more than LONGEST_PAGE_BYTES are counted as `oversized` and handed over empty.
+    Pages of more than MAX_PAGE_BYTES are counted as `oversized` and handed over empty.
     """
     counts["oversized"] = 0
     page: list[bytes] = []
     size = 0
     for line in lines:
         size += len(line)
-        if size <= LONGEST_PAGE_BYTES:
+        if size <= MAX_PAGE_BYTES:
             page.append(line)
         elif page:
             page.clear()
             counts["oversized"] += 1
-            logger.info("a page of more than %d bytes is left out", LONGEST_PAGE_BYTES)
+            logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
         if b"</page>" in line or b"</siteinfo>" in line:
             take(b"".join(page))
             page.clear()
@@ -163,7 +163,7 @@ def _header(part: Path | str, size: int) -> Iterator[bytes]:
         length += len(line)
         if b"</siteinfo>" in line:
             return
-        if length > LONGEST_HEADER_BYTES:
+        if length > MAX_HEADER_BYTES:
             raise OSError("it has no <siteinfo> at its beginning")
 
 
@@ -173,7 +173,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line + b"\n"
-        if len(rest) > LONGEST_LINE_BYTES:
+        if len(rest) > MAX_LINE_BYTES:
             yield rest[:-HELD_BACK_BYTES]
             rest = rest[-HELD_BACK_BYTES:]
     if rest:

@@ -24,7 +24,7 @@ BANDS = 16
 ROWS_OF_BAND = PERMUTATIONS // BANDS
 SIMILARITY = 0.8
 # A band in which thousands agree and yet differ (articles made from one template) would take their number squared.
-MOST_LEADERS = 64
+MAX_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 16
 # More than any Wikipedia has. A dataset of n times as many reads its signatures n times for each band.
 DOCUMENTS_AT_ONCE = 1 << 23
@@ -36,47 +36,47 @@ KEPT = -1
 def find_duplicates(
     parts: Sequence[Path | str], ignored: npt.NDArray[np.bool_], *, near: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Find the documents that repeat an earlier one; of twins the first stays.
+    """Find the documents that repeat an earlier one; of equal ones the first stays.
 
     Parameters
     ----------
     parts: signature files; documents are numbered through all of them, in this order.
-    ignored: [documents], those that are neither anybody's twin nor looked at.
+    ignored: [documents], those that are neither compared nor a duplicate's original.
     near: whether near-duplicates are looked for beside exact ones.
 
     Returns
     -------
-    twins: int64 [documents], the number of the document that stays instead, or KEPT.
+    duplicate_of: int64 [documents], the number of the document that stays instead, or KEPT.
     is_exact: bool [documents], whether it equals the document that it was compared with.
 
     A document is removed if it is like an earlier one in some band. That one may itself be removed for one yet earlier,
-    which is then the twin of both. The result depends on the order of the documents and on nothing else.
+    of which both are then duplicates. The result depends on the order of the documents and on nothing else.
     """
     firsts = np.cumsum([0, *(len(open_signatures(part)) for part in parts)])
-    twins = np.full(firsts[-1], KEPT, dtype=np.int64)
-    _link(parts, firsts, twins, ignored, band=None)
-    is_exact = twins != KEPT
+    duplicate_of = np.full(firsts[-1], KEPT, dtype=np.int64)
+    _link(parts, firsts, duplicate_of, ignored, band=None)
+    is_exact = duplicate_of != KEPT
     if near:
         for band in progress(range(BANDS), description="near-duplicates", unit="bands", total=BANDS):
-            _link(parts, firsts, twins, ignored, band=band)
-    removed = np.flatnonzero(twins != KEPT)
-    while (again := removed[twins[twins[removed]] != KEPT]).size:
-        twins[again] = twins[twins[again]]
-    return twins, is_exact
+            _link(parts, firsts, duplicate_of, ignored, band=band)
+    removed = np.flatnonzero(duplicate_of != KEPT)
+    while (again := removed[duplicate_of[duplicate_of[removed]] != KEPT]).size:
+        duplicate_of[again] = duplicate_of[duplicate_of[again]]
+    return duplicate_of, is_exact
 
 
 def _link(
     parts: Sequence[Path | str],
     firsts: npt.NDArray[np.int64],
-    twins: npt.NDArray[np.int64],
+    duplicate_of: npt.NDArray[np.int64],
     ignored: npt.NDArray[np.bool_],
     band: int | None,
 ) -> None:
     """Point documents that agree in a band (None: in the text) at the first of those that they are like."""
-    passes = -(-len(twins) // DOCUMENTS_AT_ONCE)
+    passes = -(-len(duplicate_of) // DOCUMENTS_AT_ONCE)
     for number in range(passes):
-        members, keys = _candidates(parts, firsts, (twins == KEPT) & ~ignored, band, number, passes)
-        _link_groups(parts, firsts, twins, members, keys, exact=band is None)
+        members, keys = _candidates(parts, firsts, (duplicate_of == KEPT) & ~ignored, band, number, passes)
+        _link_groups(parts, firsts, duplicate_of, members, keys, exact=band is None)
 
 
 def _candidates(
@@ -105,7 +105,7 @@ def _candidates(
 def _link_groups(
     parts: Sequence[Path | str],
     firsts: npt.NDArray[np.int64],
-    twins: npt.NDArray[np.int64],
+    duplicate_of: npt.NDArray[np.int64],
     members: npt.NDArray[np.int64],
     keys: npt.NDArray[np.uint64],
     *,
@@ -116,7 +116,7 @@ def _link_groups(
     in_group[1:] = keys[1:] == keys[:-1]
     in_group[:-1] |= in_group[1:]
     members, keys = members[in_group], keys[in_group]
-    for _ in range(MOST_LEADERS):
+    for _ in range(MAX_LEADERS):
         if not len(members):
             return
         # The sort is stable, so that each group begins with its earliest document: the leader.
@@ -124,7 +124,7 @@ def _link_groups(
         leaders = members[begins][np.cumsum(begins) - 1]
         members, leaders, keys = members[~begins], leaders[~begins], keys[~begins]
         is_like = _compare(parts, firsts, members, leaders, exact=exact)
-        twins[members[is_like]] = leaders[is_like]
+        duplicate_of[members[is_like]] = leaders[is_like]
         members, keys = members[~is_like], keys[~is_like]
 
 

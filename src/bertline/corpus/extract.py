@@ -47,7 +47,7 @@ def extract_part(
 
     The folder appears complete or not at all. It holds `articles.jsonl` (one JSON object an article: id, revid, url,
     title, text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
-    `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than LONGEST_PAGE_BYTES, which no extractor
+    `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than MAX_PAGE_BYTES, which no extractor
     gets to see).
 
     Parameters

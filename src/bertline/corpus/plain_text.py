@@ -13,11 +13,11 @@ from bertline.corpus.documents import Document, Dropped, tidy
 
 CHUNK_BYTES = 1 << 20
 # Hard-wrapped text has short lines; where one is longer than this, a line is a paragraph.
-LONGEST_WRAPPED_LINE = 200
+MAX_WRAPPED_LINE_LENGTH = 200
 # Longer lines and longer texts are divided, so that no job's memory grows with what somebody put into one file. No
 # novel comes near: the King James Bible has four million characters.
-LONGEST_LINE = 1 << 20
-LONGEST_DOCUMENT = 1 << 24
+MAX_LINE_LENGTH = 1 << 20
+MAX_DOCUMENT_LENGTH = 1 << 24
 
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
 _GUTENBERG_SMALL_PRINT = re.compile(r"\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
@@ -61,7 +61,7 @@ def documents_of(
 ) -> Iterator[Document | Dropped]:
     """The document that a text is, or why it is dropped: `empty` or `short`.
 
-    A text of more than LONGEST_DOCUMENT characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
+    A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def paragraphs(lines: list[str]) -> Iterator[str]:
     nobody wrapped it, every line is a paragraph.
     """
     tidied = [tidy(line) for line in lines]
-    is_wrapped = all(len(line) <= LONGEST_WRAPPED_LINE for line in tidied)
+    is_wrapped = all(len(line) <= MAX_WRAPPED_LINE_LENGTH for line in tidied)
     paragraph: list[str] = []
     for line in [*tidied, ""]:
         if line:
@@ -120,7 +120,7 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
 
 
 def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[list[str]]:
-    """A text's lines without Project Gutenberg's licence, in pieces of at most about LONGEST_DOCUMENT characters.
+    """A text's lines without Project Gutenberg's licence, in pieces of at most about MAX_DOCUMENT_LENGTH characters.
 
     The licence is what stands before a start marker and what follows an end marker, up to the next start in a file of
     several books. Some files have the licence's own "small print" marker, which is a start, after the end of the book.
@@ -143,7 +143,7 @@ def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[li
             continue
         kept.append(line)
         size += len(line) + 1
-        if size > LONGEST_DOCUMENT:
+        if size > MAX_DOCUMENT_LENGTH:
             yield kept
             kept, size, book, any_yet = [], 0, 0, True
     if kept or not any_yet:
@@ -156,10 +156,11 @@ def lines_of(text: str) -> Iterator[str]:
         yield from _cut(line)
 
 
-def decoded_lines(stream: BinaryIO, name: str, encoding: str, longest_row: int | None = None) -> Iterator[str]:
+def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: int | None = None) -> Iterator[str]:
     """The lines of a text, without their ends, whichever of the three kinds these are.
 
-    A line of more than LONGEST_LINE characters is cut at a space; with `longest_row` one of more than that is refused.
+    A line of more than MAX_LINE_LENGTH characters is split at a space; with `max_row_length` one of more than that is
+    an error.
 
     Raises BertlineError for bytes that are not in the encoding, with their offset.
     """
@@ -171,20 +172,20 @@ def decoded_lines(stream: BinaryIO, name: str, encoding: str, longest_row: int |
         whole = pieces.removesuffix("\r").replace("\r", "\n").split("\n")
         unfinished = whole.pop()
         for line in whole:
-            yield from _cut(line) if longest_row is None else [line]
-        if longest_row is None:
+            yield from _cut(line) if max_row_length is None else [line]
+        if max_row_length is None:
             *finished, unfinished = _cut(unfinished)
             yield from finished
-        elif len(unfinished) > longest_row:
-            raise BertlineError(f"{name} has a row of more than {longest_row} characters; divide its document")
+        elif len(unfinished) > max_row_length:
+            raise BertlineError(f"{name} has a row of more than {max_row_length} characters; divide its document")
         unfinished += held_back
     if unfinished:
         yield unfinished.removesuffix("\r")
 
 
 def _cut(line: str) -> Iterator[str]:
-    while len(line) > LONGEST_LINE:
-        end = line.rfind(" ", 1, LONGEST_LINE) + 1 or LONGEST_LINE
+    while len(line) > MAX_LINE_LENGTH:
+        end = line.rfind(" ", 1, MAX_LINE_LENGTH) + 1 or MAX_LINE_LENGTH
         yield line[:end]
         line = line[end:]
     yield line

@@ -2,8 +2,8 @@
 
 `removed.jsonl.zst` has a line for each, in the order of corpora, parts and documents: `corpus`, `part`, `document` (its
 number in the part, from 0: line `document + 1` of the part's documents), `reason` (`evaluation_overlap`,
-`exact_duplicate` or `near_duplicate`), and `sets` (the evaluation sets) or `twin` (`corpus`, `part` and `document` of
-the one that stays). Version 1.
+`exact_duplicate` or `near_duplicate`), and `sets` (the evaluation sets) or `duplicate_of` (`corpus`, `part`
+and `document` of the one that stays). Version 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
     output: the `.jsonl.zst` to write.
     near: whether near-duplicates are removed beside exact ones.
 
-    A document that overlaps with an evaluation set is nobody's twin: who is like it and does not overlap stays.
+    A document that overlaps with an evaluation set is no duplicate's original:
+    one that is like it and does not overlap stays.
     """
     places = [(corpus, part_of(path)) for corpus, paths in signatures or overlaps for path in paths]
     parts, reports = ([path for _, paths in corpora for path in paths] for corpora in (signatures, overlaps))
@@ -50,9 +51,9 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
     overlapping = np.zeros(firsts[-1], dtype=np.bool_)
     for first, found in zip(firsts[:-1].tolist(), sets, strict=True):
         overlapping[[first + document for document in found]] = True
-    twins, is_exact = np.full(len(overlapping), KEPT, dtype=np.int64), np.zeros(len(overlapping), dtype=np.bool_)
+    duplicate_of, is_exact = np.full(len(overlapping), KEPT, dtype=np.int64), np.zeros(len(overlapping), dtype=np.bool_)
     if parts:
-        twins, is_exact = find_duplicates(parts, overlapping, near=near)
+        duplicate_of, is_exact = find_duplicates(parts, overlapping, near=near)
 
     def locate(document: int) -> tuple[int, dict[str, Any]]:
         place = int(np.searchsorted(firsts, document, side="right")) - 1
@@ -60,13 +61,13 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
         return place, {"corpus": corpus, "part": part, "document": document - int(firsts[place])}
 
     with write_compressed(output) as file:
-        for document in np.flatnonzero(overlapping | (twins != KEPT)).tolist():
+        for document in np.flatnonzero(overlapping | (duplicate_of != KEPT)).tolist():
             place, record = locate(document)
             if overlapping[document]:
                 record |= {"reason": OVERLAP, "sets": sets[place][record["document"]]}
             else:
-                _, twin = locate(int(twins[document]))
-                record |= {"reason": EXACT if is_exact[document] else NEAR, "twin": twin}
+                _, kept = locate(int(duplicate_of[document]))
+                record |= {"reason": EXACT if is_exact[document] else NEAR, "duplicate_of": kept}
             file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 

@@ -26,7 +26,7 @@ Splitter = Callable[[str], list[str]]
 
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
 TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer holds every token as an object: about 100 MB for this many
-LONGEST_PIECE_CHARACTERS = 20_000
+MAX_PIECE_CHARACTERS = 20_000
 
 # Marks that end a sentence and nothing else, which Punkt does not know: full stops and the like of Chinese, Japanese,
 # Hindi, Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
@@ -135,9 +135,9 @@ def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:
         for document in read_documents(path):
             text = document["text"]
             pieces = (
-                paragraph[start : start + LONGEST_PIECE_CHARACTERS]
+                paragraph[start : start + MAX_PIECE_CHARACTERS]
                 for paragraph in text.split("\n")
-                for start in range(0, len(paragraph), LONGEST_PIECE_CHARACTERS)
+                for start in range(0, len(paragraph), MAX_PIECE_CHARACTERS)
             )
             for number, piece in enumerate(pieces):
                 digest = hashlib.sha256(f"{seed}/{number}/{document['id']}".encode()).digest()

@@ -18,7 +18,7 @@ from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
-LONGEST_ROW = 1 << 25  # characters; a row is read as a whole
+MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
 ROWS_AT_ONCE = 64
 
 Row = dict[str, Any]
@@ -113,11 +113,11 @@ def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
 
 def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
     number = 0
-    while line := stream.readline(LONGEST_ROW + 1):
+    while line := stream.readline(MAX_ROW_LENGTH + 1):
         number += 1
         where = f"{path}, line {number}"
-        if len(line) > LONGEST_ROW:
-            raise BertlineError(f"{where} has more than {LONGEST_ROW} bytes; divide its document")
+        if len(line) > MAX_ROW_LENGTH:
+            raise BertlineError(f"{where} has more than {MAX_ROW_LENGTH} bytes; divide its document")
         if not line.strip():
             continue
         try:
@@ -134,8 +134,8 @@ def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> Iterator[Row]:
-    csv.field_size_limit(LONGEST_ROW)
-    lines = decoded_lines(stream, str(path), encoding, LONGEST_ROW)
+    csv.field_size_limit(MAX_ROW_LENGTH)
+    lines = decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH)
     table = csv.reader((f"{line}\n" for line in lines), strict=True)
     names: list[str] | None = None
     try:

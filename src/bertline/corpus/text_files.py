@@ -15,10 +15,10 @@ from bertline.corpus.tables import TEXT_ALONE, Columns, is_table, rows, text_and
 from bertline.corpus.unpacking import (
     ARCHIVES,
     Allowance,
+    as_damage_error,
     members,
     name_without_compression,
     open_unpacked,
-    told_when_damaged,
 )
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def read_files(
                 yield from made_of(lines_of(text), origin)
             return
         for where, origin, stream in texts_of(file):
-            with told_when_damaged(where):
+            with as_damage_error(where):
                 lines = decoded_lines(stream, where, encoding)
                 if separator is None:
                     yield from made_of(lines, origin)
@@ -112,7 +112,7 @@ def read_files(
 
     def records() -> Iterator[Document | Dropped]:
         for file in progress(files, description=source, unit="files", total=len(files)):
-            with told_when_damaged(file):
+            with as_damage_error(file):
                 yield from records_of(file)
         if skipped:
             logger.info("members of archives that are not read: %s", dict(skipped))

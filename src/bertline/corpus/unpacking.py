@@ -28,8 +28,8 @@ from bertline.corpus.documents import tidy
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 COMPRESSED = (".gz", ".tgz", ".zst")
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files of much repetition harm nobody
-LONGEST_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
-LONGEST_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
+MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
+MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
 ZIP64 = 0xFFFF  # stands for a number that does not fit
 BUFFER_BYTES = 1 << 16
 
@@ -68,7 +68,7 @@ class _Counted(io.RawIOBase):
 
 
 @contextmanager
-def told_when_damaged(name: str) -> Iterator[None]:
+def as_damage_error(name: str) -> Iterator[None]:
     """Turn what the libraries raise for damaged, truncated or missing files into a BertlineError about `name`."""
     try:
         yield
@@ -120,7 +120,7 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
     Each is to be read before the next is asked for. `skipped` counts the other members: `link`, `special file`
     (devices, pipes, sparse files) and `not a text`; folders are not counted.
 
-    Raises BertlineError for a member that lies outside the archive, and what `told_when_damaged` catches.
+    Raises BertlineError for a member that lies outside the archive, and what `as_damage_error` catches.
     """
     of_kind = _zip_members if path.suffix == ".zip" else _tar_members
     for name, stream in of_kind(path, allowance, skipped):
@@ -152,7 +152,7 @@ def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
 def _stated_members(path: Path) -> int:
     """How many members a zip says that it has; zipfile does not compare. PKWARE's APPNOTE 4.3.16."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LONGEST_ZIP_END_BYTES))
+        file.seek(max(0, path.stat().st_size - MAX_ZIP_END_BYTES))
         end = file.read()
     found = end.rfind(b"PK\x05\x06")
     return int.from_bytes(end[found + 10 : found + 12], "little")
@@ -180,7 +180,7 @@ class _Member(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.type in _LONG_HEADERS and self.size > LONGEST_HEADER_BYTES:
+        if self.type in _LONG_HEADERS and self.size > MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {self.size} bytes")
         return super()._proc_member(archive)  # type: ignore[misc]
 

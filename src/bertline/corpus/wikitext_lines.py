@@ -27,7 +27,7 @@ OTHER_SITE = "\x1f"
 
 _SHORTEST_SENTENCE_BYTES = 40
 _SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}][\p{SB=Close}\p{SB=Sp}]*+$")
-_LONGEST_SENTENCE_END = 8
+_MAX_SENTENCE_END_LENGTH = 8
 _CITATION = re.compile(rf"{OTHER_SITE}|\b(?:ISBN|ISSN|OCLC|LCCN|JSTOR|PMID|arXiv|doi)\b")
 _LIST_MARKS = "*#:;"
 _FIRST_MARKS = "*#:;=|!- "
@@ -81,7 +81,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def _ends_as_sentence(text: str) -> bool:
-    return _SENTENCE_END.search(text[-_LONGEST_SENTENCE_END:]) is not None
+    return _SENTENCE_END.search(text[-_MAX_SENTENCE_END_LENGTH:]) is not None
 
 
 def _lines(wikitext: str) -> Iterator[_Line]:

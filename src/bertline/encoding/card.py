@@ -188,7 +188,7 @@ def _add(total: Json, counts: Json) -> None:
 def validate_dataset(card_json: Path | str) -> str:
     """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a line that sums it up.
 
-    Raises BertlineError at the first fault.
+    Raises BertlineError at the first violation.
     """
     card, directory = read_card(card_json), Path(card_json).parent
     if card["tokenizer"] != describe_tokenizer(directory / card["tokenizer"]["file"]):
@@ -214,10 +214,10 @@ def validate_dataset(card_json: Path | str) -> str:
             )
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may be of different text.
-    for twins in zip(*files.values(), strict=True) if "imported" not in card else ():
-        if len({tuple(file.attributes[name] for name in shared) for file in twins}) > 1:
+    for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
+        if len({tuple(file.attributes[name] for name in shared) for file in siblings}) > 1:
             raise BertlineError(
-                f"{twins[0].path} and its twins of other lengths are not made from the same text; encode again"
+                f"{siblings[0].path} and those of other lengths are not made from the same text; encode again"
             )
     _check_documents(card, card_json, next(iter(files.values())))
     samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())

@@ -23,7 +23,7 @@ from bertline.encoding.samples import (
 )
 from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
-from bertline.encoding.words import WordCache
+from bertline.encoding.word_cache import WordCache
 from bertline.files import read_json, sha256_of_file
 
 log = logging.getLogger(__name__)

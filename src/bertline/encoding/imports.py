@@ -21,10 +21,10 @@ from bertline.encoding.interchange import (
     UNUSABLE,
     Block,
     InterchangeFile,
-    faults_of,
     open_interchange,
     read_blocks,
     usable,
+    violations_of,
 )
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
@@ -152,10 +152,10 @@ def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[Interc
 def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
     """Write one file natively, in bounded memory; returns how many samples were left out, by reason."""
     dropped: dict[str, int] = {}
-    for fault in faults_of(file, tokenizer):
-        if fault.what not in UNUSABLE:
-            raise BertlineError(f"{fault}; make the file again, or name the vocabulary that it was made with")
-        dropped[fault.what] = fault.more + 1
+    for violation in violations_of(file, tokenizer):
+        if violation.what not in UNUSABLE:
+            raise BertlineError(f"{violation}; make the file again, or name the vocabulary that it was made with")
+        dropped[violation.what] = violation.more + 1
     special = tokenizer["special_tokens"]
     output.parent.mkdir(parents=True, exist_ok=True)
     spools = {name: Spool(output.parent, dtype) for name, dtype in SPOOLED.items()}

@@ -33,9 +33,9 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.faults import Fault, Faults
 from bertline.encoding.layout import disk_errors
 from bertline.encoding.ranges import offsets_of
+from bertline.encoding.violations import Violation, Violations
 from bertline.files import write_atomically
 
 Json = dict[str, Any]
@@ -188,13 +188,13 @@ def read_blocks(file: InterchangeFile, first: int = 0, last: int | None = None) 
         yield _block_of(file.layout, rows)
 
 
-def faults_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[Fault]:
+def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[Violation]:
     """Everything in which a file breaks the layout's rules.
 
     `tokenizer`: its `vocab_size` and `special_tokens`. Without it ids are only checked against each other: [CLS] and
     [SEP] are what stands at the first sample's ends.
     """
-    found = Faults(file.path)
+    found = Violations(file.path)
     special: Json = dict(tokenizer["special_tokens"]) if tokenizer else {}
     vocab_size = tokenizer["vocab_size"] if tokenizer else 1 << 31
     try:
@@ -214,7 +214,7 @@ def faults_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[
             found.note(of_block, start)
     except BertlineError as error:  # the rest cannot be read
         yield from found
-        yield Fault(file.path, str(error).removeprefix(f"{file.path}: "))
+        yield Violation(file.path, str(error).removeprefix(f"{file.path}: "))
         return
     yield from found
 

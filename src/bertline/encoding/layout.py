@@ -37,7 +37,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.faults import Fault, Faults
+from bertline.encoding.violations import Violation, Violations
 from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
@@ -287,27 +287,30 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
 
 
 def validate_samples(path: Path | str) -> SampleFile:
-    """Check every digest and every rule of the layout. Returns the file; raises BertlineError at the first fault."""
+    """Check every digest and every rule of the layout. Returns the file.
+
+    Raises BertlineError at the first violation.
+    """
     file = open_samples(path)
-    for fault in faults_of(file):
-        raise BertlineError(f"{fault}; delete it and run `snakemake encode`")
+    for violation in violations_of(file):
+        raise BertlineError(f"{violation}; delete it and run `snakemake encode`")
     return file
 
 
-def faults_of(file: SampleFile) -> Iterator[Fault]:
+def violations_of(file: SampleFile) -> Iterator[Violation]:
     """Everything in which a file breaks the layout's rules or its own digests."""
     arrays = {**vars(file), **(vars(file.masks) if file.masks else {})}
     for name, expected in file.digests.items():
         if _digest(file, arrays[name]) != expected:
-            yield Fault(file.path, f"{name} does not have the digest it was written with")
+            yield Violation(file.path, f"{name} does not have the digest it was written with")
     if not _rises(file, file.sample_offsets, len(file.input_ids), strictly=True):
-        yield Fault(file.path, "sample_offsets do not rise from 0 to the number of tokens")
+        yield Violation(file.path, "sample_offsets do not rise from 0 to the number of tokens")
         return
     masks = file.masks
     if masks is not None and not _rises(file, masks.mask_offsets, len(masks.masked_positions), strictly=False):
-        yield Fault(file.path, "mask_offsets do not rise from 0 to the number of masks")
+        yield Violation(file.path, "mask_offsets do not rise from 0 to the number of masks")
         masks = None
-    found = Faults(file.path)
+    found = Violations(file.path)
     falls = labels = last_document = last_corpus = 0
     for block in file.blocks():
         found.note(_faulty_samples(file, block.start, block.stop), block.start)
@@ -321,14 +324,14 @@ def faults_of(file: SampleFile) -> Iterator[Fault]:
     yield from found
     of_corpora = file.attributes["documents_of_corpora"]
     if of_corpora.sum() != file.attributes["documents"]:
-        yield Fault(file.path, "documents_of_corpora do not add up to documents")
+        yield Violation(file.path, "documents_of_corpora do not add up to documents")
     # It rises within a pass, and begins anew with the next.
     if len(file) and (falls >= file.attributes["passes"] or last_document >= of_corpora.sum()):
-        yield Fault(file.path, "document_index does not rise below the number of documents")
+        yield Violation(file.path, "document_index does not rise below the number of documents")
     if len(file) and last_corpus >= len(of_corpora):
-        yield Fault(file.path, "corpus_index names a corpus that is not there")
+        yield Violation(file.path, "corpus_index names a corpus that is not there")
     if labels != file.attributes["samples_with_random_next"]:
-        yield Fault(file.path, "next_sentence_labels do not add up to samples_with_random_next")
+        yield Violation(file.path, "next_sentence_labels do not add up to samples_with_random_next")
 
 
 def _digest(file: SampleFile, array: np.ndarray) -> str:

@@ -14,7 +14,7 @@ from bertline.encoding.layout import id_type
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import continuations, special_token_ids
-from bertline.encoding.words import WordCache
+from bertline.encoding.word_cache import WordCache
 
 
 @dataclass(frozen=True)

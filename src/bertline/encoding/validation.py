@@ -27,7 +27,7 @@ def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lower
         if interchange.layout_of(path) == "native":
             yield from _problems_of_native(layout.open_samples(path), tokenizer)
         else:
-            yield from map(str, interchange.faults_of(interchange.open_interchange(path), tokenizer))
+            yield from map(str, interchange.violations_of(interchange.open_interchange(path), tokenizer))
     except BertlineError as error:
         yield str(error)
 
@@ -57,7 +57,7 @@ def _problems_of_native(file: layout.SampleFile, tokenizer: Json | None) -> Iter
         for name, value in expected.items():
             if file.attributes[name] != value:
                 yield f"{file.path}: {name} is {file.attributes[name]}, that of the vocabulary given is {value}"
-    yield from map(str, layout.faults_of(file))
+    yield from map(str, layout.violations_of(file))
     card_json = file.path.absolute().parent.parent / "dataset.json"
     if not card_json.exists():
         return

@@ -37,9 +37,9 @@ SAMPLE_BYTES = 300_000_000
 SAMPLE_BLOCK_BYTES = 1_000_000
 # The library's trainers hold about a kilobyte of every different word, so these take half a gigabyte. English has so
 # many in some 150 MB.
-MOST_WORDS = 500_000
+MAX_WORDS = 500_000
 # As Google's vocabularies, at least 1,000 characters where the text has them; more where a script needs them to cover
-# all but one character in 10,000. Together with their continuing twins they never fill the vocabulary.
+# all but one character in 10,000. Together with their continuing forms they never fill the vocabulary.
 ALPHABET_SIZE = 1000
 ALPHABET_COVERAGE = 0.9999
 MINIMUM_COUNT = 2
@@ -119,11 +119,11 @@ def choose_sample(
     *,
     seed: int,
     sample_bytes: int,
-    most_words: int = MOST_WORDS,
+    max_words: int = MAX_WORDS,
 ) -> list[tuple[Path, int]]:
     """Blocks spread at random over the shards, as shard and first byte, in their order.
 
-    They hold about `sample_bytes` in all, or less where so much text has more than `most_words` different words; with
+    They hold about `sample_bytes` in all, or less where so much text has more than `max_words` different words; with
     fewer bytes and words it is the whole text. Blocks are read at their place, so the time does not grow with the
     corpus.
     """
@@ -134,7 +134,7 @@ def choose_sample(
     words: set[str] = set()
     taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
-        if len(words) > most_words:
+        if len(words) > max_words:
             log.info("trained on %d of %d MB: they have %d different words", len(taken), count, len(words))
             break
         taken.append((index, start))

@@ -25,8 +25,8 @@ from bertline.finetuning.sequences import Sequences
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
+from bertline.training.optimizers.schedules import learning_rate_at
 from bertline.training.scaling import LossScale
-from bertline.training.schedules import learning_rate_at
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def _autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def _clip(model: nn.Module, scale: LossScale) -> Tensor:
-    """Take the loss scale out of the gradients and clip them; their norm before that."""
+    """Divide the gradients by the loss scale and clip them; returns their norm before clipping."""
     if scale.value != 1:
         for parameter in model.parameters():
             if parameter.grad is not None:
@@ -172,7 +172,7 @@ def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precis
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """The state of the generators that dropout draws from."""
+    """Return the state of the generators that dropout draws from."""
     states = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["random.cuda"] = torch.cuda.get_rng_state(device)
@@ -186,14 +186,14 @@ def _set_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
 
 
 def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
-    """The targets of inputs `rows`; of tokens, int64 [B, S], padding IGNORED."""
+    """Return the targets of inputs `rows`; of tokens, int64 [B, S], padding IGNORED."""
     if task.head == "tokens":
         return torch.from_numpy(pad_values(task.train_targets, task.train, rows, IGNORED)[0])
     return torch.from_numpy(task.train_targets[rows])
 
 
 def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """The mean loss over a batch: of classes, of scores, of tokens' classes, or of first and last tokens.
+    """Compute the mean loss over a batch: of classes, of scores, of tokens' classes, or of first and last tokens.
 
     Padding is no possible answer, so the loss of an input does not depend on which others share its batch.
     """
@@ -210,7 +210,7 @@ def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_
 
 @torch.inference_mode()
 def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
-    """The network's outputs in the order of the inputs: float32 [N, outputs], or of each token, [tokens, outputs]."""
+    """Compute outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
     device = next(model.parameters()).device
     model.eval()
     by_token = task.head != "sequence"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
+
+from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
 
 # As in Google's run_squad.py and run_classifier.py.
 BETAS = (0.9, 0.999)
@@ -24,7 +25,7 @@ class AdamW:
     def __init__(
         self, parameters: Iterable[Tensor], *, weight_decay: float, factors: Iterable[float] | None = None
     ) -> None:
-        """Biases and normalisations, the parameters of one dimension, are not decayed, as in pretraining.
+        """Group parameters by factor and decay: those of one dimension, biases and normalisations, have no decay.
 
         Parameters
         ----------
@@ -35,57 +36,43 @@ class AdamW:
         for parameter, factor in zip(given, factors or [1.0] * len(given), strict=True):
             by_group.setdefault((factor, weight_decay if parameter.ndim > 1 else 0.0), []).append(parameter)
         self._groups = [(group, factor, decay) for (factor, decay), group in by_group.items()]
-        self._first = {parameter: torch.zeros_like(parameter) for parameter in given}
-        self._second = {parameter: torch.zeros_like(parameter) for parameter in given}
-        self._steps = {parameter: torch.zeros((), device=parameter.device) for parameter in given}
+        self._states = {parameter: new_adamw_state(parameter) for parameter in given}
 
-    @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Update every parameter that has a gradient, and forget the gradients."""
+        """Update every parameter that has a gradient, and drop the gradients."""
         for group, factor, weight_decay in self._groups:
             used = [parameter for parameter in group if parameter.grad is not None]
-            adamw(
+            update_adamw(
                 used,
-                [parameter.grad for parameter in used if parameter.grad is not None],
-                [self._first[parameter] for parameter in used],
-                [self._second[parameter] for parameter in used],
-                [],
-                [self._steps[parameter] for parameter in used],
-                fused=True,
-                amsgrad=False,
-                beta1=BETAS[0],
-                beta2=BETAS[1],
+                [self._states[parameter] for parameter in used],
                 lr=learning_rate * factor,
-                weight_decay=weight_decay,
+                betas=BETAS,
                 eps=EPSILON,
-                maximize=False,
+                weight_decay=weight_decay,
             )
             for parameter in used:
                 parameter.grad = None
 
     def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """The state by the names of the parameters, in the order in which they were given."""
+        """Return the state by the names of the parameters, in the order in which they were given."""
         return {
-            f"{name}.{key}": values[parameter]
-            for key, values in self._state()
-            for name, parameter in zip(names, self._first, strict=True)
+            f"{name}.{key}": tensor
+            for name, state in zip(names, self._states.values(), strict=True)
+            for key, tensor in state.items()
         }
 
     @torch.no_grad()
     def load(self, names: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
-        """Take over a state that `tensors` gave."""
-        for name, parameter in zip(names, self._first, strict=True):
-            for key, values in self._state():
-                values[parameter].copy_(tensors[f"{name}.{key}"])
-
-    def _state(self) -> tuple[tuple[str, dict[Tensor, Tensor]], ...]:
-        return ("exp_avg", self._first), ("exp_avg_sq", self._second), ("step", self._steps)
+        """Restore a state that `tensors` returned."""
+        for name, state in zip(names, self._states.values(), strict=True):
+            for key, tensor in state.items():
+                tensor.copy_(tensors[f"{name}.{key}"])
 
 
 def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
-    """By how much the learning rate of each of the model's parameters is multiplied, in their order.
+    """Return the factor of the learning rate of each of the model's parameters, in their order.
 
-    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what lies above
+    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what is above
     the last layer, pooler and heads, gets 1 (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; in BERT's family
     Clark et al. 2020, arXiv 2003.10555, appendix B).
     """

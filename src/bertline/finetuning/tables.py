@@ -19,7 +19,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 
-LONGEST_CELL = 2**31 - 1  # a cell may hold a whole book; the csv module's own limit is 128 KiB
+MAX_CELL_LENGTH = 2**31 - 1  # a cell may hold a whole book; the csv module's own limit is 128 KiB
 
 Cells = tuple[str, list[Any] | None]  # where they stand, and the wanted cells; None for a broken row
 
@@ -145,7 +145,7 @@ def _read_csv(path: Path, columns: Sequence[str], header: list[str], skips_broke
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(MAX_CELL_LENGTH)
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:

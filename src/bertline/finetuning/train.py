@@ -22,23 +22,20 @@ from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks import prepare_task
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
-from bertline.training.begun import write_begun
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
-from bertline.training.recipe import frozen_recipe
+from bertline.training.recipe import complete_recipe
+from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 
 # Some models have more rows of embeddings than words, up to a multiple that matrix units like.
-MOST_PADDING = 128
+MAX_PADDING = 128
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-REQUIRED: tuple[str, ...] = ("fingerprint", "task", "seed", "start", "model", "initial_weights", "data", "settings")
-REQUIRED_SETTINGS: tuple[str, ...] = (
-    *("epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "layerwise_decay"),
-    *("precision", "max_sequence_length", "patience"),
-)
-REQUIRED_FOR_SQUAD: tuple[str, ...] = ("doc_stride", "max_query_length", "max_answer_length")
+# Beside what every recipe has.
+KEYS = ("task", "start", "initial_weights", "data")
+# Settings of which the plan makes several recipes.
+PLANNED = ("seeds", "random_weights", "grid")
 
 
 def finetune(
@@ -66,9 +63,8 @@ def finetune(
 
     Raises BertlineError for a bad recipe or file, weights that do not fit, and a loss that is not finite.
     """
-    begun, started = time.monotonic(), datetime.now(UTC)
-    check_recipe(recipe, initial_weights)
-    recipe = with_network(recipe)
+    started, started_at = time.monotonic(), datetime.now(UTC)
+    recipe = with_network(check_recipe(recipe, initial_weights))
     settings, output = recipe["settings"], Path(output)
     if threads:
         torch.set_num_threads(threads)
@@ -84,8 +80,8 @@ def finetune(
     folder = output / "checkpoints"
     clean_up(folder, output)
     frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
-    frozen["started"] = started.isoformat()
-    frozen["jobs"] = write_begun(folder, frozen)
+    frozen["started"] = started_at.isoformat()
+    frozen["jobs"] = write_started(folder, frozen)
     try:
         journal, steps, best = train(
             model,
@@ -121,7 +117,7 @@ def finetune(
         "examples": task.examples,
         **evaluations[0].details,
         **({} if best is None else {"best_step": best.step, "last_step": steps}),
-        "seconds": round(time.monotonic() - begun, 3),
+        "seconds": round(time.monotonic() - started, 3),
     }
     frozen["finished"] = datetime.now(UTC).isoformat()
     for evaluation in evaluations:
@@ -133,27 +129,23 @@ def finetune(
     return metrics
 
 
-def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) -> None:
-    """Raise BertlineError for a missing key, and where recipe and command do not agree on the initial weights."""
-    required = [(recipe, REQUIRED, "recipe"), (recipe.get("settings", {}), REQUIRED_SETTINGS, "recipe.settings")]
-    if str(recipe.get("task")).startswith("squad"):
-        required.append((recipe.get("settings", {}), REQUIRED_FOR_SQUAD, "recipe.settings"))
-    for holder, keys, where in required:
-        for key in keys:
-            if key not in holder:
-                raise BertlineError(f"{where}: the key '{key}' is missing")
-    if recipe["settings"]["precision"] not in PRECISIONS:
-        raise BertlineError(
-            f"recipe.settings.precision: given '{recipe['settings']['precision']}', allowed are {', '.join(PRECISIONS)}"
-        )
+def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) -> dict[str, Any]:
+    """Check a recipe against the configuration's schema, and return it with the defaults of its settings filled in.
+
+    Raises BertlineError for a key that is missing or wrong, and where recipe and command do not agree on the initial
+    weights.
+    """
+    kind = "squad" if str(recipe.get("task")).startswith("squad") else "classification"
+    completed = complete_recipe(recipe, kind, others=KEYS)
     if recipe["initial_weights"] is None and initial_weights is not None:
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")
     if recipe["initial_weights"] is not None and initial_weights is None:
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
+    return {**completed, "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED}}
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe with the network's description where it only names the directory that holds it."""
+    """Return the recipe with the network's description where it only names the directory that holds it."""
     model = recipe["model"]
     if "directory" not in model:
         return dict(recipe)
@@ -177,7 +169,7 @@ def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
 def make_model(
     settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
 ) -> nn.Module:
-    """The network with the task's head, its encoder from `initial_weights` where given; `settings` shape it otherwise.
+    """Make the network with the task's head, its encoder from `initial_weights` where given, else by `settings`.
 
     Raises BertlineError when the tokenizer has more entries than the network, or sequences are longer than it reads.
     """
@@ -186,7 +178,7 @@ def make_model(
         config = config_from_dict({"vocab_size": task.vocabulary, **settings})
     else:
         config, weights = load_huggingface(initial_weights)
-    if not 0 <= config.vocab_size - task.vocabulary < MOST_PADDING:
+    if not 0 <= config.vocab_size - task.vocabulary < MAX_PADDING:
         raise BertlineError(
             f"the tokenizer has {task.vocabulary} entries, {initial_weights or 'the model'} has {config.vocab_size}; "
             "name the tokenizer that the model was made with"

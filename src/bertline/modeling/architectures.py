@@ -32,7 +32,7 @@ DEFAULT = "bert"
 
 
 class Layout(Protocol):
-    """A module that knows an architecture's names and keys in Hugging Face's layout."""
+    """A module with an architecture's names and keys in Hugging Face's layout."""
 
     MODEL_TYPE: str
     INPUTS: tuple[str, ...]  # what the tokenizer gives to the network

@@ -1,6 +1,6 @@
-"""Self-attention over sequences that stand in padded rows, or packed one behind the other without padding.
+"""Self-attention over sequences in padded rows, or packed one behind the other without padding.
 
-Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for the numbers and GPUs that it does not know.
+Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for types and GPUs that it does not support.
 On the CPU, where it does not exist, it is one operator that runs PyTorch's own attention kernel for each sequence; to
 torch.compile it is opaque, with a registered backward.
 """
@@ -21,14 +21,14 @@ AMPERE, LARGEST_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
-    """Where the sequences lie in a batch of one row of T tokens.
+    """Where the sequences are in a batch of one row of T tokens.
 
-    starts: int32 [N + 1], ascending from 0 to T. Where they repeat T there is no sequence: N can stay the same.
+    cu_seqlens: int32 [N + 1], ascending from 0 to T. Where they repeat T there is no sequence: N can stay the same.
     positions: int64 [T], the place of each token in its sequence.
     longest: an upper bound of the sequences' lengths.
     """
 
-    starts: Tensor
+    cu_seqlens: Tensor
     positions: Tensor
     longest: int
 
@@ -43,13 +43,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
     Parameters
     ----------
     query, key, value: [B, S, A, D]; packed, [1, T, A, D].
-    dropout: probability of dropping an attention weight. Packed sequences know none.
+    dropout: probability of dropping an attention weight. Packed sequences have none.
 
     Returns [B, S, A x D].
     """
     if isinstance(attention_mask, Packed):
         if dropout:
-            raise ValueError("packed sequences know no attention dropout")
+            raise ValueError("packed sequences have no attention dropout")
         context = _attend_packed(query[0], key[0], value[0], attention_mask)[None]
     else:
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
@@ -63,7 +63,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
 
 
 def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """What PyTorch does on a CPU, whose fast kernels know no dropout; but with our random numbers."""
+    """Attend as PyTorch does on a CPU, whose fast kernels have no dropout, but with our random numbers."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -73,17 +73,17 @@ def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
     if query.device.type != "cuda":
-        return _packed_attention(query, key, value, packed.starts)[0]
+        return _packed_attention(query, key, value, packed.cu_seqlens)[0]
     if not varlen_knows(query):
         return attend_in_rows(query, key, value, packed)
     from torch.nn.attention.varlen import varlen_attn
 
-    starts, longest = packed.starts, packed.longest
-    return cast(Tensor, varlen_attn(query, key, value, starts, starts, longest, longest))
+    cu_seqlens, longest = packed.cu_seqlens, packed.longest
+    return cast(Tensor, varlen_attn(query, key, value, cu_seqlens, cu_seqlens, longest, longest))
 
 
 def varlen_knows(query: Tensor) -> bool:
-    """Whether there is a kernel: FlashAttention 2 wants half precision, heads of a multiple of 8, and Ampere."""
+    """Return whether there is a kernel: FlashAttention 2 needs half precision, heads of a multiple of 8, and Ampere."""
     size = query.shape[-1]
     if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
         return False
@@ -97,25 +97,25 @@ def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
     For any type and device, with shapes that depend on those of its arguments alone; it takes the memory that packing
     saves elsewhere.
     """
-    tokens, starts = len(query), packed.starts.long()
+    tokens, cu_seqlens = len(query), packed.cu_seqlens.long()
     columns = torch.arange(packed.longest, device=query.device)
-    places = starts[:-1, None] + columns  # [N, longest]
+    places = cu_seqlens[:-1, None] + columns  # [N, longest]
     # Attention over nothing would be not a number: rows without a sequence look at a token whose result nobody reads.
-    mask = (places < starts[1:, None]) | (columns == 0)
+    mask = (places < cu_seqlens[1:, None]) | (columns == 0)
     places = places.clamp(max=tokens - 1)
     query, key, value = (tensor[places].transpose(1, 2) for tensor in (query, key, value))  # [N, A, longest, D]
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :]).transpose(1, 2)
-    sequence = torch.searchsorted(starts, torch.arange(tokens, device=query.device), right=True) - 1
+    sequence = torch.searchsorted(cu_seqlens, torch.arange(tokens, device=query.device), right=True) - 1
     return context.flatten(0, 1)[sequence * packed.longest + packed.positions]
 
 
 @torch.library.custom_op("bertline::packed_attention", mutates_args=(), device_types="cpu")
-def _packed_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+def _packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
     """[T, A, D] each -> context [T, A, D] and the softmaxes' logarithmic sums, float32 (or float64) [A, T]."""
     tokens, heads, _ = query.shape
     context = query.new_empty(query.shape)
     sums = query.new_empty((heads, tokens), dtype=_sum_type(query))
-    for here in _sequences(starts):
+    for here in _sequences(cu_seqlens):
         rows = [_as_batch(tensor, here) for tensor in (query, key, value)]
         found, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*rows)
         context[here] = found[0].transpose(0, 1)
@@ -124,17 +124,17 @@ def _packed_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor)
 
 
 @_packed_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+def _(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
     tokens, heads, _ = query.shape
     return query.new_empty(query.shape), query.new_empty((heads, tokens), dtype=_sum_type(query))
 
 
 @torch.library.custom_op("bertline::packed_attention_backward", mutates_args=(), device_types="cpu")
 def _packed_attention_backward(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, cu_seqlens: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     results = (query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape))
-    for here in _sequences(starts):
+    for here in _sequences(cu_seqlens):
         rows = [_as_batch(tensor, here) for tensor in (gradient, query, key, value, context)]
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             *rows, sums[None, :, here], dropout_p=0.0, is_causal=False
@@ -146,14 +146,14 @@ def _packed_attention_backward(
 
 @_packed_attention_backward.register_fake
 def _(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, starts: Tensor
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, cu_seqlens: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
 
 
 def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, starts = inputs
-    ctx.save_for_backward(query, key, value, *output, starts)
+    query, key, value, cu_seqlens = inputs
+    ctx.save_for_backward(query, key, value, *output, cu_seqlens)
 
 
 def _go_back(ctx: torch.autograd.function.BackwardCFunction, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -163,8 +163,8 @@ def _go_back(ctx: torch.autograd.function.BackwardCFunction, gradient: Tensor, _
 _packed_attention.register_autograd(_go_back, setup_context=_keep)
 
 
-def _sequences(starts: Tensor) -> list[slice]:
-    bounds = starts.tolist()
+def _sequences(cu_seqlens: Tensor) -> list[slice]:
+    bounds = cu_seqlens.tolist()
     return [slice(begin, end) for begin, end in pairwise(bounds) if end > begin]
 
 

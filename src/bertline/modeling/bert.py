@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.heads import MaskedLanguageHead, first_tokens, look_up, tokens_at
-from bertline.modeling.recomputation import run_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class BertModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
-        self.recomputes = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -108,7 +108,7 @@ class BertModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences lie.
+            faster; or, of a packed batch ([1, T]), where its sequences are.
 
         Returns the last layer's hidden states [B, S, H].
         """
@@ -117,8 +117,8 @@ class BertModel(nn.Module):
     def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """`forward` from the tokens' word embeddings, [B, S, H]."""
         hidden = self.embeddings(words, token_type_ids, attention_mask)
-        recompute = self.recomputes and self.training
-        return run_layers(self.layers, hidden, attention_mask, recompute=recompute)
+        checkpointing = self.activation_checkpointing and self.training
+        return run_layers(self.layers, hidden, attention_mask, activation_checkpointing=checkpointing)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """[CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
@@ -236,7 +236,7 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
 def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
     """Sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
-    Learned positions that start from them know from the first step which words are neighbours. A small network that has
+    Learned positions that start from them tell neighbouring words apart from the first step. A small network that has
     seconds finds that out at length 128 only after minutes from random positions. The idea is Vaswani's (2017, section
     3.5); the wavelengths are not: those run to 60,000 tokens, and what a small network looks for first is a few tokens
     away. These are `waves` geometric ones from 3 to 50 tokens, in the first `2 * waves` of the `width` numbers; the

@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
 }
 TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
-# Matrix units want the vocabulary's dimension to be a multiple of this.
+# Matrix units need the vocabulary's dimension to be a multiple of this.
 VOCABULARY_MULTIPLE = 64
 
 

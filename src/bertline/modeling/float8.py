@@ -14,7 +14,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
-MULTIPLE = 16  # what a GPU's 8-bit units want of every side of a matrix
+MULTIPLE = 16  # what a GPU's 8-bit units need of every side of a matrix
 SMALLEST = 1e-12  # a largest number below it counts as this
 WANTED_CAPABILITY = (8, 9)  # of a GPU: Ada, Hopper
 

@@ -1,4 +1,4 @@
-"""What stands on top of an encoder, whatever its architecture."""
+"""The heads of an encoder, whatever its architecture."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class MaskedLanguageHead(Transform):
 def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
     """The hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
 
-    Where `Packed.starts` repeat their end, there is no sequence, and the row is another's: its label is to be ignored.
+    Where `Packed.cu_seqlens` repeat their end there is no sequence: the row is another's, and its label is ignored.
     """
     if isinstance(attention_mask, Packed):
-        return hidden[0].index_select(0, attention_mask.starts[:-1].clamp(max=hidden.shape[1] - 1))
+        return hidden[0].index_select(0, attention_mask.cu_seqlens[:-1].clamp(max=hidden.shape[1] - 1))
     return hidden[:, 0]
 
 

@@ -1,6 +1,6 @@
 """Weights to and from Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
 
-The names and keys of each architecture stand in a module of their own: layout_bert, layout_modern.
+The names and keys of each architecture are in a module of their own: layout_bert, layout_modern.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The modern network: pre-LN (Xiong et al. 2020, arXiv 2002.04745), rotary positions, GeGLU, no biases, no dropout.
 
 It is ModernBERT (Warner et al. 2024, arXiv 2412.13663) with global attention in every layer: an export loads as
-transformers' ModernBertForMaskedLM. It knows no token types and scores no sentence pairs.
+transformers' ModernBertForMaskedLM. It has no token types and scores no sentence pairs.
 
 Shapes in comments: B sequences, S positions, H hidden size, A heads, D = H / A, M masked positions, V vocabulary. A
 packed batch is one row of all its tokens, B = 1 and S = T, with N sequences in it.
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, look_up, tokens_at
-from bertline.modeling.recomputation import run_layers
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 
@@ -125,7 +125,7 @@ class ModernModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
         self.final_normalization = normalization(config)
-        self.recomputes = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -135,7 +135,7 @@ class ModernModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: not looked at; the network is called as BERT is.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences lie.
+            faster; or, of a packed batch ([1, T]), where its sequences are.
 
         Returns the normalised hidden states [B, S, H].
         """
@@ -150,8 +150,8 @@ class ModernModel(nn.Module):
         config = self.config
         rotation = rotation_of(positions, config.hidden_size // config.num_attention_heads, config.global_rope_theta)
         hidden = self.embeddings(words)
-        recompute = self.recomputes and self.training
-        hidden = run_layers(self.layers, hidden, attention_mask, rotation, recompute=recompute)
+        checkpointing = self.activation_checkpointing and self.training
+        hidden = run_layers(self.layers, hidden, attention_mask, rotation, activation_checkpointing=checkpointing)
         return self.final_normalization(hidden)
 
 

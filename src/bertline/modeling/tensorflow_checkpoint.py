@@ -18,7 +18,7 @@ import numpy as np
 from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
-FOOTER = 48  # bytes: where two blocks lie, padding, and the magic number
+FOOTER = 48  # bytes: places of two blocks, padding, and the magic number
 # tensorflow/core/framework/types.proto; counters are of other types, weights never.
 TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
@@ -84,7 +84,7 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
 
 
 def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Entries share the beginning of their key with the one before; behind them stand places to begin from."""
+    """Entries share the beginning of their key with the one before; behind them come places to begin from."""
     if content[offset + size]:
         raise ValueError("it is compressed")
     block = content[offset : offset + size]
@@ -130,5 +130,5 @@ def _message(message: int | bytes) -> dict[int, int | bytes]:
 
 
 def _all_of(message: int | bytes, number: int) -> list[int | bytes]:
-    """The values of a field that may stand there several times."""
+    """Return the values of a field that may be there several times."""
     return [value for field, value in _fields(message) if field == number] if isinstance(message, bytes) else []

@@ -21,7 +21,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         try:
             save_file(content, temporary, {"format": "pt"})
         except SafetensorError as error:
-            # The package tells the system's error only in its text.
+            # The package gives the system's error only in its text.
             for number in (errno.ENOSPC, errno.EDQUOT):
                 if f"os error {number}" in str(error):
                     raise OSError(number, "no space left", str(path)) from None

@@ -177,7 +177,7 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
-    processes = read_json(state)["exactness"]["world_size"]
+    processes = read_json(state)["reproducibility"]["world_size"]
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 

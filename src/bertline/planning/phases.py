@@ -47,8 +47,8 @@ def add_phase(
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    if initial is None or "directory" in initial or settings["hand_over"] == "weights":
-        content["settings"].pop("hand_over", None)
+    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
+        content["settings"].pop("carry_over", None)
     key = fingerprint(content)
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
     plan.phases[key] = {
@@ -84,7 +84,7 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
         )
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
-    check_used(chosen, settings, where)
+    check_used(chosen, settings, definition(plan.schema, "phase"), where)
     if dataset.get("static_masks"):
         check_static_masks(chosen, where)
     check_together(settings, where)

@@ -85,7 +85,8 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
     limit = masking.get("max_predictions")
     sentences = [
         f"{counted(settings['steps'], 'step')} of {counted(settings['global_batch_size'], 'sequence')} "
-        f"of at most {number(settings['sequence_length'])} tokens{_batch_ramp(settings.get('batch_ramp'))}.",
+        f"of at most {number(settings['sequence_length'])} tokens"
+        f"{_batch_size_warmup(settings.get('batch_size_warmup'))}.",
         f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'])}, "
         f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
@@ -130,7 +131,7 @@ def _masked(masking: Mapping[str, Any]) -> str:
     return f"tokens masked{whole}" + (", all by [MASK]" if masking.get("mask_only") else "")
 
 
-def _batch_ramp(ramp: Mapping[str, Any] | None) -> str:
+def _batch_size_warmup(ramp: Mapping[str, Any] | None) -> str:
     return f", at first of {number(ramp['from'])}, growing over {_span(ramp['steps'])}" if ramp else ""
 
 

@@ -11,13 +11,13 @@ class Best:
     """The lowest held-out MLM loss so far, in nats, among the steps that count, and its step."""
 
     def __init__(self, *, every: int | None, keep: bool) -> None:
-        """With `every`, its multiples and the last step count: the recipe's. Else with `keep` all evaluated steps."""
+        """Compare multiples of `every` and the last step, as in the recipe; else with `keep` all evaluated steps."""
         self.every, self.keep = every, keep
         self.step: int | None = None
         self.mlm_loss = math.inf
 
     def is_due(self, step: int) -> bool:
-        """Whether the recipe wants an evaluation after `step`."""
+        """Return whether the recipe asks for an evaluation after `step`."""
         return self.every is not None and step % self.every == 0
 
     def update(self, step: int, metrics: Mapping[str, float], *, last: bool) -> bool:
@@ -30,9 +30,9 @@ class Best:
         return True
 
     def state(self) -> dict[str, Any] | None:
-        """What `restore` takes; None as long as nothing was compared."""
+        """Return what `restore` takes; None as long as nothing was compared."""
         return None if self.step is None else {"step": self.step, "mlm_loss": self.mlm_loss}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from `state()`."""
+        """Restore `state()`."""
         self.step, self.mlm_loss = (state["step"], state["mlm_loss"]) if state else (None, math.inf)

@@ -1,11 +1,11 @@
 """Checkpoints: a directory per step, complete or absent, beside a phase's declared outputs.
 
     checkpoints/step-00000100/model.safetensors      weights, our names
-                              optimizer.safetensors  {parameter}.{step | exp_avg | exp_avg_sq}
+                              optimizer.safetensors  {parameter}.{state tensor}, as the optimizer's entry declares
                               state.json             fingerprint, step, the best step so far, how it was computed,
                                                      digests of the two others
     checkpoints/durable.json                         {"step": n}: journal points up to n will not be taken back
-    checkpoints/recipe.json                          the recipe while it is trained, and the jobs so far: see begun.py
+    checkpoints/recipe.json                          the recipe while it is trained, and the jobs so far: started.py
 
 A checkpoint is written aside, flushed to the disk and renamed. Which one is the newest is found by validity, not by
 name: a damaged one is reported and the one before is used; one of another fingerprint is reported and left alone.
@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
-from bertline.training.sharded_weights import whole
+from bertline.training.distributed.fsdp import whole
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class CheckpointWriter:
     """Writes checkpoints in a thread, one at a time, while training goes on."""
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
-        """`before` is called in the thread ahead of each checkpoint; what it raises, `wait` raises."""
+        """Start the thread; in it, `before` is called ahead of each checkpoint, and what it raises, `wait` raises."""
         self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
@@ -81,18 +82,18 @@ class CheckpointWriter:
     def start(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Copy the state as it is now, and write it. Waits for the checkpoint before.
 
-        Where tensors are sharded, the other ranks meanwhile go through `whole` of the same.
+        The other ranks call `gather_with_rank_zero` at the same time.
         """
         self.wait()
         self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
 
     def wait(self) -> None:
-        """Until the last checkpoint is on the disk. Raises what went wrong there."""
+        """Wait until the last checkpoint is on the disk. Raises what went wrong there."""
         if self._written is not None:
             self._written.result()
 
     def close(self) -> None:
-        """Until the last checkpoint is on the disk, or failed."""
+        """Wait until the last checkpoint is on the disk, or failed."""
         self._thread.shutdown()
 
     def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
@@ -107,6 +108,12 @@ class CheckpointWriter:
         )
 
 
+def gather_with_rank_zero(weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+    """Take part in the gathering of sharded tensors while rank 0 copies them; of others nothing is done."""
+    for _ in chain(whole(weights), whole(optimizer)):
+        pass
+
+
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in whole(tensors)}
 
@@ -114,7 +121,7 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def find_checkpoint(
     directory: Path, fingerprint: str, *, with_best: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The newest valid checkpoint of `fingerprint` and its state, or None where there never was one.
+    """Find the newest valid checkpoint of `fingerprint` and its state; returns None where there never was one.
 
     Parameters
     ----------
@@ -140,14 +147,14 @@ def find_checkpoint(
 
 
 def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, dict[str, Any]] | None:
-    """The valid checkpoint of `fingerprint` after `step` and its state, or None."""
+    """Find the valid checkpoint of `fingerprint` after `step` and its state; returns None where there is none."""
     path = _path_of(directory, step)
     state = _state_of(path)
     return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights and the optimizer's tensors of a checkpoint. Raises BertlineError when a file cannot be read."""
+    """Load the weights and the optimizer's tensors of a checkpoint. Raises BertlineError for an unreadable file."""
     weights, optimizer = (load_tensors(path / name) for name in FILES)
     return weights, optimizer
 
@@ -162,7 +169,7 @@ def clean_up(directory: Path, output: Path) -> None:
 
 
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
-    """Checkpoints of this fingerprint, newest first; one whose state cannot be read counts, with an empty state."""
+    """Find checkpoints of this fingerprint, newest first; an unreadable state counts, as an empty one."""
     own = []
     for path in sorted(directory.glob("step-*"), reverse=True):
         state = _state_of(path)

@@ -11,40 +11,43 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from bertline.training.batches import Layout, assemble, cut, deal, evaluation_batch, shortest
-from bertline.training.data import TrainingData
-from bertline.training.group import Group
-from bertline.training.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
-from bertline.training.objective import make_sums, sums_of
-from bertline.training.sharded_weights import has_sharded_weights
+from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
+from bertline.training.data.batches import Layout, assign_to_ranks, collate, evaluation_batch, idle_micro_batch, split
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.distributed.process_group import Group
+from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layout, precision: str) -> dict[str, float]:
-    """Loss and accuracy on the held-out samples, shared among the ranks; the same numbers on every rank.
+    """Measure loss and accuracy on the held-out samples, divided among the ranks; returns the same on every rank.
 
     Returns held_out/mlm_loss in nats per masked token, held_out/mlm_accuracy and held_out/pair_accuracy as shares;
     nothing where no text was held out, no pair accuracy where the dataset has no pairs.
     """
     reader = data.held_out
     batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
-    mine = batch.take(np.flatnonzero(deal(len(batch.samples), [1.0] * group.world_size) == group.rank))
+    mine = batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), [1.0] * group.world_size) == group.rank))
     # Not compiled: another program would take longer to make than it saves.
-    sums = make_sums(model, precision=precision, compiled=False)
+    loss_fn = make_loss_fn(model, precision=precision, compiled=False)
     layout = replace(layout, fixed=False)
-    totals = torch.zeros(5, dtype=torch.float64, device=group.device)
+    totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)
     model.eval()
-    parts = cut(mine, reader, layout, masking=HELD_OUT_MASKING)
-    idle = group.most(len(parts)) - len(parts) if has_sharded_weights(model) else 0
-    for number, part in enumerate([*parts, *[shortest(batch)] * idle]):
-        rows = assemble(part, reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id).to(group.device)
-        found = sums_of(sums, rows, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
-        if number < len(parts):
-            totals += torch.stack(found).double()
+    parts = split(mine, reader, layout, masking=HELD_OUT_MASKING)
+    most = group.all_reduce_max(len(parts)) if uses_fsdp(model) else len(parts)
+    for number in range(most):
+        made = (
+            collate(parts[number], reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id)
+            if number < len(parts)
+            else idle_micro_batch(batch, reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id)
+        ).to(group.device)
+        found = compute_loss(loss_fn, made, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
+        totals += torch.stack(found).double()
     model.train()
     distributed.all_reduce(totals)
-    mlm_loss, mlm_right, masked, _, pairs_right = totals.tolist()
+    mlm_loss, mlm_correct, masked, _, pairs_correct = totals.tolist()
     if not masked:
         return {}
-    metrics = {"held_out/mlm_loss": mlm_loss / masked, "held_out/mlm_accuracy": mlm_right / masked}
-    return metrics | ({"held_out/pair_accuracy": pairs_right / len(batch.samples)} if data.has_pairs else {})
+    metrics = {"held_out/mlm_loss": mlm_loss / masked, "held_out/mlm_accuracy": mlm_correct / masked}
+    return metrics | ({"held_out/pair_accuracy": pairs_correct / len(batch.samples)} if data.has_pairs else {})

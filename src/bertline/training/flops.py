@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
-from bertline.training.batches import GlobalBatch
+from bertline.training.data.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
 # with sums in fp32), by words of the device's name; the first that is found counts. Names of SXM parts do not say so.
@@ -50,13 +50,13 @@ PEAKS = {
 
 
 def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
-    """Of one step on `batch`."""
+    """Count those of one step on `batch`."""
     lengths = batch.lengths.astype(float)
     return _flops(model, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
 
 
 def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: float) -> float:
-    """Of a sample of `length` tokens of which `masked` are masked, in training the network of a description.
+    """Count those of training on a sample of `length` tokens of which `masked` are masked.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _flops(model: PreTrainingNetwork, tokens: float, squares: float, masked: flo
 
 
 def peak_of_all(device: torch.device) -> float | None:
-    """Of the devices of all ranks together in TFLOP/s; None where one is not known. All ranks must call it."""
+    """Return the peak of all ranks together in TFLOP/s; None where one is not known. All ranks must call it."""
     peak = peak_of_name(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     peaks = torch.tensor(math.nan if peak is None else peak, device=device)
     distributed.all_reduce(peaks)
@@ -85,7 +85,7 @@ def peak_of_all(device: torch.device) -> float | None:
 
 
 def peak_of_name(name: str) -> float | None:
-    """Of the GPU with this name in TFLOP/s; None where it is not known, and for a slice of one (MIG)."""
+    """Return the peak of the GPU with this name in TFLOP/s; None for an unknown one and for a slice of one (MIG)."""
     if " MIG " in name:
         return None
     return next((float(peak) for words, peak in PEAKS.items() if re.search(rf"\b{words}\b", name)), None)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from bertline.console import BertlineError
+from bertline.encoding.hashing import mix_integers
 from bertline.files import read_json
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.modeling.bert import BertForPreTraining
@@ -18,15 +19,14 @@ from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
-from bertline.training.data import TrainingData
-from bertline.training.hashing import mix_integers
-from bertline.training.optimizers import load_optimizer_tensors
+from bertline.training.data.opening import TrainingData
+from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_entry
 
 logger = logging.getLogger(__name__)
 
 
 def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork:
-    """The network of a recipe, on the CPU, with random weights that depend on its seed alone."""
+    """Make the network of a recipe, on the CPU, with random weights that depend on its seed alone."""
     given = recipe["model"]
     if given.get("vocab_size", data.vocab_size) != data.vocab_size:
         raise BertlineError(
@@ -54,7 +54,7 @@ def load_initial_weights(
 
     Parameters
     ----------
-    path: where it lies here: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
+    path: its place on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
     """
     initial = recipe.get("initial_weights")
     if initial is None:
@@ -70,40 +70,39 @@ def load_initial_weights(
         logger.warning("%s has no %s: trained from random values", folder, ", ".join(missing))
 
 
-def load_handed_over_moments(
+def load_carried_over_moments(
     optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
-    """Where the recipe hands over moments from a phase, load them from the checkpoint of the step that it published.
+    """Load the moments that the recipe carries over, from the checkpoint of the step that the phase before published.
 
-    LAMB's bias correction starts anew, as in NVIDIA's runs; that of others goes on, because a reset on warm moments
-    would shrink their first steps threefold. Where everything is handed over, LAMB's goes on as well.
+    Bias correction restarts where the optimizer's entry in the registry says so, unless everything is carried over.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["hand_over"] == "weights":
+    if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
     before = read_json(folder / "recipe.json")
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
-            f"hand_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
-            "set hand_over: weights, or the same optimizer in both phases"
+            f"carry_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
+            "set carry_over: weights, or the same optimizer in both phases"
         )
     published = before.get("published_step", before["settings"]["steps"])
     found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"hand_over: {folder}/checkpoints holds no moments of step {published} any more; set hand_over: weights"
+            f"carry_over: {folder}/checkpoints holds no moments of step {published} any more; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
-    resets = settings["optimizer"] == "lamb" and settings["hand_over"] != "everything"
-    load_optimizer_tensors(optimizer, model, moments, reset_step=resets)
+    resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
+    load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
 
 
-def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:
-    """Where in the order of samples a phase begins: behind the one before if everything is handed over, else at 0."""
+def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
+    """Return where in the order of samples a phase begins: after the one before with carry_over: everything, else 0."""
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["hand_over"] != "everything":
+    if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
         return 0
     folder = _folder(initial, path)
     before = read_json(folder / "recipe.json")
@@ -114,8 +113,8 @@ def handed_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     ):
         if theirs != ours:
             raise BertlineError(
-                f"hand_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
-                "phase ended: set hand_over: weights+moments"
+                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
+                "phase ended: set carry_over: weights+moments"
             )
     return int(before["next_position"])
 

@@ -61,7 +61,7 @@ class Journal:
 
 
 def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:
-    """One line of a point for those who watch."""
+    """Log a point in one line."""
     parts = [text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics]
     left = timedelta(seconds=round(seconds_left))
     logger.info("step %d/%d, %s, %s left", step, total_steps, ", ".join(parts), left)

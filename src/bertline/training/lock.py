@@ -2,7 +2,7 @@
 
 The lock is the file `lock.json`; its modification time is the heartbeat. An owner on the same host that no longer
 lives is taken over at once. On another host its process cannot be looked up: it is taken over when its heartbeat
-stood still for a while, measured on the waiting side's clock, so that clocks need not agree.
+was still for a while, measured on the waiting side's clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.training.begun import scheduler_job
+from bertline.training.started import scheduler_job
 
 HEARTBEAT_SECONDS = 10.0
-STALE_SECONDS = 60.0
+# A network file system may show a heartbeat this late.
+STALE_SECONDS = 120.0
 
 
 class PhaseLock:
     """The lock of one phase, for the trainer's rank 0."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` holds the checkpoints; it is made if need be."""
+        """Make `directory`, which holds the checkpoints, if need be."""
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / "lock.json"
         self._guard = FileLock(directory / ".lock.guard")
@@ -41,7 +42,7 @@ class PhaseLock:
         self._heart: threading.Thread | None = None
 
     def try_acquire(self) -> str | None:
-        """Take the lock. Returns None on success, else who holds it, in words. Call it again while waiting."""
+        """Take the lock. Returns None on success, else the description of its owner. Call it again while waiting."""
         with self._guard:
             owner = _read(self._path)
             if owner is not None and self._lives(owner):
@@ -53,12 +54,12 @@ class PhaseLock:
         return None
 
     def check(self) -> None:
-        """Raise BertlineError if another trainer has taken over, which it does when this one stood still too long."""
+        """Raise BertlineError if another trainer has taken over, as it does when the heartbeat stops for too long."""
         owner = _read(self._path)
         if owner is None or owner.get("token") != self._token:
             raise BertlineError(
-                f"{self._path} belongs to another trainer: this one stood still for more than {STALE_SECONDS:.0f} s "
-                "and was taken over; let the other one finish"
+                f"{self._path} belongs to another trainer, because this one's heartbeat was still for more than "
+                f"{STALE_SECONDS:.0f} s; let the other one finish"
             )
 
     def release(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError, progress_below_log
-from bertline.training.group import Group, describe, join_group
+from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
 from bertline.training.phase import Phase
@@ -40,42 +40,42 @@ def train(
     ----------
     recipe: what `parse_recipe` gave.
     card_json: the dataset's dataset.json.
-    output: the phase's folder; checkpoints lie in its subfolder checkpoints/.
+    output: the phase's folder; checkpoints are in its subfolder checkpoints/.
     initial_weights: the folder that the recipe's `initial_weights` names.
 
     Raises BertlineError when data, weights or settings do not fit, or the loss stops being finite.
     """
     group = join_group(options.threads)
-    if not group.leads:
+    if not group.is_rank_zero:
         logging.getLogger().setLevel(logging.ERROR)
     logger.info(describe(group))
-    lock = PhaseLock(output / "checkpoints") if group.leads else None
+    lock = PhaseLock(output / "checkpoints") if group.is_rank_zero else None
     phase = None
     try:
-        _acquire(lock, group, wait=options.wait_for_lock)
-        phase = Phase(recipe, card_json, output, group, lock, options)
-        phase.start(initial_weights)
-        profiler = make_profiler(output / "checkpoints/profile") if options.profile and group.leads else None
+        _acquire(lock, group, wait=options.when_locked == "wait")
+        phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
+        profiler = make_profiler(output / "checkpoints/profile") if options.profile and group.is_rank_zero else None
         if profiler is not None:
             profiler.start()
-        with progress_below_log(done=phase.step, total=phase.total_steps, unit="step", shown=group.leads) as bar:
-            while phase.step < phase.total_steps:
+        shown, total = group.is_rank_zero, phase.total_steps
+        with progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown) as bar:
+            while phase.progress.step < total:
                 phase.train_one_step(stop_signal)
-                bar.update(phase.step - bar.n)
+                bar.update(phase.progress.step - bar.n)
                 if profiler is not None:
                     profiler.step()
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()
-                    logger.info("told to stop: step %d is saved, run the same command to go on", phase.step)
+                    logger.info("asked to stop: step %d is saved; run the same command to go on", phase.progress.step)
                     raise SystemExit(STOPPED)
         if profiler is not None:
             profiler.stop()
         phase.publish()
     except torch.OutOfMemoryError:
         raise BertlineError(
-            "the GPU's memory is too small; lower micro_batch_tokens or set it to auto, give --recompute, or with "
-            "several GPUs --shard-optimizer or --shard-weights"
+            "the GPU's memory is too small; lower micro_batch_tokens or set it to auto, give "
+            "--activation-checkpointing, or with several GPUs --shard-optimizer or --fsdp"
         ) from None
     finally:
         if phase is not None:
@@ -86,14 +86,14 @@ def train(
 
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
     """Wait until rank 0 has the phase's lock. All ranks come back often, so that no collective times out."""
-    told = False
+    logged = False
     while True:
-        owner = group.from_leader(lock.try_acquire() if lock else None)
+        owner = group.broadcast(lock.try_acquire() if lock else None)
         if owner is None:
             return
         if not wait:
             raise BertlineError(f"{owner} is training this phase; let it finish, or stop it")
-        if not told:
+        if not logged:
             logger.info("%s is training this phase; waiting until it is done", owner)
-            told = True
+            logged = True
         time.sleep(LOCK_RETRY_SECONDS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.batches import GlobalBatch
+from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
-from bertline.training.group import Group
+from bertline.training.step import StepResult
 from bertline.training.system_metrics import SystemMetrics
 
 AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
@@ -15,52 +15,36 @@ class Meter:
     """Averages between two points of the journal, and the speed."""
 
     def __init__(self, model: PreTrainingNetwork, group: Group, *, peak: float | None, has_pairs: bool) -> None:
-        """`peak` of all devices together in TFLOP/s, where it is known."""
+        """Start the clocks; `peak` is that of all devices together in TFLOP/s, where it is known."""
         self._model, self._has_pairs, self._peak = model, has_pairs, peak
         self._system = SystemMetrics(group)
         self._all_steps, self._all_seconds = 0, 0.0
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._steps, self._samples, self._tokens, self._seconds, self._waited = 0, 0, 0, 0.0, 0.0
         self._real, self._computed, self._flops = 0, 0, 0.0
         self._sums = dict.fromkeys(AVERAGED, 0.0)
 
-    def add(
-        self,
-        averages: dict[str, float],
-        batch: GlobalBatch,
-        *,
-        norm: float,
-        learning_rate: float,
-        seconds: float,
-        waited: float,
-        computed: tuple[int, int],
-    ) -> None:
-        """Count one step.
-
-        Parameters
-        ----------
-        averages: of the global batch, the names of `AVERAGED`.
-        seconds, waited: in all, and for data.
-        computed: this rank's tokens without padding, and with.
-        """
+    def add(self, result: StepResult) -> None:
+        """Count one step."""
+        batch, tokens = result.batch, int(result.batch.lengths.sum())
         self._steps += 1
         self._all_steps += 1
         self._samples += len(batch.samples)
-        self._tokens += int(batch.lengths.sum())
+        self._tokens += tokens
         self._flops += flops_of(self._model, batch)
-        self._seconds += seconds
-        self._waited += waited
-        self._real += computed[0]
-        self._computed += computed[1]
-        self._all_seconds += seconds
-        for name in AVERAGED:
-            self._sums[name] += averages[name]
-        self._norm, self._learning_rate = norm, learning_rate
+        self._seconds += result.seconds
+        self._waited += result.waited
+        self._real += result.tokens[0]
+        self._computed += result.tokens[1]
+        self._all_seconds += result.seconds
+        for name, value in averages_of(result.statistics, samples=len(batch.samples)).items():
+            self._sums[name] += value
+        self._norm, self._learning_rate = result.norm, result.learning_rate
 
     def read(self) -> dict[str, float]:
-        """Metrics since the last call; gradient norm and learning rate are the last step's. All ranks call at once."""
+        """Return metrics since the last call; gradient norm and learning rate are the last step's. All must call."""
         averages = {name: total / max(1, self._steps) for name, total in self._sums.items()}
         metrics = {
             "train/loss": averages["mlm_loss"],
@@ -79,20 +63,20 @@ class Meter:
             metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
         if self._peak:
             metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak
-        self._forget()
+        self._reset()
         return metrics | self._system.sample()
 
     def seconds_a_step(self) -> float:
-        """The mean of this session; 0 before its first step."""
+        """Return the mean of this session; 0 before its first step."""
         return self._all_seconds / max(1, self._all_steps)
 
 
 def averages_of(statistics: dict[str, float], *, samples: int) -> dict[str, float]:
-    """The names of `AVERAGED` from sums over a global batch of `samples`."""
+    """Return the names of `AVERAGED` from sums over a global batch of `samples`."""
     masked = max(1.0, statistics["masked"])
     return {
         "mlm_loss": statistics["mlm_loss"] / masked,
-        "mlm_accuracy": statistics["mlm_right"] / masked,
+        "mlm_accuracy": statistics["mlm_correct"] / masked,
         "pair_loss": statistics["pair_loss"] / samples,
-        "pair_accuracy": statistics["pair_right"] / samples,
+        "pair_accuracy": statistics["pair_correct"] / samples,
     }

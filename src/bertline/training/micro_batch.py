@@ -16,25 +16,24 @@ from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.batches import Layout, global_batch, micro_batches
-from bertline.training.data import TrainingData
-from bertline.training.exactness import device_name
-from bertline.training.group import Group
-from bertline.training.objective import make_sums, sums_of
+from bertline.training.data.batches import Layout, global_batch, micro_batches
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.process_group import Group
+from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.options import Options
 from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
-# Of a GPU's memory: the allocator's gaps and the optimizer's step want the rest.
+# Of a GPU's memory: the allocator's gaps and the optimizer's step take the rest.
 HEADROOM = 0.9
 PASSES = 3  # timed for each size, of which the fastest counts
-LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches want less memory
+LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches need less memory
 PATIENCE = 2  # sizes without a gain, after which larger ones are not tried
 
 
 def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
-    """Rows of a micro-batch: at most as many as fit, and so that a rank's part of a global batch is cut evenly."""
+    """Return the rows of a micro-batch: as many as fit, with a rank's part of a global batch split evenly."""
     most = max(1, micro_batch_tokens // settings["sequence_length"])
     of_rank = _most_rows(settings, world_size)
     pieces = -(-of_rank // most)
@@ -50,7 +49,7 @@ def choose_layout(
     *,
     before: Mapping[str, Any] | None,
 ) -> Layout:
-    """The layout of the phase's micro-batches; the same on every rank.
+    """Choose the layout of the phase's micro-batches; the same on every rank.
 
     Parameters
     ----------
@@ -63,15 +62,15 @@ def choose_layout(
         1,
         packed=settings["packing"],
         fixed=options.compiled,
-        # FlashAttention's kernels know no mask: on a GPU, micro-batches of full rows are worth a program of their own.
+        # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows are worth a program of their own.
         mask_free=group.device.type == "cuda",
     )
     tokens = options.micro_batch_tokens
     if tokens is None:
-        here = group.world_size, device_name(group)
+        here = group.world_size, group.device_name
         # Rank 0's word: other ranks may have other devices.
-        if group.from_leader(before is not None and (before["world_size"], before["device"]) == here):
-            return replace(layout, rows=group.from_leader(before and before["rows"]))
+        if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
+            return replace(layout, rows=group.broadcast(before and before["rows"]))
         tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
         logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
     return replace(layout, rows=rows_of(tokens, settings, group.world_size))
@@ -80,7 +79,7 @@ def choose_layout(
 def find_micro_batch_tokens(
     model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], layout: Layout, group: Group
 ) -> int:
-    """The best size for this phase on the machines at hand; the same on every rank, the least of all.
+    """Find the best size for this phase on the machines at hand; the same on every rank, the least of all.
 
     On a GPU that is the largest that fits, on a CPU the fastest. Sizes are doubled, and each is tried with forward and
     backward of a micro-batch whose rows are full and which has all its masked positions; not compiled, which takes at
@@ -94,14 +93,14 @@ def find_micro_batch_tokens(
     """
     settings = recipe["settings"]
     masking = masking_of(settings)
-    sums = make_sums(model, precision=settings["precision"], compiled=False)
+    loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=False)
 
     def compute(rows: int) -> None:
         full = replace(layout, rows=rows, fixed=True)
         batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
         made = micro_batches(batch, data.train, full, masking=masking, padding_id=data.padding_id)
-        found = sums_of(
-            sums, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+        found = compute_loss(
+            loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )
         (found.mlm_loss + found.pair_loss).backward()
 
@@ -116,7 +115,7 @@ def find_micro_batch_tokens(
     if not rows:
         raise BertlineError(
             f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
-            "memory; give --recompute, or choose a smaller model"
+            "memory; give --activation-checkpointing, or choose a smaller model"
         )
     agreed = torch.tensor(rows, device=group.device)
     distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
@@ -124,8 +123,10 @@ def find_micro_batch_tokens(
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest of 1, 2, 4, ... and `most` that fits; 0 if none does. Larger ones than the first that does not fit
-    are not tried."""
+    """Find the largest of 1, 2, 4, ... and `most` that fits; 0 if none does.
+
+    Larger ones than the first that does not fit are not tried.
+    """
     found = 0
     for rows in _doubled(most):
         if not fits(rows):
@@ -135,7 +136,7 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], bool] = lambda: True) -> int:
-    """Of 1, 2, 4, ... and `most`, the one that takes the least time a row; of equals the smallest.
+    """Find the one of 1, 2, 4, ... and `most` that takes the least time a row; of equals the smallest.
 
     Larger ones are not tried once `PATIENCE` sizes were no faster, or `go_on` says no.
     """
@@ -180,14 +181,14 @@ def _fits(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) 
 def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) -> float:
     times = []
     for _ in range(PASSES):
-        begun = time.monotonic()
+        started = time.monotonic()
         compute(rows)
-        times.append(time.monotonic() - begun)
+        times.append(time.monotonic() - started)
         model.zero_grad(set_to_none=True)
     return min(times)
 
 
 def _has_memory_for_twice(group: Group) -> bool:
-    """Whether this process may take twice of what it took at most: the next size takes no more than that."""
+    """Return whether this process may take twice of what it took at most: the next size takes no more than that."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak < psutil.virtual_memory().available / group.local_world_size

@@ -11,60 +11,62 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED, Masking, Vocabulary
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.float8 import knows_float8
-from bertline.training.batches import MicroBatch, mask_batch
-from bertline.training.masking import IGNORED, Masking, Vocabulary
+from bertline.training.data.batches import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
-class Sums(NamedTuple):
+class LossStatistics(NamedTuple):
     """Sums over a micro-batch; scalars, float32."""
 
     mlm_loss: Tensor  # nats, over the masked positions
-    mlm_right: Tensor  # masked positions whose token scores highest
+    mlm_correct: Tensor  # masked positions whose token scores highest
     masked: Tensor  # masked positions
     pair_loss: Tensor  # nats, over the sequences; 0 for a network without pairs
-    pair_right: Tensor
+    pair_correct: Tensor
 
 
-SumsOf = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], Sums]
+LossFn = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], LossStatistics]
 
 
-def make_sums(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> SumsOf:
-    """The function from (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) to `Sums`.
+def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> LossFn:
+    """Make the function (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) -> LossStatistics.
 
     Labels of -100 are not counted. Under bf16, fp16 and fp8 the network runs in autocast, the losses in fp32. Compiled,
     it is one program for one set of shapes, forward and backward; with `cuda_graphs` recorded once and replayed.
     """
     dtype = AUTOCAST[precision]
 
-    def sums(
+    def loss_fn(
         input_ids: Tensor,
         token_type_ids: Tensor,
         attention_mask: AttentionMask,
         positions: Tensor,
         labels: Tensor,
         pair_labels: Tensor,
-    ) -> Sums:
+    ) -> LossStatistics:
         # No cache: every weight is used once, and kept copies of all would make a network of sharded weights whole.
         with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
-        mlm_loss, mlm_right = _loss_and_right(word_logits, labels)
+        mlm_loss, mlm_correct = _loss_and_correct(word_logits, labels)
         masked = (labels != IGNORED).sum().float()
         if pair_logits is None:
-            return Sums(mlm_loss, mlm_right, masked, torch.zeros_like(mlm_loss), torch.zeros_like(mlm_right))
-        return Sums(mlm_loss, mlm_right, masked, *_loss_and_right(pair_logits, pair_labels))
+            pairs = torch.zeros_like(mlm_loss), torch.zeros_like(mlm_correct)
+        else:
+            pairs = _loss_and_correct(pair_logits, pair_labels)
+        return LossStatistics(mlm_loss, mlm_correct, masked, *pairs)
 
     if not compiled:
-        return sums
-    return torch.compile(sums, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
+        return loss_fn
+    return torch.compile(loss_fn, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
 
 
-def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _loss_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
     # Not argmax: the highest score itself is found several times faster in a compiled program on a CPU.
@@ -73,13 +75,15 @@ def _loss_and_right(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return loss, ((score == highest) & (labels != IGNORED)).sum().float()
 
 
-def sums_of(sums: SumsOf, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary) -> Sums:
+def compute_loss(
+    loss_fn: LossFn, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary
+) -> LossStatistics:
     """Mask `batch`, unless it is masked, and evaluate the objective on it."""
     arguments = batch.token_type_ids, batch.attention_mask
     if batch.masked is not None:
-        return sums(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
+        return loss_fn(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
     input_ids, positions, labels = mask_batch(batch, seed=seed, masking=masking, vocabulary=vocabulary)
-    return sums(input_ids, *arguments, positions, labels, batch.pair_labels)
+    return loss_fn(input_ids, *arguments, positions, labels, batch.pair_labels)
 
 
 def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
@@ -87,11 +91,11 @@ def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
     if device.type != "cuda":
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
     if not compiled:
-        raise BertlineError("--cuda-graphs: wants fixed shapes; give --compile as well, or leave it out")
+        raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
 
 
 def prepare_precision(precision: str, device: torch.device) -> None:
-    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not know it."""
+    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not support it."""
     if precision == "fp16" and device.type != "cuda":
         raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
     if precision == "fp8" and not knows_float8(device):

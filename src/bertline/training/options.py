@@ -1,31 +1,87 @@
-"""What alters how a phase is run, and not its result: the trainer's options beside the recipe."""
+"""The trainer's options: what alters how a phase is computed, and not its result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+def _option(default: Any, text: str, **how: Any) -> Any:
+    """Declare an option of the command line: `--name`, or `flag`; the rest is for `ArgumentParser.add_argument`."""
+    return field(default=default, metadata={"help": text, **how})
+
+
+def _tokens_or_auto(text: str) -> int | None:
+    """Return None for auto."""
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"given '{text}', allowed are a number of tokens and auto")
+    return None if text == "auto" else int(text)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of workflow/scripts/pretrain.py, whose help says more."""
+    """Types, defaults and help of the trainer's options."""
 
-    threads: int = 1  # of this node
-    # A micro-batch has as many full-length rows as fit, at least one. None: found by trying.
-    micro_batch_tokens: int | None = 16384
-    compiled: bool = False
-    cuda_graphs: bool = False
-    compiled_optimizer: bool = False
-    sharded_optimizer: bool = False
-    sharded_weights: bool = False
-    recompute: bool = False
-    deterministic: bool = False
-    division: str = "equal"  # of a global batch among the ranks: equal, measured, measured-again, or as in "3,1"
-    log_every: int = 10  # steps
-    evaluate_every: int = 200  # steps; 0 for only at the start and the end
-    checkpoint_every: int = 0  # steps; 0 for only by the clock
-    checkpoint_every_minutes: float = 15.0
-    keep_checkpoints: int = 2
-    keep_every: int = 0  # steps; checkpoints of their multiples stay
-    keep_best: bool = False  # the checkpoint with the lowest held-out MLM loss stays
-    wait_for_lock: bool = True
-    profile: bool = False  # rank 0 writes checkpoints/profile/
+    threads: int = _option(1, "of this node, divided among its processes")
+    micro_batch_tokens: int | None = _option(
+        16384,
+        "computed at once by a process, as many full rows as fit, at least one; auto: as many as a GPU's memory holds, "
+        "or as are fastest on a CPU",
+        type=_tokens_or_auto,
+        metavar="TOKENS|auto",
+    )
+    compiled: bool = _option(
+        False,
+        "compile the network with torch.compile: takes a minute at the start, and every step is faster",
+        flag="--compile",
+    )
+    cuda_graphs: bool = _option(False, "record the compiled program once and replay it; a GPU only")
+    compiled_optimizer: bool = _option(
+        False, "compile LAMB's step; the others gain nothing by it", flag="--compile-optimizer"
+    )
+    sharded_optimizer: bool = _option(
+        False,
+        "each process updates a part of the parameters and keeps their moments, instead of all of them",
+        flag="--shard-optimizer",
+    )
+    fsdp: bool = _option(
+        False, "each process keeps a part of weights, gradients and moments (FSDP2): for what does not fit otherwise"
+    )
+    activation_checkpointing: bool = _option(
+        False, "compute layers again in the backward pass: less memory for a third more work"
+    )
+    deterministic: bool = _option(
+        False, "only kernels that give the same bits in every run: on a GPU slower, on a CPU without effect"
+    )
+    load_balancing: str = _option(
+        "equal",
+        "of a batch among the ranks: equal; measured, for unlike GPUs; or a weight for each, as in 3,1,1. A resumed "
+        "phase keeps what it measured, unless given measured-again or other weights",
+    )
+    log_every: int = _option(10, "a point of the journal", metavar="STEPS")
+    evaluate_every: int = _option(200, "0: only first and last", metavar="STEPS")
+    checkpoint_every: int = _option(0, "0: only by the clock", metavar="STEPS")
+    checkpoint_every_minutes: float = _option(15.0, "by the clock", metavar="MINUTES")
+    keep_checkpoints: int = _option(2, "of the newest", metavar="NUMBER")
+    keep_every: int = _option(0, "keep the checkpoints of multiples of it", metavar="STEPS")
+    keep_best: bool = _option(False, "keep the checkpoint with the lowest held-out MLM loss, too")
+    profile: bool = _option(False, "write where the time of steps 7 to 11 goes to checkpoints/profile/")
+    when_locked: str = _option("wait", "what to do while another trainer works on this phase", choices=("wait", "stop"))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all options to a command line."""
+    for option in fields(Options):
+        how: dict[str, Any] = dict(option.metadata)
+        flag = how.pop("flag", "--" + option.name.replace("_", "-"))
+        if option.default is False:
+            parser.add_argument(flag, dest=option.name, action="store_true", **how)
+        else:
+            how.setdefault("type", type(option.default))
+            parser.add_argument(flag, dest=option.name, default=option.default, **how)
+
+
+def given_options(given: argparse.Namespace) -> Options:
+    """Return the options of a parsed command line."""
+    return Options(**{option.name: getattr(given, option.name) for option in fields(Options)})

@@ -31,7 +31,7 @@ CLASSES = {
 
 
 def make_profiler(folder: Path) -> profile:
-    """A profiler that writes `folder`/trace.json and `folder`/kernels.txt after eleven calls of its `step`."""
+    """Make a profiler that writes `folder`/trace.json and `folder`/kernels.txt after eleven calls of its `step`."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -43,7 +43,7 @@ def make_profiler(folder: Path) -> profile:
 
 
 def class_of(kernel: str) -> str:
-    """The class that a kernel's name belongs to; `other` for none."""
+    """Return the class that a kernel's name belongs to; `other` for none."""
     return next((name for name, pattern in CLASSES.items() if re.search(pattern, kernel, re.IGNORECASE)), "other")
 
 

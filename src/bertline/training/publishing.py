@@ -16,7 +16,7 @@ from bertline.modeling.weights import load_tensors, save_tensors
 
 
 def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, recipe: Mapping[str, Any]) -> None:
-    """Write model.safetensors, metrics.jsonl and, last, recipe.json: where it lies, the phase is finished."""
+    """Write model.safetensors, metrics.jsonl and, last, recipe.json: where it exists, the phase is finished."""
     save_tensors(output / "model.safetensors", weights)
     with write_atomically(output / "metrics.jsonl") as path:
         shutil.copyfile(journal, path)

@@ -15,7 +15,7 @@ class LossScale:
         self._good_steps = 0
 
     def update(self, finite: bool) -> bool:
-        """Tell how a step went. Halves after one that was not finite, doubles after 2,000 that were.
+        """Halve the scale after a step that was not finite, double it after 2,000 that were.
 
         Returns whether this was an ordinary back-off: the step is to be passed over, and nothing is wrong.
         """
@@ -32,9 +32,9 @@ class LossScale:
         return ordinary
 
     def state(self) -> list[float]:
-        """What `restore` takes."""
+        """Return what `restore` takes."""
         return [self.value, self._good_steps]
 
     def restore(self, state: list[float]) -> None:
-        """Go on from `state()`."""
+        """Restore `state()`."""
         self.value, self._good_steps = state[0], int(state[1])

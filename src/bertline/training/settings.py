@@ -6,33 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.training.schedules import share_or_steps
-
-# A setting, and which values of which other setting make it count.
-USED_WITH = {
-    "lamb_variant": ("optimizer", ("lamb",)),
-    "muon": ("optimizer", ("muon",)),
-    "base_batch_size": ("learning_rate_scaling", ("sqrt", "linear")),
-    "power": ("schedule", ("polynomial",)),
-    "end_learning_rate": ("schedule", ("polynomial", "linear", "cosine", "wsd")),
-    "decay": ("schedule", ("wsd",)),
-}
+from bertline.training.optimizers.schedules import share_or_steps
 
 
-def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> None:
+def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for a setting that another one leaves without effect.
 
     Parameters
     ----------
     chosen: the settings that differ from their defaults.
     settings: all of the phase's.
+    schema: of a phase. Its `used_with` names, for a setting, the values of another one that make it count.
     """
-    for key, (other, values) in USED_WITH.items():
-        if key in chosen and settings[other] not in values:
-            raise BertlineError(
-                f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
-                f"leave it out, or choose {other} {' or '.join(values)}"
-            )
+    for key, part in schema["properties"].items():
+        for other, values in part.get("used_with", {}).items():
+            if key in chosen and settings[other] not in values:
+                raise BertlineError(
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
+                    f"leave it out, or choose {other} {' or '.join(values)}"
+                )
 
 
 def check_together(settings: Mapping[str, Any], where: str) -> None:
@@ -45,7 +37,7 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
     total = settings["steps"]
     if settings["learning_rate_scaling"] != "none" and settings["base_batch_size"] is None:
         raise BertlineError(
-            f"{where}.base_batch_size: missing, but learning_rate_scaling '{settings['learning_rate_scaling']}' wants "
+            f"{where}.base_batch_size: missing, but learning_rate_scaling '{settings['learning_rate_scaling']}' needs "
             "it; give the global batch that the learning rate was found for"
         )
     if settings["end_learning_rate"] > settings["learning_rate"]:
@@ -59,25 +51,25 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
             f"{total}, for else the learning rate is never reached"
         )
     if settings["schedule"] == "wsd":
-        warmup, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
-        if warmup + decay > total:
+        rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
+        if rise + decay > total:
             raise BertlineError(
-                f"{where}.decay: warm-up ({warmup:g} steps) and decay ({decay:g} steps) are longer than the phase "
+                f"{where}.decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than the phase "
                 f"({total} steps); shorten one of them"
             )
     every = settings["publish_best_every"]
     if every is not None and not 1 <= every <= total:
         raise BertlineError(f"{where}.publish_best_every: given {every}, allowed is 1 to steps, {total}")
-    ramp = settings["batch_ramp"]
-    if ramp is not None and not 1 <= ramp["from"] <= settings["global_batch_size"]:
+    warmup = settings["batch_size_warmup"]
+    if warmup is not None and not 1 <= warmup["from"] <= settings["global_batch_size"]:
         raise BertlineError(
-            f"{where}.batch_ramp.from: given {ramp['from']}, allowed is 1 to global_batch_size, "
+            f"{where}.batch_size_warmup.from: given {warmup['from']}, allowed is 1 to global_batch_size, "
             f"{settings['global_batch_size']}"
         )
-    if ramp is not None and not 0 < share_or_steps(ramp["steps"], total) <= total:
+    if warmup is not None and not 0 < share_or_steps(warmup["steps"], total) <= total:
         raise BertlineError(
-            f"{where}.batch_ramp.steps: given {ramp['steps']}, allowed is a share of the steps above 0, or at most "
-            f"steps, {total}"
+            f"{where}.batch_size_warmup.steps: given {warmup['steps']}, allowed is a share of the steps above 0, or "
+            f"at most steps, {total}"
         )
 
 
@@ -101,6 +93,6 @@ def check_packing(settings: Mapping[str, Any], model: Mapping[str, Any], where: 
     dropout = model.get("attention_probs_dropout_prob", published)
     if settings["packing"] and dropout:
         raise BertlineError(
-            f"{where}.packing: packed sequences know no attention dropout, and attention_probs_dropout_prob of the "
+            f"{where}.packing: packed sequences have no attention dropout, and attention_probs_dropout_prob of the "
             f"model is {dropout}; set that to 0, or packing to false"
         )

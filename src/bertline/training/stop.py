@@ -1,6 +1,6 @@
-"""Being told to stop: by SIGTERM, by SIGUSR1 (what Slurm sends before the walltime ends), or by a deadline.
+"""Requests to stop: by SIGTERM, by SIGUSR1 (what Slurm sends before the walltime ends), or by a deadline.
 
-This module imports no PyTorch, so that the handlers stand before that takes its seconds.
+This module imports no PyTorch, so that handlers are installed before that takes its seconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import time
 # How a trainer's process ended, in the words of sysexits.h. srun gives the highest status of its tasks.
 LOST = 69  # it lost the connection to another one, which failed: EX_UNAVAILABLE
 FAILED = 70  # by itself, and said why: EX_SOFTWARE
-STOPPED = 75  # it was told to stop and saved its state: EX_TEMPFAIL, run me again
+STOPPED = 75  # it was asked to stop and saved its state: EX_TEMPFAIL, run me again
 
 
 class StopSignal:
-    """Tells whether to stop. Made in the main thread, as early as can be."""
+    """Records a request to stop. Make it in the main thread, as early as possible."""
 
     def __init__(self, minutes: float | None = None) -> None:
-        """`minutes` from now is the deadline; None for none."""
+        """Install the handlers; `minutes` from now is the deadline, None for none."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
         for number in (signal.SIGTERM, signal.SIGUSR1):

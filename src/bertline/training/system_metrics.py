@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 import torch
 
-from bertline.training.group import Group
+from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class SystemMetrics:
         psutil.cpu_percent()  # the first call only marks the beginning of the interval
 
     def sample(self) -> dict[str, float]:
-        """Means over the processes, as `system/{name}`; on several nodes those of each, too: `system/node0/{name}`.
+        """Average over the processes, as `system/{name}`; on several nodes those of each, too: `system/node0/{name}`.
 
         Percent of all cores since the last call, resident memory of a process, and its GPU's load. All ranks call this
         at once: what each sees is gathered, as rank 0 alone writes the journal.
@@ -45,7 +45,7 @@ class SystemMetrics:
 
 
 def _of_gpu(gpu: object) -> dict[str, float]:
-    """What the driver tells; a part of a GPU (MIG) or a virtual one keeps some of it to itself."""
+    """Ask the driver; for a part of a GPU (MIG) or a virtual one it leaves some of it out."""
     import pynvml
 
     ask = {
@@ -61,7 +61,7 @@ def _of_gpu(gpu: object) -> dict[str, float]:
 
 
 def _nodes(processes: list[int]) -> list[int]:
-    """The processes of each node, from what each rank says of its own: unlike nodes have different numbers."""
+    """Return the processes of each node, from the number that each rank has for its own: nodes may differ."""
     nodes: list[int] = []
     while (first := sum(nodes)) < len(processes):
         nodes.append(processes[first])
@@ -69,7 +69,7 @@ def _nodes(processes: list[int]) -> list[int]:
 
 
 def _means(of_ranks: torch.Tensor) -> dict[str, float]:
-    """By name, of those that some rank has: [ranks, names]."""
+    """Average [ranks, names] over the ranks that have a value, by name."""
     means = dict(zip(NAMES, of_ranks.nanmean(0).tolist(), strict=True))
     return {name: value for name, value in means.items() if math.isfinite(value)}
 

@@ -1,0 +1,188 @@
+"""Which tokens a sequence is asked for: dynamic masking by an integer hash of (seed, sample, epoch, position).
+
+As published (Devlin et al. 2018, and Google's create_pretraining_data.py): max(1, round(probability x length))
+positions a sequence, the length counting [CLS] and [SEP]; of these 80 percent become [MASK], 10 percent a random word
+and 10 percent stay as they are. The hash is the same on every device, and stored data is never touched.
+
+Samples that were masked before, by another program, keep their masks in every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import SampleReader, continuation_bitmap
+from bertline.encoding.hashing import as_signed, mix_integers, mix_tensor, uniform
+
+# Evaluation masks 15 percent whatever a run trains with, so that runs compare; its positions never change.
+HELD_OUT_PROBABILITY = 0.15
+HELD_OUT_SEED = 20_181_011
+# MLPerf's evaluation takes as many; more would take time and change nothing.
+HELD_OUT_SAMPLES = 10_000
+POSITION_BITS = 13  # sequences are at most 8,192 long
+UNIFORM_BITS = 31
+UNIFORM_RANGE = 1 << UNIFORM_BITS
+MASK_BELOW = round(0.8 * UNIFORM_RANGE)
+RANDOM_BELOW = round(0.9 * UNIFORM_RANGE)
+IGNORED = -100  # a label that no loss counts
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How a phase masks.
+
+    probability: share of a sequence's positions.
+    max_predictions: at most so many positions of a sequence; None for no limit.
+    whole_word: choose words and mask all their pieces; the last word only as far as the number of positions allows.
+    mask_only: every chosen position becomes [MASK].
+    """
+
+    probability: float
+    max_predictions: int | None = None
+    whole_word: bool = False
+    mask_only: bool = False
+
+
+HELD_OUT_MASKING = Masking(HELD_OUT_PROBABILITY)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What masking needs of the tokenizer, on one device."""
+
+    mask_id: int
+    is_special: Tensor  # bool [vocab_size]
+    continues: Tensor  # bool [vocab_size], whether an identifier continues a word
+    words: Tensor  # int64, the identifiers that are not special: what a random replacement is drawn from
+
+    @classmethod
+    def of_card(cls, card: Mapping[str, Any], device: torch.device | str = "cpu") -> Vocabulary:
+        """Make it from a dataset's card. Raises BertlineError when its vocabulary has no [MASK]."""
+        special_tokens = card["tokenizer"]["special_tokens"]
+        if "[MASK]" not in special_tokens:
+            raise BertlineError("dataset.json: the tokenizer has no [MASK]; encode with a vocabulary that has one")
+        is_special = torch.zeros(card["tokenizer"]["vocab_size"], dtype=torch.bool)
+        is_special[list(special_tokens.values())] = True
+        words = torch.nonzero(~is_special).flatten()
+        continues = torch.from_numpy(continuation_bitmap(dict(card)))
+        return cls(special_tokens["[MASK]"], is_special.to(device), continues.to(device), words.to(device))
+
+
+def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
+    """Return the number of masked positions of sequences of these lengths: int64 [N]."""
+    counts = np.maximum(1, np.rint(masking.probability * lengths.astype(np.float64))).astype(np.int64)
+    return counts if masking.max_predictions is None else np.minimum(counts, masking.max_predictions)
+
+
+class Places(NamedTuple):
+    """The sequence and position of each token in a batch of T tokens and N sequences, padding included."""
+
+    sequence: Tensor  # int64 [T], ascending from 0
+    position: Tensor  # int64 [T], within its sequence
+    starts: Tensor  # int64 [N], the first token of each sequence
+
+
+class MaskedPositions(NamedTuple):
+    """The labels of a masked batch. Both int64 [predictions]; behind the masks come others with -100."""
+
+    positions: Tensor  # flat indices into the batch
+    labels: Tensor  # the original ids there
+
+
+def mask_tokens(
+    input_ids: Tensor,
+    places: Places,
+    counts: Tensor,
+    samples: Tensor,
+    epochs: Tensor,
+    *,
+    predictions: int,
+    masking: Masking,
+    seed: int,
+    vocabulary: Vocabulary,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask a batch.
+
+    Parameters
+    ----------
+    input_ids: int64, of any shape with T elements; padding must be a special token.
+    counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
+    samples, epochs: int64 [N], what the positions are drawn by.
+    predictions: size of the result, at least the sum of `counts`.
+    seed: of the run.
+
+    Returns the masked ids (a new tensor), the flat indices of the masked positions [predictions] in ascending order,
+    and the original ids there [predictions]. Behind the masked positions come others with the label -100. All int64.
+    """
+    ids = input_ids.flatten()
+    by_sequence = mix_tensor(mix_tensor(samples ^ as_signed(mix_integers(seed))) + epochs)
+    hashes = mix_tensor(by_sequence[places.sequence] + places.position)  # [T]
+    special = vocabulary.is_special[ids]
+    drawn = hashes
+    if masking.whole_word:
+        begins = ~vocabulary.continues[ids] | special | (places.position == 0)
+        here = torch.arange(len(ids), device=ids.device)
+        drawn = hashes[torch.where(begins, here, 0).cummax(0).values]
+    scores = uniform(drawn).masked_fill(special, UNIFORM_RANGE)
+    # One key sorts by sequence, then by score; the position makes it unique, so every device sorts alike.
+    keys = (places.sequence << (UNIFORM_BITS + 1 + POSITION_BITS)) | (scores << POSITION_BITS) | places.position
+    order = keys.argsort()
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(ids), device=ids.device)
+    chosen = (ranks - places.starts[places.sequence] < counts[places.sequence]) & ~special
+
+    # The number of chosen tokens is not asked for: on a GPU that would wait for it.
+    flat = (~chosen).to(torch.uint8).argsort(stable=True)[:predictions]
+    originals = ids[flat]
+    choice = mix_tensor(hashes[flat])  # upper bits: what becomes of it; lower bits: the random word
+    word = vocabulary.words[(choice & (UNIFORM_RANGE - 1)) % len(vocabulary.words)]
+    share = uniform(choice)
+    replaced = torch.where(share < MASK_BELOW, vocabulary.mask_id, torch.where(share < RANDOM_BELOW, word, originals))
+    if masking.mask_only:
+        replaced = torch.full_like(originals, vocabulary.mask_id)
+    masked_ids = ids.clone()
+    masked_ids[flat] = torch.where(chosen[flat], replaced, originals)
+    return masked_ids.view_as(input_ids), flat, originals.masked_fill(~chosen[flat], IGNORED)
+
+
+def held_out_samples(count: int) -> np.ndarray:
+    """Return the samples that evaluation reads, int64, ascending: all, or 10,000 evenly spread ones of a larger set."""
+    if count <= HELD_OUT_SAMPLES:
+        return np.arange(count, dtype=np.int64)
+    return np.arange(HELD_OUT_SAMPLES, dtype=np.int64) * count // HELD_OUT_SAMPLES
+
+
+def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the positions that every evaluation on held-out text masks.
+
+    Yields (sample, positions) for the samples of `held_out_samples`; positions are int64, ascending, within the
+    sample. What predicts these tokens can be compared with a model's held_out/mlm_loss.
+    """
+    vocabulary = Vocabulary.of_card(reader.card)
+    counts = count_masked(reader.lengths, HELD_OUT_MASKING)
+    for sample in held_out_samples(len(reader)):
+        masks = reader.gather(np.array([sample])).masks
+        if masks is not None:
+            yield int(sample), masks.positions.astype(np.int64)
+            continue
+        tokens = torch.from_numpy(np.asarray(reader.tokens(int(sample)), dtype=np.int64))
+        count = counts[sample : sample + 1]
+        _, positions, labels = mask_tokens(
+            tokens,
+            Places(torch.zeros_like(tokens), torch.arange(len(tokens)), torch.tensor([0])),
+            torch.from_numpy(count),
+            torch.tensor([sample]),
+            torch.tensor([0]),
+            predictions=int(count[0]),
+            masking=HELD_OUT_MASKING,
+            seed=HELD_OUT_SEED,
+            vocabulary=vocabulary,
+        )
+        yield int(sample), positions[labels != IGNORED].numpy()

@@ -1,0 +1,1 @@
+"""From samples to the micro-batches of a rank."""

@@ -1,0 +1,142 @@
+"""A native file of samples in the layouts that other programs read: NVIDIA's, masked, and gpauloski's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import SPLITS, SampleReader, check_belongs, read_card
+from bertline.encoding.hashing import mix_integers
+from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
+from bertline.encoding.layout import SampleFile, open_samples
+from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
+from bertline.training.data.batches import GlobalBatch, Layout, mask_batch, micro_batches
+from bertline.training.data.order import permute
+
+Rows = dict[str, np.ndarray]
+
+
+def default_max_predictions(sequence_length: int) -> int:
+    """Return the room for predictions in a sample, as in NVIDIA's files: 20 of 128 tokens, 80 of 512.
+
+    It is never full: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
+    """
+    return max(-(-sequence_length * 5 // 32), round(0.15 * sequence_length) + 1)
+
+
+def export_nvidia(
+    samples: Path | str,
+    card_json: Path | str,
+    output: Path | str,
+    *,
+    dupe_factor: int = 5,
+    probability: float = 0.15,
+    max_predictions: int | None = None,
+    seed: int | None = None,
+) -> None:
+    """Write a native file in NVIDIA's layout: every sample `dupe_factor` times, each time masked differently.
+
+    Masked as in training: max(1, round(probability x length)) positions, at most `max_predictions`, of which 80 percent
+    become [MASK] and 10 percent a random word. Rows are in random order, because some readers take them as they
+    come. Masks and order follow from `seed` and the name of the shard.
+
+    Parameters
+    ----------
+    samples: `seq{length}/{shard}.h5` of the dataset whose dataset.json is `card_json`.
+    max_predictions: None for `default_max_predictions`.
+    seed: None for that of the dataset.
+
+    Raises BertlineError when the file is not the card's, or was imported and is masked already.
+    """
+    file, reader = _open(samples, card_json)
+    if reader.mask_counts is not None:
+        raise BertlineError(f"{file.path} was imported and keeps its own masks; give away the files it was made from")
+    length = reader.sequence_length
+    most = default_max_predictions(length) if max_predictions is None else max_predictions
+    masking, vocabulary, shard_seed = Masking(probability, most), Vocabulary.of_card(reader.card), _seed(file, seed)
+    blocks = (
+        _masked_rows(batch, reader, masking, vocabulary, shard_seed)
+        for batch in _shuffled(file, reader, masking, shard_seed, dupe_factor)
+    )
+    write_interchange(output, "nvidia", blocks, samples=dupe_factor * len(reader), widths={"S": length, "P": most})
+
+
+def export_gpauloski(
+    samples: Path | str, card_json: Path | str, output: Path | str, *, seed: int | None = None
+) -> None:
+    """Write a native file in gpauloski's layout, unmasked, in random order; parameters as of `export_nvidia`."""
+    file, reader = _open(samples, card_json)
+    places = 2 if file.attributes["pair_objective"] == "none" else 3
+    widths = {"S": reader.sequence_length, "T": places}
+    pieces = _shuffled(file, reader, Masking(0.0), _seed(file, seed), 1)
+    blocks = (_plain_rows(batch, reader, places) for batch in pieces)
+    write_interchange(output, "gpauloski", blocks, samples=len(reader), widths=widths)
+
+
+def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, SampleReader]:
+    file, card = open_samples(samples), read_card(card_json)
+    length = file.attributes["sequence_length"]
+    section = card["sequence_lengths"].get(str(length), dict.fromkeys(SPLITS, ()))
+    for entry in (entry for split in SPLITS for entry in section[split]):
+        if (Path(card_json).parent / entry["file"]).resolve() == Path(samples).resolve():
+            check_belongs(file, entry, card, length)
+            return file, SampleReader([file], length, card)
+    raise BertlineError(f"{samples} is none of the files that {card_json} lists; name one of its own")
+
+
+def _seed(file: SampleFile, seed: int | None) -> int:
+    """Return a seed that no other shard has."""
+    of_dataset = file.attributes["seed"] if seed is None else seed
+    digest = hashlib.sha256(f"{of_dataset}/{file.attributes['shard']}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def _shuffled(
+    file: SampleFile, reader: SampleReader, masking: Masking, seed: int, copies: int
+) -> Iterator[GlobalBatch]:
+    """Yield all samples `copies` times in random order, in pieces of about half a million tokens."""
+    total, rows = copies * len(reader), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
+    for start in range(0, total, rows):
+        places = np.arange(start, min(start + rows, total), dtype=np.int64)
+        copy, samples = np.divmod(permute(places, key=mix_integers(seed), count=total), len(reader))
+        lengths = reader.lengths[samples].astype(np.int64)
+        yield GlobalBatch(samples, copy, lengths, count_masked(lengths, masking))
+        file.release()
+
+
+def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, vocabulary: Vocabulary, seed: int) -> Rows:
+    rows, length = len(batch.samples), reader.sequence_length
+    padding_id = reader.card["tokenizer"]["special_tokens"]["[PAD]"]
+    layout = Layout(length, rows, fixed=True)
+    [padded] = micro_batches(batch, reader, layout, masking=masking, padding_id=padding_id)
+    ids, positions, labels = mask_batch(padded, seed=seed, masking=masking, vocabulary=vocabulary)
+    inside = np.arange(length) < batch.lengths[:, None]
+    asked = labels != IGNORED
+    row, position = np.divmod(positions[asked].numpy(), length)
+    number = np.arange(len(row)) - np.searchsorted(row, row)  # of the mask in its row
+    masks = np.zeros((2, rows, masking.max_predictions or length), dtype=np.int64)
+    masks[:, row, number] = position, labels[asked].numpy()
+    return {
+        "input_ids": np.where(inside, ids.numpy(), 0),
+        "input_mask": inside,
+        "segment_ids": padded.token_type_ids.numpy(),
+        "masked_lm_positions": masks[0],
+        "masked_lm_ids": masks[1],
+        "next_sentence_labels": padded.pair_labels.numpy(),
+    }
+
+
+def _plain_rows(batch: GlobalBatch, reader: SampleReader, places: int) -> Rows:
+    content = reader.gather(batch.samples)
+    ids = np.zeros((len(batch.samples), reader.sequence_length), dtype=np.int64)
+    ids[np.arange(reader.sequence_length) < batch.lengths[:, None]] = content.tokens
+    ends = [content.second_segment_start.astype(np.int64) - 1] if places == 3 else []
+    return {
+        "input_ids": ids,
+        "special_token_positions": np.stack([np.zeros_like(batch.lengths), *ends, batch.lengths - 1], axis=1),
+        "next_sentence_labels": content.next_sentence_labels,
+    }

@@ -1,0 +1,59 @@
+"""The parts of a global batch for unlike ranks: in proportion to the speed of each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import distributed
+
+from bertline.console import BertlineError
+from bertline.training.distributed.process_group import Group
+
+PASSES = 4  # the first one warms up
+WEIGHT_STEPS = 50
+
+
+def parse_rank_weights(text: str, world_size: int) -> list[float]:
+    """Parse weights as in "3,1,1", one for each rank. Raises BertlineError for anything else."""
+    try:
+        weights = [float(weight) for weight in text.split(",")]
+    except ValueError:
+        raise BertlineError(
+            f"--load-balancing: given '{text}', allowed are equal, measured, measured-again, or weights as in 3,1,1"
+        ) from None
+    if len(weights) != world_size:
+        raise BertlineError(
+            f"--load-balancing: given {len(weights)} weights for {world_size} ranks; give one for each, or measured, "
+            "or equal"
+        )
+    if not all(0 <= weight < math.inf for weight in weights) or not any(weights):
+        raise BertlineError(f"--load-balancing: given '{text}', allowed are weights from 0 on, and not all 0")
+    return weights
+
+
+def measure_rank_weights(compute: Callable[[], int], group: Group) -> list[float]:
+    """Measure the speed of each rank, the fastest's being 1; returns the same list on every rank.
+
+    Parameters
+    ----------
+    compute: forward and backward of one micro-batch; returns its tokens, 0 where the rank has nothing to do.
+
+    All ranks measure at the same time, as they will train. Weights are rounded to 1/50 of the fastest: the noise of a
+    measurement is no reason to divide like ranks unequally.
+    """
+    tokens, started = compute() * 0, 0.0
+    group.barrier()
+    for number in range(PASSES):
+        if number == 1:
+            started, tokens = time.monotonic(), 0
+        tokens += compute()
+        if group.device.type == "cuda":
+            torch.cuda.synchronize()
+    speeds = torch.zeros(group.world_size, dtype=torch.float64, device=group.device)
+    speeds[group.rank] = tokens / (time.monotonic() - started)
+    distributed.all_reduce(speeds)
+    weights = (speeds / speeds.max() * WEIGHT_STEPS).round() / WEIGHT_STEPS
+    return weights.clamp(min=1 / WEIGHT_STEPS).tolist()

@@ -1,0 +1,110 @@
+"""Corpora mixed by weight: how often an epoch visits the samples of each, as a pure function of (seed, position).
+
+Each document is stored once. A corpus of N samples and weight w has round(w x N) places in an epoch. They go through
+its samples in a fixed shuffled order, round and round, each epoch on from where the one before stopped: so in every
+epoch, and in any number of epochs together, a sample is visited floor or ceil of its share, and none is forgotten. The
+places of all corpora are then permuted anew in every epoch. Any position's sample is computed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.encoding.hashing import mix_integers
+from bertline.training.data.order import permute
+
+Weights = Mapping[str, float | Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Where the samples of each corpus are, and how many places an epoch has for them.
+
+    Attributes
+    ----------
+    run_starts: int64 [runs], first sample of each run of neighbouring samples of one corpus, ordered by corpus.
+    run_ends: int64 [runs], how many samples of its corpus are in the runs up to its end.
+    first_run: int64 [corpora + 1], where the runs of each corpus begin.
+    sizes: int64 [corpora], samples.
+    places: int64 [corpora], in an epoch.
+    """
+
+    run_starts: np.ndarray
+    run_ends: np.ndarray
+    first_run: np.ndarray
+    sizes: np.ndarray
+    places: np.ndarray
+
+    def samples_at(self, positions: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the samples at `positions` (int64 [N], not negative) of the endless stream of epochs.
+
+        Returns the samples, int64 [N], and for each how often it was visited before, int64 [N].
+        """
+        total = int(self.places.sum())
+        epochs, within = np.divmod(positions.astype(np.int64), total)
+        slots = np.empty_like(within)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            slots[chosen] = permute(within[chosen], key=mix_integers(seed, int(epoch)), count=total)
+        ends = np.cumsum(self.places)
+        corpora = np.searchsorted(ends, slots, side="right")
+        samples, visits = np.empty_like(slots), np.empty_like(slots)
+        for corpus in np.unique(corpora).tolist():
+            chosen = corpora == corpus
+            size, places = int(self.sizes[corpus]), int(self.places[corpus])
+            turns = epochs[chosen] * places + slots[chosen] - (ends[corpus] - places)
+            visits[chosen], of_corpus = np.divmod(turns, size)
+            of_corpus = permute(of_corpus, key=mix_integers(seed, -1 - corpus), count=size)
+            samples[chosen] = self._sample(corpus, of_corpus)
+        return samples, visits
+
+    def _sample(self, corpus: int, of_corpus: np.ndarray) -> np.ndarray:
+        """Map numbers within a corpus to numbers within all samples."""
+        first, last = int(self.first_run[corpus]), int(self.first_run[corpus + 1])
+        ends = self.run_ends[first:last]
+        run = np.searchsorted(ends, of_corpus, side="right")
+        before = np.concatenate([[0], ends[:-1]])[run]
+        return self.run_starts[first:last][run] + of_corpus - before
+
+
+def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.ndarray, weights: Weights) -> Mixture:
+    """Mix the samples of a split.
+
+    Parameters
+    ----------
+    corpora: their names, in the order that `corpus_index` counts.
+    corpus_index, lengths: unsigned integers [N], the corpus and the tokens of each sample.
+    weights: name -> how often an epoch visits each of its samples, or `{"tokens": t}`: how many of its tokens an epoch
+        holds. A corpus that is not named has weight 1.
+
+    Raises BertlineError for a name that is not there and when nothing is left to visit.
+    """
+    if unknown := [name for name in weights if name not in corpora]:
+        raise BertlineError(f"corpus_weights: given '{unknown[0]}', allowed are {', '.join(corpora)}")
+    borders = np.flatnonzero(np.diff(corpus_index)) + 1
+    starts = np.concatenate([np.zeros(min(1, len(corpus_index)), np.int64), borders])
+    run_lengths = np.diff(starts, append=len(corpus_index))
+    run_corpora = corpus_index[starts]
+    order = np.argsort(run_corpora, kind="stable")
+    first_run = np.searchsorted(run_corpora[order], np.arange(len(corpora) + 1))
+    sizes = np.bincount(corpus_index, minlength=len(corpora))
+    tokens = np.bincount(corpus_index, weights=lengths, minlength=len(corpora))
+    ends = np.cumsum(run_lengths[order])
+    before = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    run_ends = ends - before[run_corpora[order]]
+    counts = zip(corpora, sizes.tolist(), tokens.tolist(), strict=True)
+    places = np.array([round(size * _weight(weights.get(name, 1.0), held)) for name, size, held in counts], np.int64)
+    if not places.sum():
+        raise BertlineError("corpus_weights: leave no sample; raise one of them")
+    return Mixture(starts[order], run_ends, first_run, sizes, places)
+
+
+def _weight(given: float | Mapping[str, float], tokens: float) -> float:
+    """Return how often each sample of a corpus of so many tokens is visited."""
+    if isinstance(given, Mapping):
+        return given["tokens"] / tokens if tokens else 0.0
+    return given

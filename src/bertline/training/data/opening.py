@@ -1,0 +1,59 @@
+"""What training reads: both splits of a dataset, its vocabulary, and whether its pairs mean anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import HELD_OUT, SampleReader, open_dataset
+from bertline.encoding.masking import Vocabulary
+from bertline.files import sha256_of_file
+from bertline.training.data.mixture import Mixture, Weights, make_mixture
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A dataset opened at one sequence length."""
+
+    train: SampleReader
+    mixture: Mixture | None  # None: every epoch visits every sample once
+    held_out: SampleReader
+    vocabulary: Vocabulary
+    vocab_size: int
+    padding_id: int
+    has_pairs: bool
+    tokenizer_json: Path
+    tokenizer_sha256: str
+    digest: str  # of dataset.json, which holds the digests of all files
+
+
+def open_training_data(
+    card_json: Path, sequence_length: int, device: torch.device, corpus_weights: Weights | None = None
+) -> TrainingData:
+    """Open the dataset described by `card_json`; `corpus_weights` see `make_mixture`, None or empty for no mixing.
+
+    Raises BertlineError when it has no samples of this length, or not the corpora that the weights name.
+    """
+    train = open_dataset(card_json, sequence_length, "train")
+    if not len(train):
+        raise BertlineError(f"{card_json}: there are no samples of length {sequence_length}; encode more text")
+    tokenizer = train.card["tokenizer"]
+    mixture = None
+    if corpus_weights:
+        corpora = [corpus["name"] for corpus in train.card["corpora"]]
+        mixture = make_mixture(corpora, train.corpus_index, train.lengths, corpus_weights)
+    return TrainingData(
+        train=train,
+        mixture=mixture,
+        held_out=open_dataset(card_json, sequence_length, HELD_OUT),
+        vocabulary=Vocabulary.of_card(train.card, device),
+        vocab_size=tokenizer["vocab_size"],
+        padding_id=tokenizer["special_tokens"]["[PAD]"],
+        has_pairs=train.card["settings"].get("pair_objective", "next_sentence") != "none",
+        tokenizer_json=card_json.parent / tokenizer["file"],
+        tokenizer_sha256=tokenizer["sha256"],
+        digest=sha256_of_file(card_json),
+    )

@@ -1,0 +1,85 @@
+"""The gradients of a step, over all ranks, with a few statistics that ride along.
+
+Several ranks keep all gradients in one flat buffer, reduced by one all_reduce a step. Its layout is the parameters'
+order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
+buckets after the first step; four ranks then differ after a resume.) A rank alone has nothing to reduce, and takes the
+gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them. CUDA
+graphs write where they wrote before, so with them it needs the buffer, too. Gradients of sharded weights are summed in
+backward, and only the statistics are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bertline.training.distributed.fsdp import norms_of_whole, own_part, uses_fsdp
+
+ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
+
+
+class Gradients:
+    """The gradients of a model, and statistics of a step."""
+
+    def __init__(
+        self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
+    ) -> None:
+        """Allocate the buffer; `always_flat` makes one even for a rank alone."""
+        self._world_size, self._sharded = world_size, uses_fsdp(model)
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._names = tuple(statistics)
+        device = self._parameters[0].device
+        self._flat: Tensor | None = None
+        if self._sharded or (world_size == 1 and not always_flat):
+            self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
+            return
+        starts, size = [], 0
+        for parameter in self._parameters:
+            starts.append(size)
+            size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
+        self._buffer = torch.zeros(size + len(self._names), dtype=torch.float32, device=device)
+        self._flat, self.statistics = self._buffer[:size], self._buffer[size:]
+        for parameter, start in zip(self._parameters, starts, strict=True):
+            parameter.grad = self._buffer[start : start + parameter.numel()].view_as(parameter)
+
+    def zero(self) -> None:
+        """Set gradients and statistics to zero."""
+        if self._flat is not None:
+            self._buffer.zero_()
+            return
+        self.statistics.zero_()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Add to this rank's statistics, by name."""
+        for name, value in values.items():
+            self.statistics[self._names.index(name)] += value
+
+    def reduce(self) -> dict[str, float]:
+        """Sum gradients and statistics over all ranks; returns the statistics."""
+        if self._world_size > 1:
+            distributed.all_reduce(self.statistics if self._sharded else self._buffer)
+        return dict(zip(self._names, self.statistics.tolist(), strict=True))
+
+    def clip(self, max_norm: float, scale: float = 1.0) -> float:
+        """Divide the gradients by `scale`, then scale them down to the global norm `max_norm` if they exceed it.
+
+        Returns the norm before, not finite where a gradient is not.
+        """
+        gradients = self.tensors()
+        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = float(norms_of_whole(norms) if self._sharded else norms) / scale
+        factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
+        if factor != 1.0:
+            torch._foreach_mul_(gradients, factor)
+        return norm
+
+    def tensors(self) -> list[Tensor]:
+        """Return this rank's gradients: all in one tensor, or each parameter's."""
+        if self._flat is not None:
+            return [self._flat]
+        return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]

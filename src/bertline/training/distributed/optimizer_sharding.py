@@ -1,0 +1,64 @@
+"""Optimizer sharding: each rank updates some of the parameters, and alone keeps their moments.
+
+ZeRO, stage 1 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5), cut between tensors and not through them: LAMB's
+norms and Muon's matrices stay whole, and every tensor is updated as it would be without, to the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.registry import optimizer_tensors
+
+
+class OptimizerSharding:
+    """Which rank updates which parameter of a model."""
+
+    def __init__(self, model: nn.Module, group: Group, *, enabled: bool) -> None:
+        """Assign parameters to ranks, the largest first; unless `enabled`, every rank updates all of them."""
+        self._model, self._group, self.enabled = model, group, enabled
+        self.owners: dict[str, int] = {}
+        if not enabled:
+            return
+        loads = [0] * group.world_size
+        for name, weight in sorted(model.named_parameters(), key=lambda item: -item[1].numel()):
+            rank = loads.index(min(loads))
+            self.owners[name] = rank
+            loads[rank] += weight.numel()
+
+    def owns(self, name: str) -> bool:
+        """Return whether this rank updates the parameter."""
+        return self.owners.get(name, self._group.rank) == self._group.rank
+
+    def broadcast_weights(self) -> None:
+        """Broadcast every parameter from the rank that updated it."""
+        if not self.enabled:
+            return
+        sent = [
+            distributed.broadcast(weight.data, src=self.owners[name], async_op=True)
+            for name, weight in self._model.named_parameters()
+        ]
+        for one in sent:
+            one.wait()
+
+    def all_moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """Return on rank 0 all that `optimizer_tensors` gives without sharding; all ranks must call it."""
+        mine = optimizer_tensors(optimizer, self._model)
+        if not self.enabled:
+            return mine
+        described = [(key, tensor.shape, tensor.dtype) for key, tensor in mine.items()]
+        of_ranks: list[list[tuple[str, torch.Size, torch.dtype]]] = [[] for _ in range(self._group.world_size)]
+        distributed.all_gather_object(of_ranks, described)
+        gathered = {key: tensor.cpu() for key, tensor in mine.items()}
+        for rank, tensors in enumerate(of_ranks):
+            for key, shape, dtype in tensors if rank else []:
+                if self._group.rank == rank:
+                    # LAMB's step is on the host, which NCCL cannot send from.
+                    distributed.send(mine[key].to(self._group.device), dst=0)
+                elif self._group.is_rank_zero:
+                    received = torch.empty(shape, dtype=dtype, device=self._group.device)
+                    distributed.recv(received, src=rank)
+                    gathered[key] = received.cpu()
+        return gathered

@@ -1,0 +1,117 @@
+"""The processes that train together. Only torchrun's environment is read: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from bertline.console import BertlineError
+
+# A rank may wait for rank 0 while it writes a large checkpoint to a slow disk.
+TIMEOUT = timedelta(minutes=30)
+# What gloo and NCCL say when another process is gone; neither has a class of error for that.
+PEER_IS_GONE = re.compile(
+    "Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|communicator was aborted"
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process's place among the others."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    local_world_size: int = 1  # processes on this node
+
+    @property
+    def is_rank_zero(self) -> bool:
+        """Whether this is rank 0, which writes all files."""
+        return self.rank == 0
+
+    @property
+    def device_name(self) -> str:
+        """The name of this process's GPU; cpu without one."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's `value` on every rank. JSON-like values only."""
+        box = [value]
+        distributed.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def gather(self, values: list[float]) -> Tensor:
+        """Gather every rank's `values`, of the same number: float32 [ranks, values], on the CPU of every rank."""
+        here = torch.tensor(values, dtype=torch.float32, device=self.device)
+        of_ranks = [torch.empty_like(here) for _ in range(self.world_size)]
+        distributed.all_gather(of_ranks, here)
+        return torch.stack(of_ranks).cpu()
+
+    def all_reduce_max(self, number: int) -> int:
+        """Return the largest of all ranks' numbers."""
+        agreed = torch.tensor(number, device=self.device)
+        distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
+        return int(agreed)
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        distributed.barrier()
+
+
+def join_group(threads: int) -> Group:
+    """Join the other processes, over nccl on GPUs and gloo on CPUs.
+
+    Parameters
+    ----------
+    threads: of this node, divided among its processes.
+    """
+    environment = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
+    if None in environment.values():
+        raise BertlineError(
+            "the trainer reads torchrun's environment and RANK, WORLD_SIZE, LOCAL_RANK or MASTER_ADDR is not set; "
+            "start it through workflow/scripts/launch.py"
+        )
+    rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(max(1, threads // local_world_size))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    if device.type == "cpu":
+        distributed.init_process_group("gloo", timeout=TIMEOUT)
+        return Group(rank, world_size, device, local_world_size)
+    try:
+        # With its GPU named, a rank connects now and fails now; and a barrier, which has no tensor, need not guess it.
+        distributed.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
+    except distributed.DistBackendError as error:
+        if "Duplicate GPU" not in str(error):
+            raise
+        raise BertlineError(
+            f"{local_world_size} processes of a node share its GPUs, and each needs its own; start as many as it has"
+        ) from None
+    return Group(rank, world_size, device, local_world_size)
+
+
+def describe(group: Group) -> str:
+    """Describe what computes, for the log: a machine whose GPU is not found trains as well, a hundred times slower."""
+    processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
+    if group.device.type == "cpu":
+        missing = "; this PyTorch could use a GPU and finds none (nvidia-smi says more)" if torch.version.cuda else ""
+        return f"{processes} on CPUs{missing}"
+    found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
+    idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
+    return f"{processes} on {name}{idle}"
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Return whether `error` only reports that another process of the group, once joined, is gone."""
+    said_by_backend = distributed.is_initialized() and isinstance(error, RuntimeError)
+    return said_by_backend and PEER_IS_GONE.search(str(error)) is not None

@@ -1,0 +1,167 @@
+"""The micro-batches of a rank and the sum of their gradients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertline.encoding.hashing import mix_integers
+from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
+from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle_micro_batch
+from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
+from bertline.training.data.opening import TrainingData
+from bertline.training.data.prefetching import Prefetcher, WorkItem
+from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.distributed.process_group import Group
+from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
+from bertline.training.recipe import masking_of
+
+logger = logging.getLogger(__name__)
+
+
+class GradientAccumulator:
+    """Yields a rank's micro-batches of each global batch, and adds their gradients and statistics in one buffer."""
+
+    def __init__(
+        self,
+        model: PreTrainingNetwork,
+        data: TrainingData,
+        recipe: dict[str, Any],
+        group: Group,
+        layout: Layout,
+        *,
+        first_position: int = 0,
+        compiled: bool = False,
+        cuda_graphs: bool = False,
+        votes: tuple[str, ...] = (),
+    ) -> None:
+        """Make the loss function and the gradient buffer; call `balance_load`, if at all, and `seek` next.
+
+        Parameters
+        ----------
+        first_position: of global batch 0 in the order of samples.
+        votes: names of numbers that are summed over the ranks with the gradients, beside `LossStatistics`.
+        """
+        self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
+        settings = recipe["settings"]
+        self._masking = masking_of(settings)
+        self._loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
+        self._cuda_graphs, self._fsdp = cuda_graphs, uses_fsdp(model)
+        names = (*LossStatistics._fields, *votes)
+        self.gradients = Gradients(model, names, world_size=group.world_size, always_flat=cuda_graphs)
+        self._first_position, self._batch_size_warmup = first_position, batch_size_warmup_of(settings)
+        self.rank_weights = [1.0] * group.world_size
+        self.waited = 0.0  # seconds for data in the last step
+        self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
+        self._prefetcher: Prefetcher | None = None
+        self._first: WorkItem | None = None
+
+    def balance_load(self, load_balancing: str) -> None:
+        """Set the part of a global batch that each rank computes.
+
+        Parameters
+        ----------
+        load_balancing: `equal`, `measured`, `measured-again` (the same here), or rank weights as in "3,1".
+        """
+        if load_balancing in ("measured", "measured-again"):
+            self.seek(0)
+            self.rank_weights = measure_rank_weights(self._compute_one, self._group)
+            logger.info("measured rank weights: %s", ", ".join(f"{weight:g}" for weight in self.rank_weights))
+        elif load_balancing != "equal":
+            self.rank_weights = parse_rank_weights(load_balancing, self._group.world_size)
+
+    def seek(self, step: int) -> None:
+        """Go to global batch number `step`, counted from 0."""
+        self.close()
+        self._prefetcher = Prefetcher(
+            self._data,
+            first_step=step,
+            first_position=self._first_position,
+            batch_size_warmup=self._batch_size_warmup,
+            seed=self._recipe["seed"],
+            masking=self._masking,
+            layout=self._layout,
+            rank_weights=self.rank_weights,
+            rank=self._group.rank,
+            device=self._group.device,
+        )
+
+    def close(self) -> None:
+        """Stop prefetching."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+
+    def position_at(self, step: int) -> int:
+        """Return the place of global batch `step` in the order of samples."""
+        return self._first_position + self._batch_size_warmup.position_at(step)
+
+    def start_step(self, step: int) -> GlobalBatch:
+        """Zero the gradients, seed dropout and return global batch `step`, which must be the next one."""
+        # A function of where the batch begins: no generator's state has to be saved.
+        torch.manual_seed(mix_integers(self._recipe["seed"], self.position_at(step), self._group.rank))
+        self.gradients.zero()
+        self.tokens, self.waited = (0, 0), 0.0
+        self._first = self._next()
+        return self._first.batch
+
+    def micro_batches(self) -> Iterator[MicroBatch]:
+        """Yield this rank's micro-batches of the global batch that `start_step` returned, on its device.
+
+        With FSDP every rank yields as many as the one with the most: the others' last ones have no labels.
+        """
+        item = self._first
+        if item is None:
+            raise ValueError("start_step first")
+        most = self._group.all_reduce_max(item.micro_batches) if self._fsdp else item.micro_batches
+        for number in range(item.micro_batches):
+            item = item if number == 0 else self._next()
+            if item.micro_batch is not None:
+                yield self._counted(item.micro_batch)
+        for _ in range(item.micro_batches, most):
+            idle = idle_micro_batch(
+                item.batch, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
+            )
+            yield self._counted(idle.to(self._group.device))
+
+    def _next(self) -> WorkItem:
+        if self._prefetcher is None:
+            raise ValueError("seek first")
+        before = self._prefetcher.waited
+        item = next(self._prefetcher)
+        self.waited += self._prefetcher.waited - before
+        return item
+
+    def _counted(self, micro_batch: MicroBatch) -> MicroBatch:
+        self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())
+        return micro_batch
+
+    def forward(self, micro_batch: MicroBatch) -> LossStatistics:
+        """Mask a micro-batch and compute its losses."""
+        if self._cuda_graphs:
+            # The outputs of the micro-batch before have been added up, and may be written over.
+            torch.compiler.cudagraph_mark_step_begin()
+        seed, vocabulary = self._recipe["seed"], self._data.vocabulary
+        return compute_loss(self._loss_fn, micro_batch, seed=seed, masking=self._masking, vocabulary=vocabulary)
+
+    def mean_loss(self, statistics: LossStatistics, batch: GlobalBatch) -> Tensor:
+        """Divide a micro-batch's losses by the masked tokens and the pairs of the whole global batch, and add them.
+
+        Summed over micro-batches and ranks, their gradients are that of the mean over the global batch.
+        """
+        loss = statistics.mlm_loss / int(batch.masked_counts.sum())
+        return loss + statistics.pair_loss / len(batch.samples) if self._data.has_pairs else loss
+
+    def _compute_one(self) -> int:
+        """Compute the next micro-batch for its time alone. Returns its tokens."""
+        item = self._next()
+        if item.micro_batch is None:
+            return 0
+        self.mean_loss(self.forward(item.micro_batch), item.batch).backward()
+        self.gradients.zero()
+        return item.micro_batch.tokens

@@ -1,0 +1,187 @@
+"""Muon for the hidden matrices of the encoder, AdamW for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
+from bertline.training.optimizers.parameters import NamedParameters, decay_groups
+
+# The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
+# singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+SMALLEST_NORM = 1e-7
+# AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
+# 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
+ADAMW_RMS = 0.2
+# Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
+# share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
+# the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
+FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024; scaled as Liu et al. 2025, arXiv 2502.16982) beside AdamW, each for its parameters.
+
+    A hidden matrix moves along its momentum with all singular values set to about 1, and its weight decay is decoupled:
+    what `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` computes one matrix after the other. Here all matrices of a
+    shape, or of its transpose, go through the iteration in one batch: BERT-base's 72 in two.
+
+    The other parameters move exactly as under `torch.optim.AdamW(fused=True)`. State per parameter: `momentum_buffer`
+    of its shape for hidden matrices; `step`, `exp_avg` and `exp_avg_sq` for the others.
+
+    Parameters
+    ----------
+    hidden: (matrix [R, C], parts): where a weight is `parts` matrices [R / parts, C] on top of each other, each is
+        orthogonalised alone.
+    groups: parameter groups of AdamW, each with its `weight_decay`.
+    lr: of AdamW; Muon's is `lr` * `learning_rate_ratio`.
+    momentum, nesterov, weight_decay, learning_rate_ratio: of Muon.
+    betas, eps: of AdamW.
+    dtype: of the iteration; bfloat16 is what torch.optim.Muon takes.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[tuple[Tensor, int]],
+        groups: Sequence[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float,
+        nesterov: bool,
+        weight_decay: float,
+        learning_rate_ratio: float,
+        betas: tuple[float, float],
+        eps: float,
+        dtype: torch.dtype,
+    ) -> None:
+        matrices = {
+            "params": [weight for weight, _ in hidden],
+            "parts": [parts for _, parts in hidden],
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "learning_rate_ratio": learning_rate_ratio,
+        }
+        others = [{**group, "betas": betas, "eps": eps} for group in groups]
+        super().__init__([matrices, *others], {"lr": lr})
+        self.dtype = dtype
+
+    def orthogonalises(self, weight: Tensor) -> bool:
+        """Return whether `weight` is a hidden matrix, updated by Muon."""
+        return any(weight is matrix for matrix in self.param_groups[0]["params"])
+
+    def new_state(self, weight: Tensor) -> dict[str, Tensor]:
+        """Return the state of `weight` before its first update."""
+        if self.orthogonalises(weight):
+            return {"momentum_buffer": torch.zeros_like(weight)}
+        return new_adamw_state(weight)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient. `closure` is not supported."""
+        if closure is not None:
+            raise ValueError("Muon takes no closure")
+        matrices, *others = self.param_groups
+        self._update_matrices(matrices)
+        for group in others:
+            self._update_others(group)
+
+    def _update_matrices(self, group: dict[str, Any]) -> None:
+        given = [
+            (weight, parts) for weight, parts in zip(group["params"], group["parts"], strict=True)
+            if weight.grad is not None
+        ]  # fmt: skip
+        if not given:
+            return
+        weights = [weight for weight, _ in given]
+        gradients = [weight.grad for weight in weights]
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] = self.new_state(weight)
+        buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
+        torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+        updates = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
+        learning_rate = group["lr"] * group["learning_rate_ratio"]
+        torch._foreach_mul_(weights, 1 - learning_rate * group["weight_decay"])
+
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        for (weight, parts), update in zip(given, updates, strict=True):
+            for weight_part, update_part in zip(weight.chunk(parts), update.chunk(parts), strict=True):
+                # Wide: the iteration multiplies square matrices of the smaller side.
+                if weight_part.shape[0] > weight_part.shape[1]:
+                    weight_part, update_part = weight_part.T, update_part.T
+                by_shape.setdefault(tuple(weight_part.shape), []).append((weight_part, update_part))
+        for shape, pairs in by_shape.items():
+            directions = orthogonalize(torch.stack([update for _, update in pairs]).to(self.dtype))
+            scale = ADAMW_RMS * max(shape) ** 0.5
+            moved = [direction.to(weight.dtype) for (weight, _), direction in zip(pairs, directions, strict=True)]
+            torch._foreach_add_([weight for weight, _ in pairs], moved, alpha=-learning_rate * scale)
+
+    def _update_others(self, group: dict[str, Any]) -> None:
+        weights = [weight for weight in group["params"] if weight.grad is not None]
+        if not weights:
+            return
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] = self.new_state(weight)
+        update_adamw(
+            weights,
+            [self.state[weight] for weight in weights],
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+        )
+
+
+def make_muon(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> Muon:
+    """Make the optimizer of a phase's settings: `muon` holds Muon's own, the others are AdamW's.
+
+    Muon updates the matrices of the encoder's layers, AdamW all other parameters.
+    """
+    hidden = [(weight, _matrices_in(name)) for name, weight in parameters if _is_hidden_matrix(name, weight)]
+    others = [(name, weight) for name, weight in parameters if not _is_hidden_matrix(name, weight)]
+    beta1, beta2 = settings["betas"]
+    return Muon(
+        hidden,
+        decay_groups(others, settings["weight_decay"]),
+        lr=settings["learning_rate"],
+        betas=(beta1, beta2),
+        eps=settings["epsilon"],
+        **settings["muon"],
+        dtype=torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32,
+    )
+
+
+def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
+    return ".layers." in f".{name}" and weight.ndim == 2
+
+
+def _matrices_in(name: str) -> int:
+    return next((parts for ending, parts in FUSED_MATRICES.items() if name.endswith(ending)), 1)
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Approximate the nearest semi-orthogonal matrices: five Newton-Schulz steps take U S V^T towards U V^T.
+
+    Parameters
+    ----------
+    matrices: [N, R, C] with R <= C, of any floating type, in which the iteration runs.
+
+    Returns the same shape and type; singular values are between about 0.5 and 1.5, and a zero matrix stays zero.
+    """
+    a, b, c = COEFFICIENTS
+    # The Frobenius norm is at least the spectral norm, which the iteration needs to be at most 1.
+    norms = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
+    matrices = matrices / norms.clamp(min=SMALLEST_NORM)
+    for _ in range(ITERATIONS):
+        gram = matrices @ matrices.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        matrices = torch.baddbmm(matrices, polynomial, matrices, beta=a)
+    return matrices

@@ -1,0 +1,135 @@
+"""The optimizers that a phase's settings can name, and their state in checkpoints.
+
+An entry of `OPTIMIZERS` is all that the trainer uses of an optimizer. CONTRIBUTING.md says how to add one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bertline.console import BertlineError
+from bertline.training.distributed.fsdp import shard_as
+from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
+from bertline.training.optimizers.lamb import Lamb, make_lamb
+from bertline.training.optimizers.lion import Lion, make_lion
+from bertline.training.optimizers.muon import Muon, make_muon
+from bertline.training.optimizers.parameters import NamedParameters
+
+logger = logging.getLogger(__name__)
+
+
+class Factory(Protocol):
+    """Makes an optimizer over named parameters from a phase's settings, whose types and defaults the schema holds."""
+
+    def __call__(
+        self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool
+    ) -> torch.optim.Optimizer: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An optimizer.
+
+    Attributes
+    ----------
+    make: the factory; the trainer sets `lr` of all parameter groups before each step.
+    new_state: (optimizer, weight) -> the weight's state before its first update. Names, shapes, types and devices of
+        these tensors are those in checkpoints. A tensor called `step` counts the updates that bias correction uses.
+    is_compilable: whether `compiled` makes a difference.
+    needs_whole_matrices: an update is not elementwise up to norms, so weights cannot be divided among the ranks.
+    restarts_bias_correction: `step` is 0 again in a phase that takes over moments.
+    """
+
+    make: Factory
+    new_state: Callable[[Any, Tensor], dict[str, Tensor]]
+    is_compilable: bool = False
+    needs_whole_matrices: bool = False
+    restarts_bias_correction: bool = False
+
+
+OPTIMIZERS = {
+    # NVIDIA's second phase begins with bias correction anew. A reset on AdamW's warm moments would shrink its first
+    # steps threefold.
+    "lamb": Entry(make_lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
+    "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
+    "muon": Entry(make_muon, Muon.new_state, needs_whole_matrices=True),
+    "lion": Entry(make_lion, Lion.new_state),
+}
+
+
+def optimizer_entry(name: str) -> Entry:
+    """Return the entry of `OPTIMIZERS`. Raises BertlineError for an unknown name."""
+    if name not in OPTIMIZERS:
+        raise BertlineError(f"recipe: optimizer: given '{name}', allowed are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]
+
+
+def make_optimizer(
+    model: nn.Module,
+    settings: Mapping[str, Any],
+    *,
+    compiled: bool = False,
+    owns: Callable[[str], bool] = lambda name: True,
+) -> torch.optim.Optimizer:
+    """Make the optimizer of a phase's settings.
+
+    Parameters
+    ----------
+    compiled: compile its update, where that helps.
+    owns: whether this rank updates the parameter of this name; the others are left to other ranks.
+    """
+    entry = optimizer_entry(settings["optimizer"])
+    if compiled and not entry.is_compilable:
+        logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
+    owned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad and owns(name)]
+    return entry.make(owned, settings, compiled=compiled)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Return the optimizer's state as tensors named {parameter}.{state tensor}."""
+    return {
+        f"{name}.{key}": value
+        for name, weight in model.named_parameters()
+        for key, value in optimizer.state.get(weight, {}).items()
+    }
+
+
+def load_optimizer_tensors(
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    kind: str,
+    reset_step: bool = False,
+) -> None:
+    """Restore what `optimizer_tensors` returned, for the parameters that `optimizer` updates.
+
+    Parameters
+    ----------
+    kind: the optimizer's name in `OPTIMIZERS`.
+    reset_step: restart bias correction.
+
+    Raises BertlineError when a tensor is missing or has another shape.
+    """
+    new_state = optimizer_entry(kind).new_state
+    updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    for name, weight in model.named_parameters():
+        if id(weight) not in updated:
+            continue
+        state = new_state(optimizer, weight)
+        for key, new in state.items():
+            tensor = tensors.get(f"{name}.{key}")
+            if tensor is None or tensor.shape != new.shape:
+                raise BertlineError(
+                    f"checkpoint: the moment {name}.{key} of {kind} is missing or has another shape; move the "
+                    "checkpoint away and run again"
+                )
+            if not (reset_step and key == "step"):
+                state[key] = shard_as(tensor, new)
+        optimizer.state[weight] = state

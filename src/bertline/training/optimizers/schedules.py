@@ -1,0 +1,91 @@
+"""Learning rates by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+SCALING_POWERS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+
+
+def share_or_steps(value: float, total: int) -> float:
+    """Return the steps that `value` means: a share of `total` below 1, a number of steps from 1 on."""
+    return value if value >= 1 else value * total
+
+
+def learning_rate_at(
+    step: int,
+    *,
+    peak: float,
+    total: int,
+    warmup: float,
+    schedule: str,
+    power: float = 1.0,
+    end: float = 0.0,
+    decay: float = 0.0,
+) -> float:
+    """Return the learning rate of update number `step`, counted from 1 to `total`.
+
+    During warm-up it rises linearly to `peak`. Then:
+
+    - polynomial: from `peak` at step 0 to `end` at `total`, as (1 - step / total) ** power. As in NVIDIA's runs the
+      decay counts from step 0, not from the end of the warm-up, so the rate drops as warm-up ends (to 0.846 of the
+      peak with a warm-up of 0.2843), and an `end` of 0 makes the last update change nothing: their published recipe.
+    - linear, cosine: from `peak` at the end of the warm-up to `end` at `total` + 1. An update with the rate 0 would be
+      a wasted pass over a global batch, so the last one still moves.
+    - wsd (warm-up, stable, decay; Hu et al. 2024, arXiv 2404.06395): `peak` until the last `decay` steps,
+      then linearly to `end` at `total` + 1.
+    - constant: `peak`.
+
+    Parameters
+    ----------
+    peak, end: learning rates.
+    warmup, decay: a share below 1, a number of steps from 1 on. The share is of `total`, and of `total` + 1 where the
+        schedule ends there.
+
+    Raises ValueError for an unknown schedule.
+    """
+    if schedule in ("linear", "cosine", "wsd"):
+        total += 1
+    warmup_steps = share_or_steps(warmup, total)
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    left = max(0.0, (total - step) / max(1e-9, total - warmup_steps))
+    if schedule == "polynomial":
+        return end + (peak - end) * max(0.0, 1 - step / total) ** power
+    if schedule == "linear":
+        return end + (peak - end) * left
+    if schedule == "cosine":
+        return end + (peak - end) * 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    if schedule == "wsd":
+        return end + (peak - end) * max(0.0, min(1.0, (total - step) / share_or_steps(decay, total)))
+    if schedule == "constant":
+        return peak
+    raise ValueError(f"unknown schedule {schedule}")
+
+
+def batch_size_factor(settings: Mapping[str, Any]) -> float:
+    """Return the factor of a phase's learning rates: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
+
+    The square root keeps the variance of an update (Krizhevsky 2014, arXiv 1404.5997; You et al. 2019 use it for LAMB),
+    linear keeps the mean of an epoch's (Goyal et al. 2017, arXiv 1706.02677). The batch is the full one, also while a
+    ramp still grows towards it.
+    """
+    power = SCALING_POWERS[settings["learning_rate_scaling"]]
+    return (settings["global_batch_size"] / settings["base_batch_size"]) ** power if power else 1.0
+
+
+def learning_rate_of_phase(settings: Mapping[str, Any], step: int) -> float:
+    """Return the learning rate of update number `step`, from 1 on, by a phase's settings."""
+    factor = batch_size_factor(settings)
+    return learning_rate_at(
+        step,
+        peak=settings["learning_rate"] * factor,
+        total=settings["steps"],
+        warmup=settings["warmup"],
+        schedule=settings["schedule"],
+        power=settings["power"],
+        end=settings["end_learning_rate"] * factor,
+        decay=settings["decay"],
+    )

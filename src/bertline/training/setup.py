@@ -1,0 +1,126 @@
+"""From a recipe or a checkpoint to what a step works with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertline.console import BertlineError
+from bertline.modeling.float8 import compute_in_float8
+from bertline.training.checkpoints import load_checkpoint
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, load_weights
+from bertline.training.distributed.optimizer_sharding import OptimizerSharding
+from bertline.training.distributed.process_group import Group
+from bertline.training.gradient_accumulator import GradientAccumulator
+from bertline.training.initial import (
+    carried_over_position,
+    load_carried_over_moments,
+    load_initial_weights,
+    make_model,
+)
+from bertline.training.micro_batch import choose_layout
+from bertline.training.objective import check_cuda_graphs, prepare_precision
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_entry
+from bertline.training.options import Options
+from bertline.training.reproducibility import compute_deterministically
+from bertline.training.scaling import LossScale
+from bertline.training.step import Learner
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) -> None:
+    """Set PyTorch's switches. Raises BertlineError for options that the device or the settings do not allow."""
+    prepare_precision(settings["precision"], group.device)
+    if options.cuda_graphs:
+        check_cuda_graphs(group.device, compiled=options.compiled)
+    if options.fsdp:
+        name = settings["optimizer"]
+        check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
+    if options.deterministic:
+        compute_deterministically()
+
+
+def make_learner(
+    recipe: dict[str, Any],
+    data: TrainingData,
+    group: Group,
+    options: Options,
+    *,
+    initial_weights: Path | None,
+    resumed: tuple[Path, dict[str, Any]] | None,
+    votes: tuple[str, ...],
+) -> Learner:
+    """Make the network and all around it, on the group's device, as a checkpoint or the recipe's start has it.
+
+    Parameters
+    ----------
+    initial_weights: the folder that the recipe's `initial_weights` names.
+    resumed: a checkpoint and its state; None for a new phase.
+    votes: see `GradientAccumulator`.
+    """
+    settings = recipe["settings"]
+    before = resumed[1]["reproducibility"] if resumed else None
+    model = make_model(recipe, data)
+    if settings["precision"] == "fp8":
+        compute_in_float8(model.encoder.layers)
+    # A network without a pair head learns from masked words alone, whatever the dataset holds.
+    data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
+    if before is None:
+        load_initial_weights(model, recipe, initial_weights, data)
+    else:
+        torch.set_num_threads(before["threads"])
+    if options.fsdp:
+        apply_fsdp(model, group)
+    model.to(group.device).train()
+    model.encoder.activation_checkpointing = options.activation_checkpointing
+    layout = choose_layout(model, data, recipe, group, options, before=before)
+    sharding = OptimizerSharding(model, group, enabled=options.sharded_optimizer)
+    optimizer = make_optimizer(model, settings, compiled=options.compiled_optimizer, owns=sharding.owns)
+    accumulator = GradientAccumulator(
+        model,
+        data,
+        recipe,
+        group,
+        layout,
+        first_position=resumed[1]["first_position"] if resumed else carried_over_position(recipe, initial_weights),
+        compiled=options.compiled,
+        cuda_graphs=options.cuda_graphs,
+        votes=votes,
+    )
+    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, LossScale(settings["precision"]))
+    if resumed is None:
+        load_carried_over_moments(optimizer, model, recipe, initial_weights)
+    else:
+        restore_learner(learner, *resumed)
+    _balance_load(accumulator, group, options, before)
+    return learner
+
+
+def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> None:
+    """Load a checkpoint's weights, moments and loss scale. Raises BertlineError when they are of another model."""
+    weights, moments = load_checkpoint(path)
+    expected = learner.model.state_dict()
+    if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
+        raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
+    load_weights(learner.model, weights)
+    load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
+    learner.scale.restore(state["loss_scale"])
+    logger.info("resuming %s at step %d", path, state["step"])
+
+
+def _balance_load(
+    accumulator: GradientAccumulator, group: Group, options: Options, before: Mapping[str, Any] | None
+) -> None:
+    """Divide batches as the resumed checkpoint's trainer did, unless the options say otherwise."""
+    keeps = options.load_balancing in ("equal", "measured")
+    if before is not None and keeps and len(before["rank_weights"]) == group.world_size:
+        accumulator.rank_weights = before["rank_weights"]
+    else:
+        accumulator.balance_load(options.load_balancing)

@@ -1,0 +1,105 @@
+"""The frozen recipe of a training: with the circumstances that it runs in, written when it starts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertline.files import read_json, write_json
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
+# The environment variables with the id of a job.
+JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "cobalt": "COBALT_JOBID", "sge": "JOB_ID"}
+
+
+def scheduler_job() -> tuple[str, str] | None:
+    """Return the scheduler and the id of the job that this process is a part of; None outside of jobs."""
+    return next(((name, os.environ[key]) for name, key in JOB_IDS.items() if os.environ.get(key)), None)
+
+
+def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
+    """Write `checkpoints`/recipe.json when a trainer begins or goes on.
+
+    Returns the jobs so far, this one's the last, as in `slurm 4711`.
+
+    Parameters
+    ----------
+    recipe: frozen, with the circumstances of this trainer.
+    """
+    path = checkpoints / "recipe.json"
+    before = read_json(path) if path.exists() else {}
+    earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
+    job = scheduler_job()
+    jobs = list(dict.fromkeys([*earlier, *([" ".join(job)] if job else [])]))
+    write_json(path, {**recipe, "jobs": jobs})
+    return jobs
+
+
+def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: int, threads: int) -> dict[str, Any]:
+    """Return the recipe with what computes it: versions, the code's commit, the hardware."""
+    commit, dirty = _git_state()
+    return {
+        **recipe,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "hardware": _hardware(device),
+        "world_size": world_size,
+        "threads": threads,
+    }
+
+
+def _versions() -> dict[str, str]:
+    import torch  # the launcher asks this module for job ids, and has no use for it
+
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    versions["torch"] = torch.__version__  # says whether it is a CPU or CUDA build
+    return versions
+
+
+def _hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """Return the commit of the source tree and whether it has changes; None where it is no git checkout."""
+    folder = Path(__file__).parent
+    outputs = []
+    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        try:
+            done = subprocess.run(  # noqa: S603
+                ["git", "-C", str(folder), *arguments],  # noqa: S607
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None, None
+        if done.returncode:
+            return None, None
+        outputs.append(done.stdout.strip())
+    return outputs[0], bool(outputs[1])

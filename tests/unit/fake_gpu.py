@@ -1,0 +1,211 @@
+"""Runs the engine's code for GPUs without one: python fake_gpu.py library dataset.json
+
+Tensors are fake: they have shapes, types and the device cuda:0, and no numbers. PyTorch runs each operator's rules for
+them, so a tensor on the wrong device, a wrong shape or a number that is asked for (on a GPU that waits for it) is an
+error. What a kernel itself refuses is not seen, nor what it computes, nor streams, graphs and NCCL. Prints a line of
+JSON for each case: its name, and null or what went wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+
+import torch  # noqa: E402
+from gradient_helpers import accumulate  # noqa: E402
+from synthetic_dataset import MODEL, recipe  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from bertline.finetuning.batches import pad  # noqa: E402
+from bertline.finetuning.loop import loss_of  # noqa: E402
+from bertline.finetuning.optimizer import AdamW  # noqa: E402
+from bertline.finetuning.sequences import Sequences  # noqa: E402
+from bertline.modeling.architectures import architecture_of  # noqa: E402
+from bertline.modeling.float8 import compute_in_float8  # noqa: E402
+from bertline.training.data.batches import Layout, MicroBatch  # noqa: E402
+from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
+from bertline.training.distributed.process_group import Group  # noqa: E402
+from bertline.training.gradient_accumulator import GradientAccumulator  # noqa: E402
+from bertline.training.initial import make_model  # noqa: E402
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
+
+GPU = torch.device("cuda", 0)
+TURING, HOPPER = 7, 9
+COMPILE = torch.compile
+SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
+NETWORKS = {
+    "bert": {**MODEL, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1},
+    "modern": {"architecture": "modern", "num_hidden_layers": 1, **{key: MODEL[key] for key in SIZES}},
+}
+
+
+@contextmanager
+def on_fake_gpu(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
+    """A GPU of this major compute capability: all tensors are fake, and micro-batches come onto it."""
+    properties = object.__new__(torch.cuda._CudaDeviceProperties)
+    properties.major = capability
+    torch.cuda.is_available = lambda: True
+    torch.cuda.get_rng_state = lambda *_: torch.zeros(16, dtype=torch.uint8)
+    torch.cuda.set_rng_state = lambda state, device=None: None
+    torch.cuda._lazy_init = lambda: None
+    torch.cuda.is_bf16_supported = lambda including_emulation=True: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda._get_device_properties = lambda device: properties
+    torch.cuda.set_device = lambda device: None
+    # Traced forward and backward; to make kernels of it needs a GPU.
+    torch.compile = partial(COMPILE, backend="aot_eager")
+    torch.cuda.manual_seed_all = lambda seed: None
+    MicroBatch.pinned = lambda self: self
+    with FakeTensorMode() as mode:
+        MicroBatch.to = lambda self, device: self._map(
+            lambda tensor: mode.from_tensor(tensor).to(device, non_blocking=True)
+        )
+        yield mode
+
+
+class HostReads(TorchDispatchMode):
+    """A number that lies on the host may be read, which waits for no GPU: it is 1."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._local_scalar_dense.default and args[0].device.type == "cpu":
+            return 1.0
+        return function(*args, **(kwargs or {}))
+
+
+def moved(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """`model` on the GPU; `Module.to` cannot make real parameters fake."""
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            setattr(module, name, nn.Parameter(mode.from_tensor(weight).detach().to(GPU)))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, mode.from_tensor(buffer).to(GPU))
+    return model
+
+
+def moved_data(data: TrainingData, mode: FakeTensorMode) -> TrainingData:
+    there = {
+        name: mode.from_tensor(getattr(data.vocabulary, name)).to(GPU) for name in ("is_special", "continues", "words")
+    }
+    return replace(data, vocabulary=replace(data.vocabulary, **there))
+
+
+def train(
+    data: TrainingData,
+    *,
+    network: str,
+    precision: str = "bf16",
+    packed: bool = False,
+    optimizer: str = "adamw",
+    world_size: int = 1,
+    capability: int = HOPPER,
+    compiled: bool = False,
+    rows: int = 8,
+    whole_word: bool = False,
+) -> None:
+    """Gradients of a global batch in several micro-batches, and steps with new and with restored moments."""
+    given = recipe(precision=precision, optimizer=optimizer, packing=packed)
+    given["settings"]["masking"]["whole_word"] = whole_word
+    given["model"] = dict(NETWORKS[network])
+    if network == "bert" and not packed:
+        given["model"]["attention_probs_dropout_prob"] = 0.1
+    model = make_model(given, data)
+    if precision == "fp8":
+        compute_in_float8(model.encoder.layers)
+    with on_fake_gpu(capability) as mode:
+        model, data = moved(model, mode), moved_data(data, mode)
+        layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)
+        accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
+        accumulator.seek(1)
+        lengths = accumulate(accumulator, 1, loss_scale=2.0).lengths
+        assert rows > 1 or {True, False} == set(lengths == 32), "there are micro-batches with and without a mask"
+        accumulator.close()
+        assert all(weight.grad.device == GPU for weight in model.parameters() if weight.grad is not None)
+        assert accumulator.gradients.statistics.device == GPU
+        made = make_optimizer(model, given["settings"])
+        with HostReads():
+            made.step()
+        kept = {name: tensor.to("cpu") for name, tensor in optimizer_tensors(made, model).items()}
+        # LAMB's step is on the host, where it is read.
+        if optimizer == "lamb":
+            kept |= {name: torch.zeros(()) for name in kept if name.endswith(".step")}
+        again = make_optimizer(model, given["settings"])
+        load_optimizer_tensors(again, model, kept, kind=optimizer, reset_step=True)
+        with HostReads():
+            again.step()
+        where = {
+            name.rsplit(".", 1)[-1]: tensor.device.type for name, tensor in optimizer_tensors(again, model).items()
+        }
+        assert where.pop("step", "cuda") == ("cpu" if optimizer == "lamb" else "cuda")
+        assert set(where.values()) == {"cuda"}
+
+
+def fine_tune(data: TrainingData, *, network: str, head: str) -> None:
+    """One step of a task's head."""
+    config = make_model({**recipe(), "model": NETWORKS[network]}, data).config
+    classes = architecture_of(config)
+    reader = data.train
+    content = reader.gather(torch.arange(6).numpy())
+    inputs = Sequences(content.tokens, content.offsets, content.second_segment_start)
+    rows = torch.arange(6).numpy()
+    if head == "answer":
+        model, targets = classes.question_answering(config), torch.ones(6, 2, dtype=torch.int64)
+    elif head == "tokens":
+        model, targets = classes.token_classification(config, 3), torch.ones(6, int(inputs.lengths.max())).long()
+    else:
+        model, targets = classes.sequence_classification(config, 3), torch.ones(6, dtype=torch.int64)
+    batch = pad(inputs, rows, 0, torch.device("cpu"))
+    with on_fake_gpu() as mode:
+        model = moved(model, mode)
+        optimizer = AdamW(model.parameters(), weight_decay=0.01)
+        placed = [tensor if tensor is None else mode.from_tensor(tensor).to(GPU) for tensor in batch]
+        with torch.autocast("cuda", torch.bfloat16):
+            outputs = model(*placed)
+        loss_of(outputs, mode.from_tensor(targets).to(GPU), placed[2]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step(1e-4)
+
+
+def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
+    return {
+        "rows": partial(train, data, network="bert", optimizer="lamb", world_size=2, whole_word=True),
+        "rows in fp16": partial(train, data, network="modern", precision="fp16"),
+        "packed": partial(train, data, network="bert", packed=True, optimizer="adamw"),
+        "rows with lion": partial(train, data, network="bert", optimizer="lion"),
+        "packed in fp32": partial(train, data, network="modern", packed=True, precision="fp32", optimizer="muon"),
+        "packed on an older GPU": partial(
+            train, data, network="bert", packed=True, precision="fp16", capability=TURING
+        ),
+        "rows in 8 bits, traced": partial(train, data, network="bert", precision="fp8", compiled=True),
+        "full rows and others, traced": partial(train, data, network="bert", compiled=True, rows=1),
+        "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),
+        "a sequence's class": partial(fine_tune, data, network="modern", head="sequence"),
+        "tokens' classes": partial(fine_tune, data, network="bert", head="tokens"),
+        "answers": partial(fine_tune, data, network="bert", head="answer"),
+    }
+
+
+def main() -> None:
+    data = open_training_data(Path(sys.argv[2]), 32, torch.device("cpu"))
+    for name, run in cases(data).items():
+        try:
+            run()
+        except Exception as error:
+            traceback.print_exc()
+            print(json.dumps([name, f"{type(error).__name__}: {error}"]), flush=True)
+        else:
+            print(json.dumps([name, None]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Unlike ranks: the same gradient, in less time than with equal parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from synthetic_dataset import recipe, write_dataset
+from training_processes import CONTEXT, Trainer, free_port, set_environment
+
+from bertline.console import BertlineError
+from bertline.training.data.load_balancing import parse_rank_weights
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+MODEL = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+GIVEN: dict[str, Any] = {**recipe(global_batch_size=96), "model": MODEL}
+ROUNDS, STEPS = 5, 3
+
+
+def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
+    """Time steps with equal and with measured parts in turns; rank 0 writes times, weights and the last gradient."""
+    from gradient_helpers import accumulate
+
+    from bertline.training.data.batches import Layout
+    from bertline.training.data.opening import open_training_data
+    from bertline.training.distributed.process_group import join_group
+    from bertline.training.gradient_accumulator import GradientAccumulator
+    from bertline.training.initial import make_model
+
+    set_environment(rank, ranks, port)
+    group = join_group(ranks)
+    data = open_training_data(card, 32, group.device)
+    model = make_model(GIVEN, data)
+    accumulator = GradientAccumulator(model, data, GIVEN, group, Layout(32, 4))
+    seconds: dict[str, list[float]] = {"equal": [], "measured": []}
+    weights: list[float] = []
+    for _ in range(ROUNDS if ranks > 1 else 1):
+        for load_balancing in seconds:
+            accumulator.rank_weights = [1.0] * ranks
+            accumulator.balance_load(load_balancing)
+            weights = accumulator.rank_weights
+            accumulator.seek(0)
+            group.barrier()
+            started = time.monotonic()
+            for step in range(STEPS):
+                accumulate(accumulator, step)
+                accumulator.gradients.reduce()
+            seconds[load_balancing].append(time.monotonic() - started)
+    accumulator.close()
+    if group.is_rank_zero:
+        save_file({name: weight.grad.clone() for name, weight in model.named_parameters()}, output / "gradient")
+        (output / "times.json").write_text(json.dumps({"seconds": seconds, "rank_weights": weights}))
+
+
+def run(card: Path, output: Path, *, ranks: int, cores: list[int]) -> dict[str, Any]:
+    output.mkdir()
+    port = free_port()
+    processes = [CONTEXT.Process(target=compute, args=(rank, ranks, port, card, output)) for rank in range(ranks)]
+    for process, core in zip(processes, cores, strict=True):
+        process.start()
+        os.sched_setaffinity(process.pid, {core})
+    for process in processes:
+        process.join(200)
+        assert process.exitcode == 0
+    return json.loads((output / "times.json").read_text())
+
+
+def keep_busy(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    while True:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which other programs keep busy")
+def test_a_rank_slowed_from_outside_gets_less_and_the_gradient_stays(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+    loads = [CONTEXT.Process(target=keep_busy, args=(CORES[1],), daemon=True) for _ in range(3)]
+    for load in loads:
+        load.start()
+    try:
+        both = run(card, tmp_path / "two", ranks=2, cores=CORES[:2])
+    finally:
+        for load in loads:
+            load.kill()
+    assert both["rank_weights"][1] < 0.8 * both["rank_weights"][0]
+    equal, measured = (statistics.median(both["seconds"][name]) for name in ("equal", "measured"))
+    assert measured < equal
+    run(card, tmp_path / "one", ranks=1, cores=CORES[:1])
+    gradient, expected = (load_file(tmp_path / name / "gradient") for name in ("two", "one"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(gradient[name], tensor, rtol=1e-3, atol=1e-6)
+
+
+def test_a_rank_with_nothing_to_do_is_legal(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+    trainer = Trainer(recipe(steps=4), card, tmp_path / "phase", ranks=2, load_balancing="1,0")
+    assert trainer.finish() == 0, trainer.log.read_text()
+    trainer = Trainer(recipe(steps=4), card, tmp_path / "other", ranks=2, load_balancing="1,1,1")
+    assert trainer.finish() == 1
+    assert "--load-balancing: given 3 weights for 2 ranks" in trainer.log.read_text().splitlines()[-1]
+
+
+def test_a_resumed_phase_keeps_its_rank_weights_unless_told_otherwise(tmp_path):
+    card = write_dataset(tmp_path / "dataset")
+
+    def go_on(load_balancing):
+        """One more step; returns what it says."""
+        output = tmp_path / "phase"
+        trainer = Trainer(recipe(), card, output, ranks=2, load_balancing=load_balancing, stop_after_minutes=0.0)
+        said = len(trainer.log.read_text())
+        assert trainer.finish() == 75
+        return trainer.log.read_text()[said:]
+
+    go_on("3,1")
+    text = go_on("measured")
+    assert "resuming" in text
+    assert "rank_weights was" not in text
+    text = go_on("measured-again")
+    assert "measured rank weights: " in text
+    assert "rank_weights was [3.0, 1.0] and is" in text
+    assert "no longer the same bits" in text
+    assert "and is [1.0, 3.0]" in go_on("1,3")
+
+
+@pytest.mark.parametrize("given", ["fast,slow", "", "1,-1", "0,0", "1,nan", "1,inf"])
+def test_weights_that_are_none_are_refused_in_one_line(given):
+    with pytest.raises(BertlineError, match="--load-balancing: given"):
+        parse_rank_weights(given, 2)

@@ -1,0 +1,54 @@
+"""The engine's code for GPUs runs on a fake one; see fake_gpu.py for what that shows and what it does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from synthetic_dataset import write_dataset
+
+HERE = Path(__file__).parent
+CASES = [
+    "rows",
+    "rows in fp16",
+    "packed",
+    "rows with lion",
+    "packed in fp32",
+    "packed on an older GPU",
+    "rows in 8 bits, traced",
+    "full rows and others, traced",
+    "packed, traced",
+    "a sequence's class",
+    "tokens' classes",
+    "answers",
+]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    if torch.version.cuda is not None:
+        pytest.skip("this PyTorch has a CUDA library of its own")
+    folder, torch_folder = tmp_path_factory.mktemp("fake"), Path(torch.__file__).parent
+    compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
+    linked = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch_folder / 'lib'}"]
+    library = folder / "fake_gpu.so"
+    subprocess.run([*compiler, HERE / "fake_gpu.cpp", "-o", library, *linked], check=True)
+    card = write_dataset(folder / "dataset")
+    command = [sys.executable, HERE / "fake_gpu.py", library, card]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    print(done.stderr, file=sys.stderr)
+    assert done.returncode == 0
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensors_are_where_they_should_be_and_nothing_waits_for_the_gpu(results: dict[str, str | None], case: str):
+    assert results[case] is None
+
+
+def test_every_case_is_looked_at(results: dict[str, str | None]):
+    assert sorted(results) == sorted(CASES)
