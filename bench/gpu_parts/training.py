@@ -16,7 +16,7 @@ from typing import Any
 
 from steps import free_memory, group_of_one, make_our_step, make_recipe, read_model, time_step
 
-from bertline.files import read_json, sha256_of_file
+from bertline.files import read_json, sha256_of_file, write_json
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import open_training_data
 from gpu_parts.context import ROOT, Context, Result
@@ -85,6 +85,8 @@ class Trainer:
 
     def __init__(self, card: Path, recipe: dict[str, Any], tokens: int, threads: int) -> None:
         self._card, self._recipe, self._tokens, self._threads = card, recipe, tokens, threads
+        self._recipe_json = card.parent / "recipe.json"
+        write_json(self._recipe_json, recipe)
         self._every = max(1, recipe["settings"]["steps"] // 3)
 
     def train(self, output: Path, *, deterministic: bool) -> Result:
@@ -112,7 +114,7 @@ class Trainer:
 
     def _start(self, output: Path, deterministic: bool) -> subprocess.Popen[bytes]:
         options = {
-            "--recipe": json.dumps(self._recipe),
+            "--recipe": self._recipe_json,
             "--dataset": self._card,
             "--output": output,
             "--threads": self._threads,
