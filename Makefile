@@ -30,13 +30,13 @@ help: ## list these targets
 
 setup: $(READY) ## make .venv with pinned dependencies
 
-# torch first and alone: any looser request lets pip choose another build of it.
+# torch first and alone: with others, pip may take it from another index.
 $(READY): pyproject.toml envs/constraints.txt
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
 		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
 	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --disable-pip-version-check $(TORCH_OPTIONS) torch==2.13.0
+	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt $(TORCH_OPTIONS) torch
 	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt --editable ".[test]"
 	touch $@
 

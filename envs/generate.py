@@ -30,7 +30,6 @@ PLATFORM = {
 def read_pins(project: dict) -> dict[str, str]:
     """Read the exact version of each package, by its normalized name, as a requirement."""
     lines = (ROOT / "envs/constraints.txt").read_text().splitlines()
-    # torch is pinned in pyproject.toml alone: constraints.txt would choose one of its builds.
     pinned = [*project["dependencies"], *(line for line in lines if not line.startswith("#"))]
     return {canonicalize_name(Requirement(line).name): line for line in pinned if "==" in line}
 
