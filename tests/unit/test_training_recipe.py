@@ -60,6 +60,12 @@ def test_a_recipe_may_ramp_its_batch_and_scale_its_rate():
     assert parse_recipe(json.dumps(given)) == given
 
 
+def test_where_jsonschema_is_missing_a_recipe_is_taken_as_it_is(monkeypatch):
+    """On a machine that only trains, with a recipe that the graph has checked."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert parse_recipe(json.dumps(recipe())) == recipe()
+
+
 def test_text_that_is_not_json_is_refused():
     with pytest.raises(BertlineError, match="not JSON"):
         parse_recipe("{")

@@ -69,8 +69,8 @@ def batch_size_factor(settings: Mapping[str, Any]) -> float:
     """Return the factor of a phase's learning rates: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
 
     The square root keeps the variance of an update (Krizhevsky 2014, arXiv 1404.5997; You et al. 2019 use it for LAMB),
-    linear keeps the mean of an epoch's (Goyal et al. 2017, arXiv 1706.02677). The batch is the full one, also while a
-    ramp still grows towards it.
+    linear keeps the mean of an epoch's (Goyal et al. 2017, arXiv 1706.02677). The batch is the full one, also
+    while a batch-size warm-up still grows towards it.
     """
     power = SCALING_POWERS[settings["learning_rate_scaling"]]
     return (settings["global_batch_size"] / settings["base_batch_size"]) ** power if power else 1.0
