@@ -77,7 +77,7 @@ bench-gpu: $(READY) ## all that is to be measured on a GPU: correctness, speed, 
 	python bench/gpu.py
 
 rehearse-gpu: $(READY) ## bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
-	pytest tests/bench -rP
+	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP
 
 bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)

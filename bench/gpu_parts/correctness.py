@@ -13,7 +13,7 @@ from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
 # What takes a CPU a second each.
-TINY = "masks or float64 or (transformers and fp32) or (gradients and eager) or (same_bits and plain and lamb)"
+TINY = "masks or float64 or padded_rows or (transformers and fp32) or test_gradients or (stopped_phase and lamb)"
 
 
 class _Recorder:
@@ -30,6 +30,11 @@ class _Recorder:
                 crash = getattr(report.longrepr, "reprcrash", None)
                 result["error"] = crash.message.splitlines()[0] if crash else ""
             self._results.put(result)
+
+
+def _first_line(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (str(crash.message if crash else report.longrepr).splitlines() or [""])[0][:200]
 
 
 def run(context: Context) -> Iterator[Result]:

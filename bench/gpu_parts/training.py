@@ -102,6 +102,8 @@ class Trainer:
         marker = output / "checkpoints/durable.json"
         while process.poll() is None and not marker.exists():
             time.sleep(0.01)
+        if not marker.exists():
+            raise RuntimeError(f"the trainer ended with status {process.returncode} and no checkpoint, see the log")
         process.send_signal(signal.SIGKILL)
         process.wait()
         journal = (output / "checkpoints/journal.jsonl").read_text(encoding="utf-8")

@@ -81,16 +81,21 @@ def test_masks_are_those_of_the_cpu(card, packed):
         assert torch.equal(on_cpu, on_gpu)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999), ("fp8", 0.97)])
-def test_gradients_are_those_of_the_cpu(card, packed, compiled, precision, least):
+PRECISIONS = pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999), ("fp8", 0.97)])
+
+
+def check_gradients(card, *, precision, least, **options):
     if precision == "fp8" and not knows_float8(GPU):
-        pytest.skip("this GPU knows no fp8")
-    expected = gradient_of(card, CPU)
-    found = gradient_of(card, GPU, packed=packed, compiled=compiled, precision=precision)
+        pytest.skip("this GPU has no fp8")
+    expected, found = gradient_of(card, CPU), gradient_of(card, GPU, precision=precision, **options)
     torch.testing.assert_close(found[-5:], expected[-5:], rtol=0.1 if precision == "fp8" else 0.02, atol=3)
     assert torch.cosine_similarity(found[:-5], expected[:-5], dim=0) > least
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+@PRECISIONS
+def test_gradients_are_those_of_the_cpu(card, packed, precision, least):
+    check_gradients(card, packed=packed, precision=precision, least=least)
 
 
 def test_packed_attention_is_that_of_padded_rows():
@@ -98,11 +103,28 @@ def test_packed_attention_is_that_of_padded_rows():
 
     lengths = [5, 1, 12, 6]
     packed = packed_of(lengths, room=3, longest=12)
-    packed = packed._replace(starts=packed.starts.to(GPU), positions=packed.positions.to(GPU))
+    packed = packed._replace(cu_seqlens=packed.cu_seqlens.to(GPU), positions=packed.positions.to(GPU))
     given = [tensor.detach().to(GPU, torch.bfloat16) for tensor in heads(sum(lengths))]
     found = attend(*(tensor[None] for tensor in given), packed, dropout=0.0)[0]
     expected = attend_in_rows(*given, packed).flatten(1)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
+def check_same_bits(card, folder, optimizer, options):
+    """Stop a phase after its first step, go on, and compare with one that was not stopped."""
+    given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16")
+    options = {"deterministic": True, "micro_batch_tokens": 128, **options}
+    train(given, card, folder / "whole", **options)
+    assert Trainer(given, card, folder / "phase", stop_after_minutes=0.0, **options).finish() == 75
+    resumed = train(given, card, folder / "phase", **options)
+    assert "no longer the same bits" not in resumed.log.read_text()
+    found, expected = (sha256_of_file(folder / name / "model.safetensors") for name in ("phase", "whole"))
+    assert found == expected
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon", "lion"])
+def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer):
+    check_same_bits(card, tmp_path, optimizer, {})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -177,17 +199,10 @@ def test_losses_are_those_of_transformers_while_training(precision, tolerance):
         assert losses[0] == pytest.approx(losses[1], abs=tolerance)
 
 
-@pytest.mark.parametrize("options", [{}, {"compiled": True}, WITH_CUDA_GRAPHS], ids=named)
-@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon"])
-def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer, options):
-    given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16")
-    options = {"deterministic": True, "micro_batch_tokens": 128, **options}
-    train(given, card, tmp_path / "whole", **options)
-    assert Trainer(given, card, tmp_path / "phase", stop_after_minutes=0.0, **options).finish() == 75
-    resumed = train(given, card, tmp_path / "phase", **options)
-    assert "no longer the same bits" not in resumed.log.read_text()
-    found, expected = (sha256_of_file(tmp_path / name / "model.safetensors") for name in ("phase", "whole"))
-    assert found == expected
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+@PRECISIONS
+def test_compiled_gradients_are_those_of_the_cpu(card, packed, precision, least):
+    check_gradients(card, packed=packed, compiled=True, precision=precision, least=least)
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +249,11 @@ def test_no_option_alters_what_is_learned(card, tmp_path, without_options, optio
     found = journal(tmp_path / "phase")[-1]["metrics"]
     for name in ("train/loss", "held_out/mlm_loss"):
         assert found[name] == pytest.approx(expected[name], rel=0.01)
+
+
+@pytest.mark.parametrize("options", [{"compiled": True}, WITH_CUDA_GRAPHS], ids=named)
+def test_a_stopped_compiled_phase_ends_with_the_same_bits(card, tmp_path, options):
+    check_same_bits(card, tmp_path, "lamb", options)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two GPUs here")

@@ -206,3 +206,8 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
     with pytest.raises(BertlineError, match=r"the moments of muon in .* are of no use to adamw"):
         load_carried_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)
+
+    del tensors["encoder.layers.0.qkv.weight.momentum_buffer"]
+    save_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state, keep=1)
+    with pytest.raises(BertlineError, match=r"carry_over: .*step-00000003: the moment .*; set carry_over: weights"):
+        load_carried_over_moments(optimizer, second, following, tmp_path)

@@ -174,6 +174,23 @@ def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured
     assert " gres=" not in job
 
 
+LISTED = """
+include: "Snakefile"
+
+for rule in workflow.rules:
+    if rule.name not in workflow._localrules and "slurm_partition" not in rule.resources and rule.shellcmd:
+        print("without a partition:", rule.name)
+"""
+
+
+def test_every_job_that_slurm_gets_has_the_partition_of_the_site_file(workflow_folder: Path) -> None:
+    (workflow_folder / "site.yaml").write_text("account: ours\npartitions: {cpu: small, gpu: big}\n")
+    (workflow_folder / "listed.smk").write_text(LISTED)
+    options = ("--snakefile", "listed.smk", "--profile", "profiles/slurm", "--configfile", "config/demo.yaml")
+    finished = run_snakemake(workflow_folder, *options, "--dry-run", "list_parts")
+    assert "without a partition" not in finished.stdout
+
+
 def test_without_a_site_file_the_slurm_profile_says_where_to_get_one(workflow_folder: Path) -> None:
     finished = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", check=False)
     assert finished.returncode != 0

@@ -104,6 +104,7 @@ rule read_dataset:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=720,
     params:

@@ -18,6 +18,7 @@ rule export_nvidia:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
@@ -38,6 +39,7 @@ rule export_gpauloski:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:

@@ -14,6 +14,7 @@ rule write_signatures:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     shell:
@@ -33,6 +34,7 @@ rule collect_ngrams:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
@@ -54,6 +56,7 @@ rule find_overlap:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=120,
     shell:
@@ -74,6 +77,7 @@ rule list_removed:
     conda:
         "../../envs/bertline.yaml"
     resources:
+        **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
     params:

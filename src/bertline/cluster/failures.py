@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-UNFINISHED = Path("results/report/unfinished")
+from bertline.results import paths
+
+UNFINISHED = Path(paths.REPORT.format(fingerprint="unfinished"))
 # Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.
 FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
@@ -54,7 +56,7 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
     print(f"The report of what is there: {UNFINISHED}/index.html", file=sys.stderr)
-    if Path("results/mlflow-is-initialised").exists():
+    if Path(paths.MLFLOW_IS_INITIALISED).exists():
         track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
         subprocess.run(track, check=False)  # noqa: S603
 

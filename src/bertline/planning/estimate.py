@@ -177,7 +177,10 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
-    processes = read_json(state)["reproducibility"]["world_size"]
+    reproducibility = read_json(state).get("reproducibility")
+    if reproducibility is None:  # a checkpoint of another layout version
+        return None
+    processes = reproducibility["world_size"]
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 

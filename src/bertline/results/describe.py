@@ -29,6 +29,7 @@ SCORE_TITLES = {
 }
 
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
+# Where a capital letter is not enough.
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
@@ -87,7 +88,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
         f"{counted(settings['steps'], 'step')} of {counted(settings['global_batch_size'], 'sequence')} "
         f"of at most {number(settings['sequence_length'])} tokens"
         f"{_batch_size_warmup(settings.get('batch_size_warmup'))}.",
-        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'])}, "
+        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'].capitalize())}, "
         f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
         f"{masking['probability']:.0%} of the {_masked(masking)}" + (f", at most {number(limit)}." if limit else "."),

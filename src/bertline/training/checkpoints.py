@@ -30,7 +30,7 @@ from bertline.training.distributed.fsdp import whole
 
 logger = logging.getLogger(__name__)
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 FILES = ("model.safetensors", "optimizer.safetensors")
 
 

@@ -96,7 +96,10 @@ def load_carried_over_moments(
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
-    load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
+    try:
+        load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
+    except BertlineError as error:
+        raise BertlineError(f"carry_over: {found[0]}: {error}; set carry_over: weights") from None
 
 
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:

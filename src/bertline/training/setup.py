@@ -110,7 +110,10 @@ def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> N
     if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
         raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
     load_weights(learner.model, weights)
-    load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
+    try:
+        load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
+    except BertlineError as error:
+        raise BertlineError(f"the checkpoint {path}: {error}; move it away and run again") from None
     learner.scale.restore(state["loss_scale"])
     logger.info("resuming %s at step %d", path, state["step"])
 

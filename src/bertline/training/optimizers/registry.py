@@ -126,10 +126,7 @@ def load_optimizer_tensors(
         for key, new in state.items():
             tensor = tensors.get(f"{name}.{key}")
             if tensor is None or tensor.shape != new.shape:
-                raise BertlineError(
-                    f"checkpoint: the moment {name}.{key} of {kind} is missing or has another shape; move the "
-                    "checkpoint away and run again"
-                )
+                raise BertlineError(f"the moment {name}.{key} of {kind} is missing or has another shape")
             if not (reset_step and key == "step"):
                 state[key] = shard_as(tensor, new)
         optimizer.state[weight] = state
