@@ -1,22 +1,22 @@
-# What a person asks for. `make help` lists it. Settings can be given on the command line: make plan CONFIG=my.yaml
+# `make help` lists the targets. Variables can be set on the command line: make plan CONFIG=my.yaml
 CONFIG ?= config/config.yaml
 PROFILE ?= profiles/local
 SITE ?= site.yaml
 PYTHON ?= python3
 PORT ?= 5000
-# Further options of pytest's: make test-slurm TESTS="-k preempted"
+# Further pytest options: make test-slurm TESTS="-k preempted"
 TESTS ?=
 DATASET ?= results/runs/demo/dataset/dataset.json
 SQUAD ?= resources/evaluation/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
-# Where torch comes from. On a machine without a GPU the small build saves gigabytes:
+# The source of torch. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_OPTIONS ?=
 
 VENV := .venv
 READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# No figure, no report and no set of bytes may depend on the order of a Python set.
+# No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
@@ -30,7 +30,7 @@ help: ## list these targets
 
 setup: $(READY) ## make .venv with pinned dependencies
 
-# torch first and alone: with others, pip may take it from another index.
+# Install torch first and alone: with others, pip may take it from another index.
 $(READY): pyproject.toml envs/constraints.txt
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
 		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
@@ -51,55 +51,55 @@ test: $(READY) ## run the tests
 	OMP_NUM_THREADS=1 pytest tests/unit tests/workflow -m "not alone" --numprocesses logical --maxprocesses 8 --dist loadfile
 	pytest tests/unit -m alone
 
-test-slurm: $(READY) ## the graph on a real Slurm cluster that the tests bring up (root; packages: tests/slurm/packages.txt)
+test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)
 
-lint: $(READY) ## ruff, snakefmt, snakemake --lint, mypy
+lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow
 	snakemake --lint --configfile config/demo.yaml
 	mypy
 
-e2e: $(READY) ## the same graph on real files: BERTLINE_TEST_DATA=folder make e2e
+e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e
 
-test-services: $(READY) ## MLflow behind a server and on PostgreSQL (Debian: apt install postgresql)
+test-services: $(READY) ## test MLflow behind a server and on PostgreSQL (Debian: apt install postgresql)
 	pytest tests/services
 
-bench-data: $(READY) resources/sample/sample.json ## data, stage by stage; BERTLINE_TEST_DATA=folder for real text
+bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text
 	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)
 
-bench-train: $(READY) ## the engine beside transformers: make bench-train DATASET=folder/dataset.json
+bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)
 
-bench-gpu: $(READY) ## all that is to be measured on a GPU: correctness, speed, a profile, a training with a kill
+bench-gpu: $(READY) ## measure everything on a GPU: correctness, speed, a profile, a training with a kill
 	python bench/gpu.py
 
-rehearse-gpu: $(READY) ## bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
+rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
 	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP
 
-bench-finetune: $(READY) ## fine-tuning beside transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
+bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)
 
-plan: $(READY) ## what would run, why, and which finished trainings it concerns
+plan: $(READY) ## show what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(if $(wildcard $(SITE)),--site $(SITE))
 	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
 
-status: $(READY) ## how far each run is: step, speed, time left, last checkpoint, jobs
+status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@python workflow/scripts/status.py --configfile $(CONFIG)
 
-prune: $(READY) ## what may be deleted without loss, and how much that frees; DELETE=yes deletes it
+prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
 	@python workflow/scripts/prune.py --configfile $(CONFIG) $(if $(filter yes,$(DELETE)),--delete)
 
-track: $(READY) ## send everything the journals hold to MLflow
+track: $(READY) ## send the journals to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json
 
 ui: $(READY) ## open MLflow on this machine only, and follow live runs
 	python workflow/scripts/ui.py --port $(PORT)
 
-unlock: $(READY) ## after snakemake was killed: make sure none lives, then clear its lock
+unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock
 	python workflow/scripts/unlock.py --configfile $(CONFIG)
 
-clean: $(READY) ## remove the sample and what the demo made of it; your own results stay
+clean: $(READY) ## remove the sample and the demo's results; your own results stay
 	@python workflow/scripts/clean.py --configfile config/demo.yaml
