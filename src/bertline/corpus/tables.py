@@ -1,4 +1,4 @@
-"""Tables with one document a row: JSON Lines, CSV, Parquet, Arrow; and what a row is to a document."""
+"""Tables with one document per row: JSON Lines, CSV, Parquet, Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Columns(NamedTuple):
-    """Which columns of a table hold what; what is None is in no column."""
+    """The names of a table's columns by content; None if there is no such column."""
 
     text: str = "text"
     id: str | None = None
@@ -41,7 +41,7 @@ TEXT_ALONE = Columns()
 
 
 def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the scripts that read tables; `columns_of` reads them."""
+    """Add the options of the scripts that read tables; `columns_of` reads them."""
     parser.add_argument("--text-column", default="text", help="the column of a table that holds the text")
     for key in ("id", "title", "url"):
         parser.add_argument(f"--{key}-column", help=f"the column of a table that holds the {key}, if any")
@@ -56,13 +56,13 @@ def is_table(path: Path) -> bool:
 
 
 def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> Iterator[Row]:
-    """The wanted columns of every row of a table, in order.
+    """Yield the `columns` of every row of a table, in order.
 
-    Rows stream; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and has a
-    line with the names of its columns. All but Parquet and Arrow may be compressed, see `open_unpacked`.
+    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and
+    has a header line. All but Parquet and Arrow may be compressed, see `open_unpacked`.
 
-    Raises BertlineError naming the row that is no such thing, or the column that is missing; what pyarrow raises for
-    damaged files comes as one as well.
+    Raises BertlineError naming an invalid row or a missing column, and for the errors that pyarrow raises for damaged
+    files.
     """
     name = name_without_compression(path.name)
     if name.endswith((".parquet", ".arrow")):
@@ -77,14 +77,14 @@ def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> I
 
 
 def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) -> tuple[str, Origin]:
-    """A row's text, empty if it is null, and what its document says besides.
+    """Return a row's text, empty if it is null, and the other fields of its document.
 
     Parameters
     ----------
-    where: for errors, as `file, row 3`.
-    identity: the document's id if no column holds one.
+    where: for errors, such as `file, row 3`.
+    identity: the document's id if no column contains one.
 
-    Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor a whole number.
+    Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor an integer.
     """
     values: dict[str, str] = {}
     for key, column in columns._asdict().items():
@@ -101,7 +101,7 @@ def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) ->
 
 
 def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
-    """Raises BertlineError naming a wanted column that is not among those found."""
+    """Raise BertlineError naming a wanted column that is not among those found."""
     found = list(found)
     for name in columns.names:
         if name not in found:
