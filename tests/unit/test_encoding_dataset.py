@@ -140,7 +140,7 @@ def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"layout_version": 2}, "dataset.json has layout version 2, read is 1; encode the dataset again"),
+        ({"layout_version": 2}, "dataset.json has layout version 2, expected is 1; encode the dataset again"),
         ({"fingerprint": "f" * 16}, "belongs to another dataset than its dataset.json says"),
     ],
 )

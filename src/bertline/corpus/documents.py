@@ -137,5 +137,5 @@ def validate_documents(path: Path | str, counts: Path | str | None = None) -> in
     if counts is not None:
         stated = read_json(counts)
         if stated["kept"] != number or stated["read"] != number + sum(stated["dropped"].values()):
-            raise BertlineError(f"{counts} does not add up with the {number} documents of {path}; make both again")
+            raise BertlineError(f"{counts} does not match the {number} documents of {path}; make both again")
     return number

@@ -137,7 +137,7 @@ def download_member(
     except KeyError:
         raise BertlineError(f"{sources[0]} holds no file '{member}'; name another archive") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BertlineError(f"{sources[0]} is not a sound zip archive ({error}); name another archive") from None
+        raise BertlineError(f"{sources[0]} is not a valid zip archive ({error}); name another archive") from None
     finally:
         archive.unlink(missing_ok=True)
 
@@ -224,7 +224,7 @@ def _fetch_patiently(
 
     def announce(state: tenacity.RetryCallState) -> None:
         answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
-        logger.info("%s: %s; trying again in %.0f s", name_of_mirror(source), answer, seconds)
+        logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), answer, seconds)
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(_Interrupted),
@@ -236,7 +236,7 @@ def _fetch_patiently(
     try:
         retrying(attempt)
     except _Interrupted as interruption:
-        raise SourceRefused(f"{interruption}, after {attempts} attempts in vain") from None
+        raise SourceRefused(f"{interruption}, after {attempts} failed attempts") from None
 
 
 def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
@@ -258,9 +258,9 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
         if isinstance(error, ValueError):  # not a URL, not a header
             raise SourceRefused(str(error)) from None
         name = type(error).__name__
-        raise _Interrupted(f"connection cut after {_size(part)} bytes ({name})") from None
+        raise _Interrupted(f"connection lost after {_size(part)} bytes ({name})") from None
     if expected.size is not None and _size(part) < expected.size:
-        raise _Interrupted(f"connection cut after {_size(part)} of {expected.size} bytes")
+        raise _Interrupted(f"connection lost after {_size(part)} of {expected.size} bytes")
 
 
 def _is_continuation(response: requests.Response, part: Path, offset: int) -> bool:

@@ -122,7 +122,7 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str 
                 yield Article(page_id.decode(), headings)
     if in_page:
         raise BertlineError(
-            f"{part} breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
+            f"{part} ends within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
             "pages; download it again or name another dump"
         )
 

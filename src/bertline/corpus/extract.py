@@ -72,7 +72,7 @@ def extract_part(
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:
             raise BertlineError(
-                f"{part} holds no articles ({counts['pages']} pages, of these {counts['redirects']} redirects and "
+                f"{part} holds no articles ({counts['pages']} pages, including {counts['redirects']} redirects and "
                 f"{counts['other_namespaces']} outside the main namespace); name a dump of pages-articles"
             )
         if counts["articles"] > counts["oversized"] and not (unfinished / "articles.jsonl").stat().st_size:
@@ -130,12 +130,12 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
     log.unlink()
     if was_idle.is_set():
         raise BertlineError(
-            f"wikiextractor stood still for {PATIENCE_SECONDS:g} s on {part} and was stopped; one of its processes "
-            f"may have been killed for lack of memory, then give the job more; its last words: {last_line or 'none'}"
+            f"wikiextractor made no progress for {PATIENCE_SECONDS:g} s on {part} and was stopped; if one of its "
+            f"processes was killed for lack of memory, give the job more; its last message: {last_line or 'none'}"
         )
     if program.returncode != 0:
         raise BertlineError(
-            f"wikiextractor failed on {part} with status {program.returncode}, its last words: {last_line or 'none'}; "
+            f"wikiextractor failed on {part} with status {program.returncode}, last message: {last_line or 'none'}; "
             "run it again, or take `extractor: bertline`"
         )
     logger.info("wikiextractor: %s", last_line)

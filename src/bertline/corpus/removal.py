@@ -96,5 +96,5 @@ def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
                 of_part.documents.append(record["document"])
                 of_part.reasons[record["reason"]] += 1
             except (ValueError, KeyError, TypeError, OverflowError) as error:
-                raise BertlineError(f"{path}, line {number} is wrong ({error}); make the file again") from None
+                raise BertlineError(f"{path}, line {number} is invalid ({error}); make the file again") from None
     return removals

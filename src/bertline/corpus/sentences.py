@@ -177,4 +177,4 @@ def _write_parameters(parameters: PunktParameters, model: Path) -> None:
         fsync_directory(model.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    logger.info("Punkt knows %d abbreviations", len(parameters.abbrev_types))
+    logger.info("Punkt model with %d abbreviations", len(parameters.abbrev_types))

@@ -69,7 +69,9 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
                 file.write(rows.tobytes())
         file.write(rows[: written % BATCH_ROWS].tobytes())
         if written != announced:
-            raise BertlineError(f"{documents} holds {written} documents, {counts} says {announced}; make both again")
+            raise BertlineError(
+                f"{documents} contains {written} documents, {counts} states {announced}; make both again"
+            )
 
 
 def _counted(texts: Iterable[str], name: str, total: int) -> Iterable[str]:
@@ -83,7 +85,7 @@ def open_signatures(path: Path | str) -> Signatures:
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (ValueError, EOFError) as error:
-        raise BertlineError(f"{path} is no file of signatures ({error}); delete it and make it again") from None
+        raise BertlineError(f"{path} is not a signature file ({error}); delete it and make it again") from None
     if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:
         raise BertlineError(f"{path} has the layout {signatures.dtype}, not {SIGNATURE_TYPE}; make it again")
     return signatures

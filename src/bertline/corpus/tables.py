@@ -107,7 +107,7 @@ def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
         if name not in found:
             raise BertlineError(
                 f"{where} has no column '{name}'; it has {', '.join(map(tidy, found[:20])) or 'none'}; "
-                "say which one to take by the corpus's text, id, title and url"
+                "select columns by the corpus's text, id, title and url"
             )
 
 
@@ -126,9 +126,9 @@ def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
             wrong = f"its byte {error.start} is 0x{line[error.start]:02x} ({error.reason})"
             raise BertlineError(f"{where} is not utf-8: {wrong}; convert the file") from None
         except (ValueError, RecursionError) as error:
-            raise BertlineError(f"{where} is not JSON ({error}); one object a line is read") from None
+            raise BertlineError(f"{where} is not JSON ({error}); every line has to be one object") from None
         if not isinstance(row, dict):
-            raise BertlineError(f"{where} is not a JSON object; one object a line is read")
+            raise BertlineError(f"{where} is not a JSON object; every line has to be one object")
         check_columns(row, columns, where)
         yield row
 
@@ -148,10 +148,12 @@ def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> 
                 check_columns(names, columns, str(path))
                 continue
             if len(values) != len(names):
-                raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as the first; mend the file")
+                raise BertlineError(
+                    f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file"
+                )
             yield dict(zip(names, values, strict=True))
     except csv.Error as error:
-        raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); mend the file") from None
+        raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); fix the file") from None
 
 
 def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
@@ -165,7 +167,7 @@ def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).strip().partition("\n")[0]
-        raise BertlineError(f"{path} is damaged or cut short ({reason}); replace it") from None
+        raise BertlineError(f"{path} is damaged or truncated ({reason}); replace it") from None
 
 
 def _parquet_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -198,4 +200,4 @@ def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
             for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
                 yield wanted.slice(start, ROWS_AT_ONCE)
         if not is_file and file.tell() != file.size():
-            raise pa.ArrowInvalid(f"an end mark stands at byte {file.tell()} of {file.size()}")
+            raise pa.ArrowInvalid(f"an end mark is at byte {file.tell()} of {file.size()}")

@@ -75,17 +75,17 @@ def as_damage_error(name: str) -> Iterator[None]:
     except FileNotFoundError:
         raise BertlineError(f"{name} does not exist; check the path") from None
     except IsADirectoryError:
-        raise BertlineError(f"{name} is a folder; name the files in it, as {name}/*.txt") from None
+        raise BertlineError(f"{name} is a folder; name the files in it, such as {name}/*.txt") from None
     except PermissionError:
-        raise BertlineError(f"{name} may not be read; ask its owner, or see `ls -l`") from None
+        raise BertlineError(f"{name} cannot be read: permission denied; ask its owner, or see `ls -l`") from None
     except NotImplementedError as error:  # a zip of a later version
         raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
     except OSError as error:
         if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # position before the start
             raise
-        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
     except (EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
 
 
 def name_without_compression(name: str) -> str:

@@ -149,7 +149,9 @@ def read_card(path: Path | str) -> Json:
     card = read_json(path)
     version = card.get("layout_version") if isinstance(card, dict) else None
     if version != LAYOUT_VERSION:
-        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+        raise BertlineError(
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+        )
     return card
 
 

@@ -101,7 +101,7 @@ def import_dataset(
         file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
     }
     if len(objectives) > 1:
-        raise BertlineError("some of the files hold pairs of segments, some single ones; import them apart")
+        raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
     shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
     of_text = [file.attributes for file in written[lengths[0]]]
     documents = len(of_text)
@@ -169,7 +169,7 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
         unknown += int((block.ids == special["[UNK]"]).sum())
         labelled += int(block.next_sentence_labels.sum())
     if 0 < pairs < samples:
-        raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from files apart")
+        raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from separate files")
     numbers = {name: spool.read() for name, spool in spools.items()}
 
     def column(name: str) -> Iterator[np.ndarray]:

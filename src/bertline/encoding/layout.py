@@ -234,7 +234,7 @@ def open_samples(path: Path | str) -> SampleFile:
     arrays = {}
     for name, (offset, size, dtype) in places.items():
         if offset + size * dtype.itemsize > len(whole):
-            raise BertlineError(f"{path} is cut short inside {name}; delete it and run `snakemake encode`")
+            raise BertlineError(f"{path} is truncated inside {name}; delete it and run `snakemake encode`")
         arrays[name] = whole[offset : offset + size * dtype.itemsize].view(dtype)
     _check_shapes(path, attributes, arrays)
     masks = StaticMasks(**{name: arrays.pop(name) for name in MASKS}) if MASKS[0] in arrays else None
@@ -243,10 +243,12 @@ def open_samples(path: Path | str) -> SampleFile:
 
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
     if "layout_version" not in file.attrs:
-        raise BertlineError(f"{path} has no layout_version: it is no file of samples of ours; run `snakemake encode`")
+        raise BertlineError(f"{path} has no layout_version: it is not a native file of samples; run `snakemake encode`")
     version = int(file.attrs["layout_version"])
     if version != LAYOUT_VERSION:
-        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+        raise BertlineError(
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+        )
     values: dict[str, Any] = {}
     for name, kind in ATTRIBUTES.items():
         value = file.attrs.get(name, OPTIONAL_ATTRIBUTES[name]) if name in OPTIONAL_ATTRIBUTES else file.attrs[name]

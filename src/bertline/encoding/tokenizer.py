@@ -37,7 +37,7 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     for token in vocabulary:
         if token in ids:
             raise BertlineError(
-                f"{source}: the token '{token}' stands in lines {ids[token] + 1} and {len(ids) + 1}; take one out"
+                f"{source}: the token '{token}' is in lines {ids[token] + 1} and {len(ids) + 1}; remove one"
             )
         ids[token] = len(ids)
     _check_special_tokens(ids, source)
@@ -132,7 +132,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         name = tokenizer.id_to_token(index)
         found = set(tokenizer.encode(f"a {name} {name}", add_special_tokens=False).ids)
         if found & (set(special.values()) - {special["[UNK]"]}):
-            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; take its merges out")
+            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; remove its merges")
     return tokenizer
 
 
@@ -160,7 +160,7 @@ def _check_byte_level(description: Any, path: Path | str) -> None:
             raise BertlineError(f"{path}: its normalizer is {part['type']}, allowed are {', '.join(NORMALIZERS)}")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
-            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; take it out")
+            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; remove it")
     missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in model["vocab"]]
     if missing:
         raise BertlineError(f"{path}: its vocabulary lacks {len(missing)} of the 256 bytes; text would get lost")

@@ -134,7 +134,7 @@ def choose_sample(
     taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
         if len(words) > max_words:
-            log.info("trained on %d of %d MB: they have %d different words", len(taken), count, len(words))
+            log.info("trained on %d of %d MB, which have %d different words", len(taken), count, len(words))
             break
         taken.append((index, start))
         for text in read_sample([(shards[index], start)]):

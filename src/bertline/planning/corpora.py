@@ -70,7 +70,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
 def _check_contact(config: Json, name: str, problems: list[str]) -> None:
     if not any(mirror.startswith("http") for mirror in config["mirrors"]):
         return
-    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests that do not say whose they are"
+    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests without contact information"
     if "contact" not in config:
         raise BertlineError(f"configuration: the key 'contact' is missing; {reason}")
     if config["contact"] == EXAMPLE_CONTACT:
@@ -85,7 +85,9 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
         if not found:
             is_folder = Path(pattern).is_dir()
             todo = (
-                f"it is a folder: name its files, as '{pattern}/*'" if is_folder else "put it there or change the key"
+                f"it is a folder: name its files, such as '{pattern}/*'"
+                if is_folder
+                else "put it there or change the key"
             )
             problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
         files += map(Path, found)
@@ -124,7 +126,7 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
             if name in named:
                 raise BertlineError(
                     f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "
-                    "name them by one pattern, as folder/**/*.txt"
+                    "name them by one pattern, such as folder/**/*.txt"
                 )
             named[name] = path
     return dict(sorted(named.items()))

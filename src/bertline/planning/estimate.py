@@ -33,7 +33,7 @@ READING = {
 }
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
-UNKNOWN_TRAINING = "not known: no run of this network on record, nor `gpu` in site.yaml"
+UNKNOWN_TRAINING = "unknown: no record of this network, and no `gpu` in site.yaml"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     if parts is None:
         listing = Path(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))
         if not listing.exists():
-            return Estimate(what, None, basis="not known: the dump is not listed yet (snakemake list_parts)")
+            return Estimate(what, None, basis="unknown: the dump is not listed yet (snakemake list_parts)")
         content = read_json(listing)
         parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
     unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
@@ -83,7 +83,7 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     hours, basis = _core_hours(key, jobs)
     if hours is None and dump_bytes:
         hours = dump_bytes / 1e6 * SECONDS_OF_DUMP_MEGABYTE / 3600
-        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s a MB on another machine"
+        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s per MB on another machine"
     return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
 
 
@@ -113,10 +113,10 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
     for rule, count in jobs.items():
         seconds = _cpu_seconds(Path("benchmarks", rule, key))
         if count and not seconds:
-            return None, f"not known: none of its {rule} jobs is done"
+            return None, f"unknown: none of its {rule} jobs is finished"
         hours += count * statistics.median(seconds or [0]) / 3600
         recorded += len(seconds) if count else 0
-    return hours, f"{recorded} of these jobs that are done"
+    return hours, f"{recorded} finished jobs of the same kind"
 
 
 def _cpu_seconds(folder: Path) -> list[float]:
@@ -193,7 +193,7 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
     return _Speed(
         statistics.median(seconds for seconds, _ in known),
         max(recipe["world_size"] for _, recipe in known),
-        f"{len(known)} finished of this network on record, on {hardware}",
+        f"{len(known)} finished phases of this network, on {hardware}",
     )
 
 
@@ -215,11 +215,11 @@ def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None
     length, masking = settings["sequence_length"], settings["masking"]
     masked = min(masking["probability"] * length, masking.get("max_predictions") or length)
     flops = flops_of_a_sample({**phase["model"], "vocab_size": vocab_size}, length=length, masked=masked)
-    share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s a GPU ({site.path})"
+    share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s per GPU ({site.path})"
     return _Speed(
         flops / (1e12 * site.gpu.peak_tflops * site.gpu.share),
         site.size(phase["phase"]).mean_processes_per_node,
-        f"arithmetic: {flops / 1e9:,.3g} GFLOP a full sequence at {share}",
+        f"computed: {flops / 1e9:,.3g} GFLOP per full sequence at {share}",
     )
 
 

@@ -36,7 +36,7 @@ def overview(plan: Plan) -> list[list[str]]:
             finished = sum(paths.is_finished(folder, paths.FINETUNING_OUTPUTS) for folder in folders)
             state = f"{finished} of {len(folders)} finished"
             rows.append([name, "fine-tunings", f"{Path(folders[0]).parent}/", state])
-        rows += [[name, task, "", "left out: its data is not there"] for task in run["skipped"]]
+        rows += [[name, task, "", "left out: its data is missing"] for task in run["skipped"]]
     return rows
 
 
@@ -55,7 +55,7 @@ def _phase_state(folder: Path, steps: int) -> str:
     if paths.is_finished(folder, paths.PHASE_OUTPUTS):
         return "finished"
     step = paths.durable_step(folder)
-    return f"goes on from step {step} of {steps}" if step else "to be trained"
+    return f"continues from step {step} of {steps}" if step else "to be trained"
 
 
 @dataclass(frozen=True)

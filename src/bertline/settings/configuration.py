@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return node
@@ -154,7 +154,7 @@ TYPES = {
 def _how_to_write(given: Any, types: list[str], schema: Json) -> str:
     """Return advice on a value that YAML reads as another type than intended; empty if there is none."""
     if given is None and "object" in types and not {"required", "minProperties"} & schema.keys():
-        return "; {} takes every default"
+        return "; {} uses all defaults"
     if given is not None and not isinstance(given, dict | list | str) and "string" in types:
         return "; put it in quotes"
     if "array" in types and not isinstance(given, dict | None):
