@@ -184,7 +184,7 @@ def test_a_zip_that_lists_fewer_members_than_it_has_is_told(tmp_path: Path) -> N
     content[second + 32] = len(content[third : content.index(b"PK\x01\x02", third + 1)])
     (tmp_path / "a.zip").write_bytes(content)
     assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 3
-    with pytest.raises(BertlineError, match="it lists 3 members, but says that it has 4"):
+    with pytest.raises(BertlineError, match="it lists 3 members, but states that it has 4"):
         read(tmp_path, tmp_path / "a.zip")
 
 

@@ -24,7 +24,8 @@ from bertline.corpus.signatures import PERMUTATIONS, Signatures, open_signatures
 BANDS = 16
 ROWS_OF_BAND = PERMUTATIONS // BANDS
 SIMILARITY = 0.8
-# Bounds the comparisons of thousands of different documents that agree in a band (articles made from one template).
+# Thousands of different documents may agree in a band (articles made from one template): comparing all of them would
+# take quadratic time.
 MAX_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 16
 # More than in any Wikipedia. A dataset of n times as many reads its signatures n times for each band.

@@ -130,7 +130,7 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
 def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
     with zipfile.ZipFile(path) as archive:
         if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
-            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but says that it has {stated}")
+            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but states that it has {stated}")
         for info in archive.infolist():
             name = _safe_name(path, info.filename)
             mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix

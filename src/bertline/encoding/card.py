@@ -206,7 +206,7 @@ def validate_dataset(card_json: Path | str) -> str:
             for given, actual in zip(section[split], found[split], strict=True):
                 if given != actual:
                     raise BertlineError(
-                        f"{directory / given['file']} is {actual}, {card_json} says {given}; encode again"
+                        f"{directory / given['file']} is {actual}, {card_json} states {given}; encode again"
                     )
         if section != found:
             raise BertlineError(

@@ -76,7 +76,7 @@ class SampleReader:
         self._masks = [file.masks for file in files if file.masks is not None]
         if self._masks and len(self._masks) < len(files):
             raise BertlineError(
-                f"of the {len(files)} files of a split {len(self._masks)} have masks; import them again"
+                f"only {len(self._masks)} of the {len(files)} files of a split have masks; import them again"
             )
         self.mask_counts = _joined((np.diff(of.mask_offsets) for of in self._masks), np.uint16) if self._masks else None
 
@@ -177,7 +177,7 @@ def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: in
     for name, (value, problem) in expected.items():
         if file.attributes[name] != value:
             raise BertlineError(
-                f"{file.path} {problem} than its dataset.json says ({file.attributes[name]} instead of {value}); "
+                f"{file.path} {problem} than stated in its dataset.json ({file.attributes[name]} instead of {value}); "
                 "delete it and run `snakemake encode`"
             )
 

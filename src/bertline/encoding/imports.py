@@ -133,7 +133,7 @@ def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]
     for file in files[HELD_OUT]:
         if file.sequence_length not in lengths:
             raise BertlineError(
-                f"{file.path} is of length {file.sequence_length}, no file to train on is; leave it out"
+                f"{file.path} is of length {file.sequence_length}, but no training file is; leave it out"
             )
     return sorted(lengths)
 

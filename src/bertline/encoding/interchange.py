@@ -177,7 +177,7 @@ def open_interchange(path: Path | str) -> InterchangeFile:
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(
-            f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3; make the file again"
+            f"{path}: special_token_positions has rows of {widths['T']}, allowed are 2 or 3; make the file again"
         )
     return InterchangeFile(path, layout, samples, widths["S"], widths["P" if layout == "nvidia" else "T"])
 
@@ -245,7 +245,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise BertlineError(f"{path} does not exist; name a file of samples") from None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise BertlineError(f"{path}: is damaged, or no HDF5 file ({reason}); get it or make it again") from None
+        raise BertlineError(f"{path}: is damaged, or not an HDF5 file ({reason}); get it or make it again") from None
 
 
 def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
