@@ -1,4 +1,4 @@
-"""What a command shows a person: one-line errors, log lines, progress."""
+"""Console output of the commands: one-line errors, log lines, progress bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BertlineError(Exception):
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Help that says each option's default, and leaves the examples below it as they are, to be pasted."""
+    """Help that states each option's default and keeps the layout of the examples below it, for copying."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         silent = action.default in (None, False, "", argparse.SUPPRESS) or "(default: " in (action.help or "")
@@ -34,9 +34,9 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Run a script's `main`; turn foreseeable failures into one line on stderr and exit status 1.
+    """Run a script's `main`; turn expected failures into one line on stderr and exit status 1.
 
-    `BertlineError` and full disks are foreseeable; anything else keeps its traceback, because it is a defect of ours.
+    `BertlineError` and full disks are expected; anything else is a bug and keeps its traceback.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
@@ -51,15 +51,15 @@ def run_command(main: Callable[[], None]) -> None:
 
 
 def progress(items: Iterable[T], *, description: str, unit: str, total: int | None = None) -> Iterable[T]:
-    """Wrap `items` in a progress bar; where stderr is a file it prints only now and then."""
+    """Wrap `items` in a progress bar, which is updated every 15 seconds if stderr is a file."""
     interval = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(items, desc=description, unit=f" {unit}", total=total, mininterval=interval, dynamic_ncols=True)
 
 
 @contextmanager
 def progress_below_log(*, done: int, total: int, unit: str, shown: bool) -> Iterator[tqdm[NoReturn]]:
-    """A bar below the log's lines; only if `shown`, and on a terminal. Its `update` takes steps back, too."""
-    disable = None if shown else True  # None: where stderr is a file
+    """Yield a progress bar below the log lines, shown only if `shown` and on a terminal. `update` may be negative."""
+    disable = None if shown else True  # None disables the bar if stderr is a file
     with (
         tqdm(initial=done, total=total, unit=f" {unit}", disable=disable, dynamic_ncols=True) as bar,
         nullcontext() if bar.disable else logging_redirect_tqdm(),

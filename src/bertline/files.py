@@ -1,4 +1,4 @@
-"""Files that are complete or absent, and their digests."""
+"""Atomic writing of files, and their digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertline.console import BertlineError
 
 
 def fsync_directory(directory: Path) -> None:
-    """Make a rename inside `directory` survive a power cut."""
+    """Make a rename inside `directory` survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -27,7 +27,7 @@ def fsync_directory(directory: Path) -> None:
 def write_atomically(path: Path | str, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success fsync it and rename it to `path`, on failure remove it.
 
-    Without `durable` nothing is synced: a thousand files take no time, and a power cut may leave one empty.
+    Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_text(path: Path | str) -> str:
-    """Read a UTF-8 file. Raises BertlineError when it is missing or is not UTF-8."""
+    """Read a UTF-8 file. Raises BertlineError if it is missing or not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def read_text(path: Path | str) -> str:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file. Raises BertlineError when it is missing or is not JSON."""
+    """Read a JSON file. Raises BertlineError if it is missing or not JSON."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -83,30 +83,30 @@ def read_json(path: Path | str) -> Any:
 
 
 def sha256_of_file(path: Path | str) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
+    """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
-    """SHA-256 of each file by its path as given.
+    """Return the SHA-256 of each file, keyed by its path as given.
 
-    Digests are remembered in the JSON file `remembered` by path, size and modification time, because the graph asks
-    for them at every start and a shelf of books takes seconds to read.
+    Digests are cached in the JSON file `remembered` by path, size and modification time, because the graph needs them
+    at every start and a folder of books takes seconds to read.
     """
     try:
-        memory = json.loads(remembered.read_text())
+        cache = json.loads(remembered.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
-        memory = {}
-    digests, learned = {}, False
+        cache = {}
+    digests, changed = {}, False
     for path in paths:
         status = path.stat()
-        known = memory.get(str(path))
+        known = cache.get(str(path))
         if known is None or known[:2] != [status.st_size, status.st_mtime_ns]:
             known = [status.st_size, status.st_mtime_ns, sha256_of_file(path)]
-            memory[str(path)] = known
-            learned = True
+            cache[str(path)] = known
+            changed = True
         digests[str(path)] = known[2]
-    if learned:
-        write_json(remembered, memory)
+    if changed:
+        write_json(remembered, cache)
     return digests

@@ -1,7 +1,7 @@
-"""Fingerprints: a name for a result that is a pure function of everything that alters it.
+"""Fingerprints: names of results, each a pure function of everything that affects the result.
 
-Two results share a fingerprint exactly when they would be the same result. A fingerprint covers the settings that
-differ from their defaults, the versions of the stages' code, and the fingerprints of what the result is made from.
+Two results have the same fingerprint if and only if they are the same result. A fingerprint covers the settings that
+differ from their defaults, the versions of the stages' code, and the fingerprints of the result's inputs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import hashlib
 import json
 from typing import Any
 
-# Raise a stage's number whenever a change of its code changes its result; tests/unit/test_stage_versions.py holds
-# digests of small outputs and fails when someone forgets.
+# Increment a stage's number whenever a change of its code changes its result; tests/unit/test_stage_versions.py
+# contains digests of small outputs and fails if this is forgotten.
 STAGE_VERSIONS = {
-    "extraction": 1,  # by our own extractor
+    "extraction": 1,  # by bertline's own extractor
     "documents": 2,
     "signatures": 1,
     "overlap": 1,
@@ -30,15 +30,15 @@ FINGERPRINT_LENGTH = 16
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text. Raises ValueError for NaN and infinities."""
+    """Return JSON with sorted keys and no spaces: equal values give equal text. Raises ValueError for NaN and inf."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def fingerprint(value: Any) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def stage_versions(*stages: str) -> dict[str, int]:
-    """The versions of the named stages, as they enter a fingerprint."""
+    """Return the versions of the named stages, in the form used in fingerprints."""
     return {stage: STAGE_VERSIONS[stage] for stage in stages}

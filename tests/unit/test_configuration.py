@@ -56,7 +56,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("runs/bert-base/phases/phase1/learning_rate", float("nan"), "phase1.learning_rate: given infinity or nan"),
         ("runs/bert-base/phases/phase1/steps", 7038.0, "given 7038.0, allowed is a whole number; write 7038"),
         ("runs/bert-base/phases/phase1/corpus_weights", {"books": -1}, "books: given -1, allowed is at least 0"),
-        ("runs/bert-base/finetune/squad_v1", None, "given nothing, allowed is a mapping of keys to values; {} takes"),
+        ("runs/bert-base/finetune/squad_v1", None, "given nothing, allowed is a mapping of keys to values; {} uses"),
         ("corpora/wikipedia/language", False, "given false, allowed is text; put it in quotes"),
         ("corpora/books/paths", "books/*.txt", "given 'books/*.txt', allowed is a list; put it in [brackets]"),
         (
@@ -86,7 +86,7 @@ def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"runs:\n  a: 1\n  b: 2\n  a: 3\n", ", line 4, column 3: the key 'a' stands twice"),
+        (b"runs:\n  a: 1\n  b: 2\n  a: 3\n", ", line 4, column 3: duplicate key 'a'"),
         (b"runs:\n\ta: 1\n", "line 2, column 1: found character '\\t' that cannot start any token; indent with spaces"),
         (b"runs: {a: 1\n", ", line 2, column 1: expected ',' or '}'"),
         (b"walltime: 24:00:00\n", ", line 1, column 11: YAML reads 24:00:00 as a number in base 60"),

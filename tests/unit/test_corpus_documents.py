@@ -155,7 +155,7 @@ def test_counts_that_do_not_add_up_are_an_error(tmp_path: Path) -> None:
     paths = tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json"
     write_documents([document(), Dropped("short")], *paths)
     paths[1].write_text(json.dumps(read_json(paths[1]) | {"dropped": {}}))
-    with pytest.raises(BertlineError, match="does not add up with the 1 documents"):
+    with pytest.raises(BertlineError, match="does not match the 1 documents"):
         validate_documents(*paths)
 
 

@@ -123,7 +123,7 @@ def test_a_server_that_always_cuts_and_ignores_range_is_given_up(
     server: Misbehaving, destination: Path, waits: list[float]
 ) -> None:
     server.faults["/file"] = [CUT_AND_IGNORE_RANGE] * 20
-    with pytest.raises(BertlineError, match=r"connection cut after 14\d{5} bytes .*after 4 attempts in vain"):
+    with pytest.raises(BertlineError, match=r"connection lost after 14\d{5} bytes .*after 4 failed attempts"):
         download([server.url("/file")], destination, EXPECTED, attempts=4)
     assert_nothing_is_left(destination, part=True)
 
@@ -168,7 +168,7 @@ def test_giving_up_is_one_line_with_what_each_mirror_answered(
     message = str(caught.value)
     host = server.address.removeprefix("http://")
     assert "\n" not in message
-    assert f"{host}: HTTP 404; {host}: HTTP 503, after 3 attempts in vain; 127.0.0.1:9: connection cut" in message
+    assert f"{host}: HTTP 404; {host}: HTTP 503, after 3 failed attempts; 127.0.0.1:9: connection lost" in message
     assert f"{tmp_path / 'absent'}: does not exist" in message
     assert_nothing_is_left(destination)
 
@@ -221,7 +221,7 @@ def test_one_file_is_taken_out_of_an_archive(tmp_path: Path, destination: Path) 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"PK nonsense", "not a sound zip archive"), (None, "holds no file 'x/y'")]
+    ("content", "message"), [(b"PK nonsense", "not a valid zip archive"), (None, "holds no file 'x/y'")]
 )
 def test_an_archive_that_cannot_serve_is_named(
     tmp_path: Path, destination: Path, content: bytes | None, message: str

@@ -85,7 +85,7 @@ def test_a_dump_of_another_kind_is_not_cut(tmp_path: Path) -> None:
     xml = HEADER + b"".join(page(number, "Text. " * 99) for number in range(1, 30)) + END
     part.write_bytes(bz2.compress(xml[:10_000]) + bz2.compress(xml[10_000:]))
     assert len(ids_and_counts(part, 1)[0]) == 29
-    with pytest.raises(BertlineError, match="the dump breaks off within page 14"):
+    with pytest.raises(BertlineError, match="the dump ends within page 14"):
         list(scan_pages(read_dump(part, 0, 2), {}))
     with pytest.raises(BertlineError, match="a stream begins within a page; it cannot be read in slices"):
         list(scan_pages(read_dump(part, 1, 2), {}))
@@ -115,7 +115,7 @@ def test_a_page_that_breaks_off_is_told(tmp_path: Path, cut: str) -> None:
     part = tmp_path / "dump.xml.bz2"
     for rest in (page(3) + END, END):
         part.write_bytes(bz2.compress(HEADER + page(1) + broken + b"\n" + rest))
-        with pytest.raises(BertlineError, match="breaks off within page 2, after 1 whole pages"):
+        with pytest.raises(BertlineError, match="ends within page 2, after 1 whole pages"):
             ids_and_counts(part, 1)
 
 

@@ -206,7 +206,7 @@ def test_signatures_that_are_none_are_told(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="does not exist"):
         open_signatures(tmp_path / "a.npy")
     (tmp_path / "a.npy").write_bytes(b"no array")
-    with pytest.raises(BertlineError, match="no file of signatures"):
+    with pytest.raises(BertlineError, match="not a signature file"):
         open_signatures(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(BertlineError, match="has the layout float64"):
@@ -215,7 +215,7 @@ def test_signatures_that_are_none_are_told(tmp_path: Path) -> None:
     write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "a.npy")
     assert len(open_signatures(tmp_path / "a.npy")) == 0
     (tmp_path / "c.json").write_text('{"kept": 2}')
-    with pytest.raises(BertlineError, match=r"holds 0 documents, .* says 2"):
+    with pytest.raises(BertlineError, match=r"contains 0 documents, .* states 2"):
         write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "b.npy")
     assert not (tmp_path / "b.npy").exists()
 

@@ -146,11 +146,11 @@ def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: P
     [
         ("truncated", "is truncated; delete it and download it again"),
         ("cut between streams", "ends before </mediawiki>"),
-        ("broken off", "breaks off within page "),
+        ("broken off", "ends within page "),
         ("not bz2", "is damaged"),
         ("missing", "does not exist"),
-        ("no pages", "holds no articles (0 pages, of these 0 redirects and 0 outside the main namespace)"),
-        ("no articles", "holds no articles (3 pages, of these 1 redirects and 2 outside the main namespace)"),
+        ("no pages", "holds no articles (0 pages, including 0 redirects and 0 outside the main namespace)"),
+        ("no articles", "holds no articles (3 pages, including 1 redirects and 2 outside the main namespace)"),
         ("no siteinfo", " found no articles in"),
     ],
 )
@@ -191,7 +191,7 @@ def test_an_extractor_that_fails_is_told_with_its_last_words(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extract, "PROGRAM", program(tmp_path, "import sys; sys.stdin.close(); sys.exit('it broke')"))
-    with pytest.raises(BertlineError, match=r"failed on .* with status 1, its last words: it broke; run it again"):
+    with pytest.raises(BertlineError, match=r"failed on .* with status 1, last message: it broke; run it again"):
         extract_part(dump, tmp_path / "extracted")
     assert not (tmp_path / "extracted").exists()
 
@@ -211,7 +211,7 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     monkeypatch.setattr(extract, "PROGRAM", hanging)
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     started = time.monotonic()
-    with pytest.raises(BertlineError, match=r"stood still for 1\.5 s .* its last words: no memory"):
+    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .* its last message: no memory"):
         extract_part(dump, tmp_path / "extracted")
     assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
     child = int(child_file.read_text())

@@ -115,7 +115,7 @@ def test_parts_hold_together_what_the_whole_holds(tmp_path: Path, kind: str, par
         ({"split": "test"}, r"cannot be read: Bad split: test\. Available splits: \['train'\]"),
         ({"configuration": "en"}, r"cannot be read: BuilderConfig 'en' not found"),
         ({"parts": 4}, "has 3 data files and cannot be read in 4 parts; lower parts"),
-        ({"columns": Columns("body")}, r"has no column 'body'; it has key, text, head; say which one"),
+        ({"columns": Columns("body")}, r"has no column 'body'; it has key, text, head; select columns"),
         ({"columns": Columns("key")}, r"data file 0, row 1: its 'key' is of type int, not text"),
     ],
 )

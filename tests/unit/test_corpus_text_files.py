@@ -159,8 +159,8 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     plain = tmp_path / "plain.txt.gz"
     plain.write_bytes(b"text")
     for file, message in (
-        (cut, r"cut\.txt\.gz is damaged or cut short \(Compressed file ended"),
-        (plain, r"plain\.txt\.gz is damaged or cut short \(Not a gzipped file"),
+        (cut, r"cut\.txt\.gz is damaged or truncated \(Compressed file ended"),
+        (plain, r"plain\.txt\.gz is damaged or truncated \(Not a gzipped file"),
         (tmp_path / "no", "no does not exist"),
         (tmp_path, "is a folder; name the files in it"),
     ):

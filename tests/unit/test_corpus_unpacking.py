@@ -156,7 +156,7 @@ def test_a_tar_that_is_cut_short_is_told(tmp_path: Path, cut: str) -> None:
     content = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})
     size = {"between members": 1024, "in a member": 1024 + 700, "in a header": 1024 + 100}[cut]
     (tmp_path / "a.tar").write_bytes(content[:size])
-    with pytest.raises(BertlineError, match=r"a\.tar.* is damaged or cut short"):
+    with pytest.raises(BertlineError, match=r"a\.tar.* is damaged or truncated"):
         read(tmp_path, tmp_path / "a.tar")
 
 
@@ -164,7 +164,7 @@ def test_a_damaged_header_is_not_the_end_of_the_archive(tmp_path: Path) -> None:
     content = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
     content[1024 + 3] ^= 1
     (tmp_path / "a.tar").write_bytes(content)
-    with pytest.raises(BertlineError, match=r"damaged or cut short \(bad checksum\)"):
+    with pytest.raises(BertlineError, match=r"damaged or truncated \(bad checksum\)"):
         read(tmp_path, tmp_path / "a.tar")
 
 
@@ -172,7 +172,7 @@ def test_zeros_in_place_of_a_header_are_not_the_end_of_the_archive(tmp_path: Pat
     content = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
     content[1024:1536] = bytes(512)
     (tmp_path / "a.tar").write_bytes(content)
-    with pytest.raises(BertlineError, match=r"damaged or cut short \(something follows its end\)"):
+    with pytest.raises(BertlineError, match=r"damaged or truncated \(something follows its end\)"):
         read(tmp_path, tmp_path / "a.tar")
 
 
@@ -184,7 +184,7 @@ def test_a_zip_that_lists_fewer_members_than_it_has_is_told(tmp_path: Path) -> N
     content[second + 32] = len(content[third : content.index(b"PK\x01\x02", third + 1)])
     (tmp_path / "a.zip").write_bytes(content)
     assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 3
-    with pytest.raises(BertlineError, match="it lists 3 members, but says that it has 4"):
+    with pytest.raises(BertlineError, match="it lists 3 members, but states that it has 4"):
         read(tmp_path, tmp_path / "a.zip")
 
 
@@ -256,5 +256,5 @@ def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("Secret.")
     file.chmod(0)
-    with pytest.raises(BertlineError, match="may not be read"):
+    with pytest.raises(BertlineError, match="cannot be read: permission denied"):
         read(tmp_path, file)

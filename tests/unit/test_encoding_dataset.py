@@ -126,7 +126,7 @@ def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -
 def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> None:
     counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
     counts["books"] = [copied.parent / "books-0.counts.json"]
-    with pytest.raises(BertlineError, match=r"belongs to another dataset than its dataset.json says"):
+    with pytest.raises(BertlineError, match=r"belongs to another dataset than stated in its dataset.json"):
         write_card(
             copied.parent,
             copied.parent / "plan.json",
@@ -140,8 +140,8 @@ def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"layout_version": 2}, "dataset.json has layout version 2, read is 1; encode the dataset again"),
-        ({"fingerprint": "f" * 16}, "belongs to another dataset than its dataset.json says"),
+        ({"layout_version": 2}, "dataset.json has layout version 2, expected is 1; encode the dataset again"),
+        ({"fingerprint": "f" * 16}, "belongs to another dataset than stated in its dataset.json"),
     ],
 )
 def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, Any], fault: str) -> None:
@@ -153,7 +153,9 @@ def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, An
 def test_a_file_of_another_tokenizer_is_refused(copied: Path) -> None:
     tokenizer = json.loads(copied.read_text())["tokenizer"]
     change(copied, tokenizer=tokenizer | {"sha256": "a" * 64})
-    with pytest.raises(BertlineError, match=r"00000.h5 was encoded with another tokenizer than its dataset.json says"):
+    with pytest.raises(
+        BertlineError, match=r"00000.h5 was encoded with another tokenizer than stated in its dataset.json"
+    ):
         open_dataset(copied, 32, "train")
 
 
@@ -188,7 +190,7 @@ def test_the_validator_finds_a_file_that_is_not_the_cards(copied: Path) -> None:
     unused = content.rindex(bytes(64))  # between two datasets: no digest of the file's own covers it
     content[unused + 32] ^= 1
     file.write_bytes(content)
-    with pytest.raises(BertlineError, match=r"held_out.h5 is .*dataset.json says"):
+    with pytest.raises(BertlineError, match=r"held_out.h5 is .*dataset.json states"):
         validate_dataset(copied)
 
 

@@ -44,7 +44,7 @@ def test_a_vocabulary_without_a_special_token_is_refused_in_one_line(tmp_path: P
 
 def test_a_token_that_stands_twice_is_named_with_its_lines(tmp_path: Path) -> None:
     vocabulary = write_vocabulary(tmp_path / "vocab.txt", [*VOCABULARY, "river"])
-    with pytest.raises(BertlineError, match="'river' stands in lines 9 and 24"):
+    with pytest.raises(BertlineError, match="'river' is in lines 9 and 24"):
         take_tokenizer(vocabulary, lowercase=True)
 
 

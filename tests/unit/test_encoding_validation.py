@@ -149,7 +149,7 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     both = write(tmp_path / "both.hdf5", {**NVIDIA, **GPAULOSKI})
     assert "a file of samples holds the datasets of one layout" in next(problems_of(both))
     (tmp_path / "text.hdf5").write_text("none")
-    assert "is damaged, or no HDF5 file" in next(problems_of(tmp_path / "text.hdf5"))
+    assert "is damaged, or not an HDF5 file" in next(problems_of(tmp_path / "text.hdf5"))
     assert "does not exist" in next(problems_of(tmp_path / "absent.hdf5"))
 
 

@@ -308,7 +308,7 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
 
 def test_a_folder_where_files_are_wanted_is_told_as_such() -> None:
     (problem,) = plan_of(changed(corpora__books__paths=["books"])).problems
-    assert problem.endswith("no file matches 'books'; it is a folder: name its files, as 'books/*'")
+    assert problem.endswith("no file matches 'books'; it is a folder: name its files, such as 'books/*'")
 
 
 @pytest.mark.parametrize(("contact", "problems"), [("you@university.edu", 1), ("me@university.edu", 0)])

@@ -164,8 +164,8 @@ def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
     shelf, wiki, data, _ = estimates(untrained)
     assert (shelf.jobs, shelf.core_hours) == (2, None)
-    assert shelf.basis == "not known: none of its read_files jobs is done"
-    assert (wiki.jobs, wiki.basis) == (None, "not known: the dump is not listed yet (snakemake list_parts)")
+    assert shelf.basis == "unknown: none of its read_files jobs is finished"
+    assert (wiki.jobs, wiki.basis) == (None, "unknown: the dump is not listed yet (snakemake list_parts)")
     assert (data.what, data.jobs, data.core_hours) == ("dataset books, its shards", 4, None)
     # Jobs of 1800 and 3600 CPU seconds; those of another dataset tell nothing.
     write(Path("benchmarks/write_shard/d/00002.tsv"), "s\tcpu_time\n1\t1800\n1\tNA\n")
@@ -178,7 +178,7 @@ def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -
     write(Path("resources/wikimedia/enwiki/1/parts.json"), json.dumps({"parts": parts}))
     wiki, data, _ = estimates(untrained)
     assert data.core_hours == pytest.approx(2 * 0.5 + 2 * 1)
-    assert (data.size, data.basis) == (20, "2 of these jobs that are done")
+    assert (data.size, data.basis) == (20, "2 finished jobs of the same kind")
     assert wiki.core_hours == pytest.approx(3000 * SECONDS_OF_DUMP_MEGABYTE / 3600)
     assert wiki.basis.startswith("3 GB of dump, at ")
 
@@ -187,7 +187,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     unknown = estimates(untrained)[-1]
     assert (unknown.node_hours, unknown.basis) == (
         None,
-        "not known: no run of this network on record, nor `gpu` in site.yaml",
+        "unknown: no record of this network, and no `gpu` in site.yaml",
     )
     # Four processes that did 10 samples a second, whatever the batch.
     recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}
@@ -196,7 +196,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     write_speed(Path("results/phases/before/metrics.jsonl"), 10, 10, 1)
     known = estimates(untrained)[-1]
     assert known.node_hours == pytest.approx(100 * 8 / 10 / 3600)
-    assert known.basis == "1 finished of this network on record, on a GPU"
+    assert known.basis == "1 finished phases of this network, on a GPU"
     # Two nodes of four processes take as many node-hours as one.
     assert estimates(untrained, SITE)[-1].node_hours == pytest.approx(known.node_hours)
     eight = replace(SITE, phases={"default": replace(SITE.phases["default"], gpus_per_node=8)})
@@ -222,6 +222,6 @@ def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(untrain
     flops = 6 * matrices * 128 + 12 * 3 * 32 * 128**2 + 6 * masked * (32**2 + 32 * 1000)
     left = estimates(untrained, SITE)[-1]
     assert left.node_hours == pytest.approx(100 * 8 * flops / (100e12 * 0.5) / 4 / 3600)
-    assert left.basis.startswith("arithmetic: ")
-    assert left.basis.endswith("at 50 % of 100 TFLOP/s a GPU (site.yaml)")
+    assert left.basis.startswith("computed: ")
+    assert left.basis.endswith("at 50 % of 100 TFLOP/s per GPU (site.yaml)")
     assert estimates(untrained, replace(SITE, gpu=None))[-1].node_hours is None

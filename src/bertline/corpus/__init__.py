@@ -1,1 +1,1 @@
-"""Get text: download, extract, clean, split into sentences, cut into shards."""
+"""Corpora: download, extraction, cleaning, splitting into sentences and shards."""

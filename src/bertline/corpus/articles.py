@@ -1,6 +1,6 @@
-"""The articles of one part of a dump with our own extractor.
+"""bertline's own extractor of the articles of one part of a dump.
 
-https://www.mediawiki.org/wiki/Help:Export describes the XML of which a page is made.
+https://www.mediawiki.org/wiki/Help:Export describes the XML of a page.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Site(NamedTuple):
 def write_articles(part: Path, folder: Path, number: int, of: int, list_items: ListItems) -> dict[str, int]:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
 
-    `extract.extract_part` says what they hold and what is raised. Without a <siteinfo>, which names the namespaces of
-    files and categories, there are no articles.
+    See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
+    the namespaces of files and categories, `articles.jsonl` is empty.
     """
     counts: dict[str, int] = {}
     site: _Site | None = None
@@ -62,7 +62,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, list_items: L
                     "text": text,
                 }
                 articles.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            # As wikitext, which is what the cleaning reads.
+            # As wikitext, which the cleaning expects.
             as_wikitext = [f"== {html.escape(heading, quote=False)} ==" for heading in headings]
             of_articles.write(json.dumps([article.id, as_wikitext], ensure_ascii=False) + "\n")
     return counts
@@ -70,7 +70,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, list_items: L
 
 def _site(header: bytes) -> _Site:
     base = _BASE.search(header)
-    names = {"file", "image", "category"}  # known on every wiki
+    names = {"file", "image", "category"}  # valid on every wiki
     names.update(_unescaped(name).lower() for name in _HIDING_NAMESPACE.findall(header))
     return _Site(_unescaped(base[1]) if base else "", frozenset(names))
 

@@ -1,4 +1,4 @@
-"""From extracted articles to documents."""
+"""Conversion of extracted articles into documents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def clean_part(
 
     Parameters
     ----------
-    extracted: the folder that `extract.extract_part` made.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `pages`,
-        `redirects`, `other_namespaces` and `articles` the dump holds (`read` is `articles`), and under `cleaning` what
-        each step removed. Reasons to drop: `extractor` (it gave nothing: none sees an oversized page, and wikiextractor
-        skips titles that begin with the name of the template namespace), `empty`, `short`.
-    source: stands in every document, as `enwiki-20261101`.
+    extracted: the folder written by `extract.extract_part`.
+    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the numbers of
+        `pages`, `redirects`, `other_namespaces` and `articles` in the dump (`read` is `articles`), and under `cleaning`
+        what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed to extractors,
+        and wikiextractor skips titles that begin with the name of the template namespace), `empty`, `short`.
+    source: the `source` of every document, such as `enwiki-20261101`.
     minimum_characters: shorter texts are dropped.
     steps: names of `cleaning_steps.STEPS`.
 
@@ -52,9 +52,9 @@ def clean_part(
 
 
 def _pairs(extracted: Path) -> Iterator[tuple[Json | None, list[str]]]:
-    """Every article of the dump as the extractor gave it, or None if it did not, with the headings of its sections.
+    """Yield every article of the dump as extracted, or None if it was not, with the headings of its sections.
 
-    Both files are in the order of the dump, so that neither needs to be held in memory.
+    Both files are in the order of the dump, so neither needs to be held in memory.
     """
     with (
         (extracted / "articles.jsonl").open("rb") as articles_file,

@@ -1,7 +1,7 @@
-"""What is cleaned out of a text: small named steps, each with a count of what it removed.
+"""Cleaning steps for text, each with a count of what it removed.
 
-A step takes a line, which is a paragraph, and what is known of its document, and returns the line without what it
-removes; an empty line is dropped. A corpus says which steps it wants, in the order in which they are done.
+A step takes a line, which is a paragraph, and the headings of its document, and returns the cleaned line; an empty line
+is dropped. A corpus lists its cleaning steps in the order in which they run.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from itertools import chain
 
 from bertline.corpus.documents import tidy
 
-# Known of a document: the lines that its headings may have become.
+# The lines that a document's headings may have become.
 Headings = Collection[str]
 Step = Callable[[str, Headings], str]
-# step -> lines dropped, characters removed, documents touched
+# step -> lines dropped, characters removed, documents changed
 Counts = dict[str, dict[str, int]]
 
-# wikiextractor writes these where a formula or a piece of code stood.
+# wikiextractor replaces formulas and code with these.
 _PLACEHOLDER = re.compile(r"(?:formula|codice)_\d+")
-# What is left of "(from {{lang|el|...}}; born 384 BC)" when its templates are gone.
+# The remains of "(from {{lang|el|...}}; born 384 BC)" without its templates.
 _EMPTY_BRACKETS = re.compile(r"\(\s*(?:[,;:]\s*)*\)|\[\s*\]")
 _AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
 _SPACE_BEFORE_MARK = re.compile(r"\s+([,.;:!?)](?:\s|$))")
@@ -44,7 +44,7 @@ def _without_heading(line: str, headings: Headings) -> str:
 
 def _without_placeholders(line: str, headings: Headings) -> str:
     line, found = _PLACEHOLDER.subn(" ", line)
-    # A line with brackets is left to `empty_brackets`, which closes the gaps when it has looked into them.
+    # In a line with brackets `empty_brackets` closes the gaps, after removing the empty ones.
     return line if not found or _has_brackets(line) else _SPACE_BEFORE_MARK.sub(r"\1", line)
 
 
@@ -74,7 +74,7 @@ def _with_a_word(line: str, headings: Headings) -> str:
     return line if any(character.isalnum() for character in line) else ""
 
 
-# The names stand in config/config.schema.yaml too, with what a corpus does by default. Only dumps tell headings.
+# config/config.schema.yaml lists the names, too, with each corpus's defaults. Only dumps have headings.
 STEPS: dict[str, Step] = {
     "headings": _without_heading,
     "placeholders": _without_placeholders,
@@ -84,22 +84,22 @@ STEPS: dict[str, Step] = {
     "markup": _without_markup,
     "symbols": _with_a_word,
 }
-# What makes a paragraph one: Unicode's NFC, no control characters, single spaces. Always done, after the steps.
+# Unicode's NFC, no control characters, single spaces. Always runs, after the steps.
 NORMALISATION = "normalisation"
 
 
 def no_counts(steps: Sequence[str]) -> Counts:
-    """Counts of nothing yet."""
+    """Return counts of zero."""
     return {name: {"lines": 0, "characters": 0, "documents": 0} for name in (*steps, NORMALISATION)}
 
 
 def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts: Counts) -> str:
-    """The paragraphs of a text, tidy, joined by newlines.
+    """Return the cleaned, tidy paragraphs of a text, joined by newlines.
 
     Parameters
     ----------
-    headings: of its sections, as wikitext: wikiextractor leaves them as lines with a full stop, which are told from
-        short sentences by comparing them with these.
+    headings: of its sections, as wikitext. wikiextractor keeps headings as lines with a full stop; comparing lines with
+        these distinguishes headings from short sentences.
     steps, counts: see `clean_paragraphs`.
     """
     known = set(chain.from_iterable(_forms_of_heading(heading) for heading in headings))
@@ -107,23 +107,23 @@ def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts:
 
 
 def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[str], counts: Counts) -> Iterator[str]:
-    """The paragraphs of a document that are left, tidy.
+    """Yield the cleaned, tidy paragraphs of a document.
 
     Parameters
     ----------
-    lines: a paragraph each.
+    lines: one paragraph each.
     headings: the lines that the document's headings may have become.
-    steps: names of STEPS, in the order in which they are done.
-    counts: from `no_counts`; grows by what each step removes, when the last paragraph was taken.
+    steps: names of STEPS, in the order in which they run.
+    counts: from `no_counts`; what each step removes is added, completely once the last paragraph was consumed.
     """
-    touched = set()
+    changed = set()
     for line in lines:
         if not line.strip():
             continue
         for name in steps:
             rest = STEPS[name](line, headings)
             if rest is not line and rest != line:
-                touched.add(name)
+                changed.add(name)
                 counts[name]["characters"] += len(line) - len(rest)
                 line = rest
                 if not line.strip():
@@ -131,11 +131,11 @@ def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[s
                     break
         paragraph = tidy(line)
         if len(paragraph) != len(line):
-            touched.add(NORMALISATION)
+            changed.add(NORMALISATION)
             counts[NORMALISATION]["characters"] += len(line) - len(paragraph)
         if paragraph:
             yield paragraph
-    for name in touched:
+    for name in changed:
         counts[name]["documents"] += 1
 
 
@@ -144,7 +144,7 @@ def _comparable(line: str) -> str:
 
 
 def _forms_of_heading(heading: str) -> Iterator[str]:
-    """A heading's wikitext as wikiextractor may have written it: with what it shows, or without its links' words."""
+    """Yield the text that wikiextractor may have written for a heading's wikitext."""
     match = _HEADING.match(heading)
     if match:
         shown = _UNSHOWN.sub("", html.unescape(match[2]))

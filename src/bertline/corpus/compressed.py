@@ -1,6 +1,6 @@
-"""Text files under zstd whose frames are indexed, so that a range can be read without what stands before it.
+"""Text files compressed with zstd in indexed frames, so that a range can be read without the data before it.
 
-The format is zstd's own "seekable format": ordinary frames and, at the end, a table of their sizes. `zstd -d` reads it.
+The format is zstd's "seekable format": ordinary frames and, at the end, a table of their sizes. `zstd -d` reads it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pyzstd import SeekableFormatError, SeekableZstdFile, ZstdError
 from bertline.console import BertlineError
 from bertline.files import write_atomically
 
-# Larger frames save little (0.7 % at 4 MiB on English Wikipedia) and make a read in the middle slower.
+# Larger frames save little (0.7 % at 4 MiB on English Wikipedia) and make random access slower.
 FRAME_BYTES = 1 << 20
 LEVEL = 3
 
 
 @contextmanager
 def write_compressed(path: Path | str) -> Iterator[SeekableZstdFile]:
-    """Yield a binary file to write to; `path` appears, complete, when the block ends without an error."""
+    """Yield a binary file to write to; `path` is created, complete, when the block ends without an error."""
     with (
         write_atomically(path) as temporary,
         SeekableZstdFile(temporary, "w", level_or_option=LEVEL, max_frame_content_size=FRAME_BYTES) as file,

@@ -1,8 +1,8 @@
-"""Documents, the first contract: `*.jsonl.zst`, one JSON object a line, and the counts of how they came about.
+"""The file format of documents: `*.jsonl.zst`, one JSON object per line, and the counts of how they were made.
 
-A document has exactly the keys of `Document`. All texts are in Unicode's NFC. `text` is paragraphs separated by single
-newlines; neither a paragraph nor the title has white space at its ends, other white space than single spaces inside, or
-control characters. Version 1.
+A document has exactly the keys of `Document`. All texts are in Unicode's NFC. `text` consists of paragraphs separated
+by single newlines; paragraphs and titles have no leading or trailing white space, no white space but single spaces
+inside, and no control characters. Version 1.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class Document(TypedDict):
     id: str  # unique within its corpus
     title: str
     text: str
-    source: str  # the dump or the shelf that it comes from
+    source: str  # the dump or collection that it is from
     url: str  # may be empty
 
 
 class Dropped(NamedTuple):
-    """A document that was read and is not kept, and why."""
+    """The reason why a document that was read is not kept."""
 
     reason: str
 
 
 def _replacements() -> dict[int, str | None]:
-    """Control characters end words; marks that are only there for layout vanish."""
+    """Return the translation table: control characters become spaces; invisible layout marks are removed."""
     table: dict[int, str | None] = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
     # Soft hyphen, zero-width space, directions, word joiner, byte order mark, interlinear marks. The zero-width joiner
-    # and non-joiner stay: they are spelling in Persian and in the languages of India.
+    # and non-joiner stay: they are part of the spelling in Persian and in the languages of India.
     invisible = (0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
     table.update(dict.fromkeys((*invisible, *range(0xFFF9, 0xFFFC)), None))
     table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))  # half a surrogate pair cannot be written as UTF-8
@@ -48,20 +48,20 @@ def _replacements() -> dict[int, str | None]:
 
 
 _REPLACEMENTS = _replacements()
-# White space among them needs no replacing: `split` takes it for what it is.
+# White space among them needs no replacement: `split` handles it.
 _REPLACED = re.compile("[" + "".join(re.escape(chr(code)) for code in _REPLACEMENTS if not chr(code).isspace()) + "]")
 
 
 def tidy(line: str) -> str:
-    """One paragraph or title in the form that documents have: NFC, no control characters, single spaces."""
-    # Translating is slow and nearly never needed: nothing that is replaced is printable. 3 to 10 times faster so.
+    """Return a paragraph or title in the form used in documents: NFC, no control characters, single spaces."""
+    # Translating is slow and rarely needed: no replaced character is printable. This check is 3 to 10 times faster.
     if not line.isprintable() and _REPLACED.search(line):
         line = line.translate(_REPLACEMENTS)
     return " ".join(unicodedata.normalize("NFC", line).split())
 
 
 def problem_of(document: Any) -> str | None:
-    """What is wrong with a document, or None."""
+    """Return how a document violates the format, or None."""
     if not isinstance(document, dict) or set(document) != set(Document.__annotations__):
         return f"its keys are not {', '.join(Document.__annotations__)}"
     for key, value in document.items():
@@ -82,22 +82,22 @@ def problem_of(document: Any) -> str | None:
 
 
 def encode_document(document: Document) -> bytes:
-    """The line of a document, with its newline: equal documents give equal bytes."""
+    """Return the line of a document, with its newline: equal documents give equal bytes."""
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def write_documents(
     records: Iterable[Document | Dropped], documents: Path | str, counts: Path | str, more: dict[str, Any] | None = None
 ) -> None:
-    """Write one part of a corpus and its counts, both complete or absent.
+    """Write one part of a corpus and its counts, each atomically.
 
     Parameters
     ----------
-    records: what was read, in order; what is not kept comes as its reason.
+    records: everything that was read, in order; `Dropped` for what is not kept.
     documents: the `.jsonl.zst` to write.
     counts: the `.counts.json` to write: `read`, `kept`, `dropped` by reason (`read` is the sum of the other two),
         `characters` and `bytes` (UTF-8) of the kept texts, and the content of `more`.
-    more: further counts; looked at when `records` has ended.
+    more: further counts; evaluated once `records` is exhausted.
     """
     kept = characters = size = 0
     dropped: Counter[str] = Counter()
@@ -115,7 +115,7 @@ def write_documents(
 
 
 def read_documents(path: Path | str) -> Iterator[Document]:
-    """Every document of a part, in order. Raises BertlineError naming the line that is not JSON."""
+    """Yield every document of a part, in order. Raises BertlineError naming a line that is not JSON."""
     with read_compressed(path) as file:
         for number, line in enumerate(file, 1):
             try:
@@ -125,9 +125,9 @@ def read_documents(path: Path | str) -> Iterator[Document]:
 
 
 def validate_documents(path: Path | str, counts: Path | str | None = None) -> int:
-    """Check a part against the contract, and against its counts if given; return its number of documents.
+    """Check a part against the format, and against its counts if given; return its number of documents.
 
-    Raises BertlineError naming the first record that is wrong.
+    Raises BertlineError naming the first invalid record.
     """
     number = 0
     for number, document in enumerate(read_documents(path), 1):
@@ -137,5 +137,5 @@ def validate_documents(path: Path | str, counts: Path | str | None = None) -> in
     if counts is not None:
         stated = read_json(counts)
         if stated["kept"] != number or stated["read"] != number + sum(stated["dropped"].values()):
-            raise BertlineError(f"{counts} does not add up with the {number} documents of {path}; make both again")
+            raise BertlineError(f"{counts} does not match the {number} documents of {path}; make both again")
     return number

@@ -1,7 +1,7 @@
-"""Downloads that resume, check what they got, and say who asks.
+"""Downloads that resume, verify size and checksum, and identify the client.
 
-Beside the destination stands `{destination}.part` until its size and checksum are right; then it is renamed. What an
-earlier attempt left there is continued by HTTP Range.
+Data is written to `{destination}.part`, which is renamed once its size and checksum are right. A `.part` left by an
+earlier attempt is continued with HTTP Range.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 MEBIBYTE = 1 << 20
 PIECE_BYTES = 1 << 16
-TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the answer
+TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the response
 MAX_WAIT_SECONDS = 600.0
-# A busy or restarting server; anything else but success is its final word.
+# A busy or restarting server; any other status but success is final.
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class SourceRefused(Exception):
-    """A source does not give what was asked for; its text is what the source answered."""
+    """Raised if a source does not provide the requested file; the text is the source's response."""
 
 
 class _Interrupted(Exception):
-    """An attempt failed in a way that may pass."""
+    """Raised if an attempt fails in a way that may be temporary."""
 
     def __init__(self, answer: str, retry_after: float = 0.0) -> None:
         super().__init__(answer)
@@ -51,7 +51,7 @@ class _Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known about a file beforehand. Size in bytes, checksums in hexadecimal."""
+    """Expected size of a file in bytes, and its checksums in hexadecimal."""
 
     size: int | None = None
     sha1: str | None = None
@@ -62,7 +62,7 @@ class Expected:
         return self.sha1 is not None or self.sha256 is not None
 
     def problem_of(self, path: Path) -> str | None:
-        """How the file at `path` differs from what is expected, or None."""
+        """Return how the file at `path` differs from what is expected, or None."""
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             return f"{size} bytes instead of {self.size}"
@@ -84,19 +84,19 @@ def download(
     attempts: int = 6,
     first_wait_seconds: float = 2.0,
 ) -> None:
-    """Get one file from the first source that has it.
+    """Download one file from the first source that has it.
 
     Parameters
     ----------
     sources: URLs (http, https) or paths of local files, tried in this order.
-    destination: complete and checked, or absent.
-    expected: the size and checksums to hold the file to. Without a checksum what an earlier run left is not continued,
-        because nothing would tell whether it is the beginning of the same file.
+    destination: written only when complete and verified.
+    expected: the size and checksums to verify. Without a checksum the `.part` of an earlier run is not continued,
+        because it may be the beginning of another file.
     contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
-    attempts: failures in a row, without a byte of progress, after which a source is given up.
+    attempts: failures in a row, without a byte of progress, after which a source is abandoned.
     first_wait_seconds: doubled after each failure, up to 10 minutes; a longer Retry-After is honoured.
 
-    Raises BertlineError with what each source answered.
+    Raises BertlineError with the response of each source.
     """
     destination = Path(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def download(
 def download_member(
     sources: list[str], member: str, destination: Path | str, expected: Expected, *, contact: str | None = None
 ) -> None:
-    """Get one file out of a zip archive; `expected` describes the archive. Raises BertlineError."""
+    """Download one file of a zip archive; `expected` describes the archive. Raises BertlineError."""
     archive = Path(f"{destination}.zip")
     download(sources, archive, expected, contact=contact)
     try:
@@ -137,22 +137,22 @@ def download_member(
     except KeyError:
         raise BertlineError(f"{sources[0]} holds no file '{member}'; name another archive") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BertlineError(f"{sources[0]} is not a sound zip archive ({error}); name another archive") from None
+        raise BertlineError(f"{sources[0]} is not a valid zip archive ({error}); name another archive") from None
     finally:
         archive.unlink(missing_ok=True)
 
 
 def http_session(contact: str | None) -> requests.Session:
-    """A session that says who asks, as https://foundation.wikimedia.org/wiki/Policy:User-Agent_policy demands."""
+    """Return a session with the User-Agent required by https://foundation.wikimedia.org/wiki/Policy:User-Agent_policy."""
     session = requests.Session()
     described = f" ({contact})" if contact else ""
     session.headers["User-Agent"] = f"bertline/{__version__}{described}".encode("ascii", "replace").decode()
-    session.headers["Accept-Encoding"] = "identity"  # the checksums are those of the file as it lies there
+    session.headers["Accept-Encoding"] = "identity"  # the checksums are those of the file as stored
     return session
 
 
 def name_of_mirror(source: str) -> str:
-    """The host of a URL, or the path."""
+    """Return the host of a URL, or the path."""
     return urlsplit(source).netloc if _is_url(source) else source
 
 
@@ -169,7 +169,7 @@ def obtain(
     attempts: int = 6,
     first_wait_seconds: float = 2.0,
 ) -> None:
-    """Fill `part` from one source and check it; a file that is wrong is deleted. Raises SourceRefused."""
+    """Download `part` from one source and verify it; a wrong file is deleted. Raises SourceRefused."""
     was_there = part.exists()
     while True:
         if _is_url(source):
@@ -184,7 +184,7 @@ def obtain(
         part.unlink()
         if not was_there:
             raise SourceRefused(f"{problem}; it was deleted")
-        # What lay there may have been the beginning of something else: once more from the start.
+        # The old `.part` may have been the beginning of another file: start again.
         logger.info("%s, continued from an earlier attempt: %s; starting again", part.name, problem)
         was_there = False
 
@@ -212,7 +212,7 @@ def _fetch_patiently(
         try:
             _fetch_once(session, source, part, expected)
         except _Interrupted:
-            # A server that ignores Range makes us start again, so only bytes never reached before are progress.
+            # A server that ignores Range sends everything again, so only bytes never reached before are progress.
             failures = 1 if _size(part) > furthest else failures + 1
             furthest = max(furthest, _size(part))
             raise
@@ -224,7 +224,7 @@ def _fetch_patiently(
 
     def announce(state: tenacity.RetryCallState) -> None:
         answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
-        logger.info("%s: %s; trying again in %.0f s", name_of_mirror(source), answer, seconds)
+        logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), answer, seconds)
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(_Interrupted),
@@ -236,11 +236,11 @@ def _fetch_patiently(
     try:
         retrying(attempt)
     except _Interrupted as interruption:
-        raise SourceRefused(f"{interruption}, after {attempts} attempts in vain") from None
+        raise SourceRefused(f"{interruption}, after {attempts} failed attempts") from None
 
 
 def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
-    """One request for what is missing of `part`."""
+    """Request the missing bytes of `part` once."""
     offset = _size(part)
     if expected.size is not None and offset >= expected.size:
         if offset == expected.size:
@@ -258,13 +258,13 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
         if isinstance(error, ValueError):  # not a URL, not a header
             raise SourceRefused(str(error)) from None
         name = type(error).__name__
-        raise _Interrupted(f"connection cut after {_size(part)} bytes ({name})") from None
+        raise _Interrupted(f"connection lost after {_size(part)} bytes ({name})") from None
     if expected.size is not None and _size(part) < expected.size:
-        raise _Interrupted(f"connection cut after {_size(part)} of {expected.size} bytes")
+        raise _Interrupted(f"connection lost after {_size(part)} of {expected.size} bytes")
 
 
 def _is_continuation(response: requests.Response, part: Path, offset: int) -> bool:
-    """Whether the answer's body belongs after `offset`. Raises for every answer that has no body of ours."""
+    """Return whether the response's body continues at `offset`. Raises for every response without a usable body."""
     status = response.status_code
     stated = response.headers.get("Content-Range", "")
     if status == requests.codes.ok:
@@ -286,7 +286,7 @@ def _receive(response: requests.Response, part: Path, mode: str) -> None:
     total = _mebibytes(int(length)) if length.isdigit() else None
 
     def write() -> Iterator[None]:
-        """Write what comes in small pieces, as the one that is cut is lost; yield once a mebibyte."""
+        """Write in small pieces, because an interrupted piece is lost; yield once per mebibyte."""
         unannounced = 0
         for piece in response.iter_content(PIECE_BYTES):
             file.write(piece)
@@ -303,7 +303,7 @@ def _receive(response: requests.Response, part: Path, mode: str) -> None:
 
 
 def _retry_after(header: str) -> float:
-    """Seconds that a Retry-After header asks for, as a number or a date; 0 if it says nothing."""
+    """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 if it is neither."""
     if header.isdigit():
         return float(header)
     try:

@@ -1,7 +1,7 @@
-"""Reading a part of a dump of Wikimedia: its streams, its lines, its pages.
+"""Reading a part of a Wikimedia dump: its streams, lines and pages.
 
-A `.xml.bz2` of the multistream kind is many bz2 streams, one after the other: the header, a hundred whole pages in
-each, the end tag. So it can be cut at any stream, and several jobs can read one part; see
+A multistream `.xml.bz2` consists of many bz2 streams: the header, then a hundred whole pages in each, then the end tag.
+So it can be split at any stream, and several jobs can read one part; see
 https://meta.wikimedia.org/wiki/Data_dumps/Dump_format.
 """
 
@@ -18,12 +18,12 @@ from typing import BinaryIO, NamedTuple
 from bertline.console import BertlineError
 
 CHUNK_BYTES = 1 << 18
-# A longer line comes in pieces; each but the last holds back so much that no tag is cut.
+# A longer line is yielded in pieces; the last HELD_BACK_BYTES of each go into the next, so that no tag is split.
 MAX_LINE_BYTES = 1 << 20
 HELD_BACK_BYTES = 16
 MAX_HEADER_BYTES = 1 << 20
-# An extractor holds a page in memory many times over. MediaWiki's own limit is 2 MiB of text, which is 12 MiB at most
-# with every character escaped; what is longer is no article that anyone wrote.
+# An extractor needs many times a page's size in memory. MediaWiki's own limit is 2 MiB of text, which is at most 12 MiB
+# with every character escaped; a longer page is not an article.
 MAX_PAGE_BYTES = 1 << 24
 
 logger = logging.getLogger(__name__)
@@ -35,22 +35,22 @@ _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 
 
 class Article(NamedTuple):
-    """What the dump itself says about a page that is an article: in namespace 0 and not a redirect."""
+    """Metadata of an article, which is a page in namespace 0 that is not a redirect."""
 
     id: str
     headings: list[str]  # of its sections, as wikitext
 
 
 def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
-    """The lines of a `.xml.bz2`, or of one slice of it, which is a whole dump by itself: header, pages, end tag.
+    """Yield the lines of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Parameters
     ----------
-    part: the file; to have slices it has to be of the multistream kind.
-    number, of: which slice, from 0, of how many. A stream belongs to the slice in whose share of the file it begins,
-        so a slice may be without pages.
+    part: the file; only a multistream file can be read in slices.
+    number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range it
+        begins, so a slice may be without pages.
 
-    Lines of more than MAX_LINE_BYTES come in pieces. Raises BertlineError if the file is missing, damaged, ends
+    Lines of more than MAX_LINE_BYTES are yielded in pieces. Raises BertlineError if the file is missing, damaged, ends
     before its last tag, or has a stream that does not begin with a page.
     """
     line = b""
@@ -73,18 +73,18 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
     if number + 1 < of:
         if b"</mediawiki>" not in line:
             yield b"</mediawiki>\n"
-    # A file may also be cut between two streams.
+    # A file may also be truncated between two streams.
     elif b"</mediawiki>" not in line:
         raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
 
 
 def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump") -> Iterator[Article]:
-    """Yield the articles of a dump while its lines stream by.
+    """Yield the articles of a dump from its lines.
 
-    `counts` is filled in on the way: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces`
-    (with their redirects) and `articles`. Tags stand one on a line in dumps, and text never holds a literal `<`.
+    `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
+    their redirects) and `articles`. Dumps have one tag per line, and text never contains a literal `<`.
 
-    Raises BertlineError, which names the `part`, for a page that breaks off.
+    Raises BertlineError, which names the `part`, for an incomplete page.
     """
     counts.update(pages=0, redirects=0, other_namespaces=0, articles=0)
     page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
@@ -122,7 +122,7 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str 
                 yield Article(page_id.decode(), headings)
     if in_page:
         raise BertlineError(
-            f"{part} breaks off within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
+            f"{part} ends within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
             "pages; download it again or name another dump"
         )
 
@@ -130,9 +130,9 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str 
 def pass_whole_pages(
     lines: Iterable[bytes], take: Callable[[bytes], object], counts: dict[str, int]
 ) -> Iterator[bytes]:
-    """Yield every line, and hand the header, each page when it is whole, and what follows the last, to `take`.
+    """Yield every line, and pass the header, each complete page, and the rest after the last page to `take`.
 
-    Pages of more than MAX_PAGE_BYTES are counted as `oversized` and handed over empty.
+    Pages of more than MAX_PAGE_BYTES are counted as `oversized` and passed as empty.
     """
     counts["oversized"] = 0
     page: list[bytes] = []
@@ -154,7 +154,7 @@ def pass_whole_pages(
 
 
 def _header(part: Path | str, size: int) -> Iterator[bytes]:
-    """The lines before the first page: the names of the namespaces are in them."""
+    """Yield the lines before the first page, which contain the names of the namespaces."""
     length = 0
     for line in _lines(_content(part, 0, size)):
         if b"<page>" in line:
@@ -181,10 +181,10 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
-    """Decompress the streams that begin at the bytes from `start` to before `end`.
+    """Decompress the streams that begin in the bytes [start, end).
 
-    Raises EOFError where the file is cut, OSError without a number where it is damaged or something else follows a
-    stream; the standard library would take that for the end.
+    Raises EOFError if the file is truncated, OSError without a number if it is damaged or something else follows a
+    stream, which the standard library would treat as the end.
     """
     with open(part, "rb") as file:
         position = start and _next_stream(file, start)
@@ -214,7 +214,7 @@ def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
 
 
 def _next_stream(file: BinaryIO, start: int) -> int:
-    """Where the first stream at or after the byte `start` begins, or the file's size."""
+    """Return the position of the first stream at or after the byte `start`, or the file's size."""
     file.seek(start)
     window = b""
     while chunk := file.read(CHUNK_BYTES):

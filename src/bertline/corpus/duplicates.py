@@ -1,12 +1,13 @@
-"""Documents that are the same as an earlier one, or nearly, over all parts of all corpora of a dataset.
+"""Exact and near duplicates of earlier documents, over all parts of all corpora of a dataset.
 
-Candidates are found by locality-sensitive hashing: the 128 minima of a signature are cut into 16 bands, and documents
-that agree in a whole band are compared. Of two documents that share 80 percent of their sequences of five words 95
-percent are found, at 85 percent 99, at 90 percent 99.99 (1 - (1 - s^8)^16). What is found is compared by all minima, so
-that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80 percent).
+Candidates are found by locality-sensitive hashing: the 128 minima of a signature are split into 16 bands, and documents
+that agree in a whole band are compared. The recall is 1 - (1 - s^8)^16 at a similarity s: 95 percent of the pairs that
+share 80 percent of their sequences of five words, 99 at 85 percent, 99.99 at 90 percent. Candidates are compared by all
+minima, so that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80
+percent).
 
-One band is looked at at a time, and of it about `DOCUMENTS_AT_ONCE`: the memory is some 40 bytes for each of these, and
-12 for every document, whatever its length.
+Bands are processed one at a time, about `DOCUMENTS_AT_ONCE` documents at once. This takes some 40 bytes of memory for
+each of these, and 12 for every document, whatever its length.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from bertline.corpus.signatures import PERMUTATIONS, Signatures, open_signatures
 BANDS = 16
 ROWS_OF_BAND = PERMUTATIONS // BANDS
 SIMILARITY = 0.8
-# A band in which thousands agree and yet differ (articles made from one template) would take their number squared.
+# Thousands of different documents may agree in a band (articles made from one template): comparing all of them would
+# take quadratic time.
 MAX_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 16
-# More than any Wikipedia has. A dataset of n times as many reads its signatures n times for each band.
+# More than in any Wikipedia. A dataset of n times as many reads its signatures n times for each band.
 DOCUMENTS_AT_ONCE = 1 << 23
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
@@ -36,21 +38,21 @@ KEPT = -1
 def find_duplicates(
     parts: Sequence[Path | str], ignored: npt.NDArray[np.bool_], *, near: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Find the documents that repeat an earlier one; of equal ones the first stays.
+    """Find the documents that duplicate an earlier one; the first one is kept.
 
     Parameters
     ----------
     parts: signature files; documents are numbered through all of them, in this order.
-    ignored: [documents], those that are neither compared nor a duplicate's original.
-    near: whether near-duplicates are looked for beside exact ones.
+    ignored: bool [documents], those that are neither compared nor a duplicate's original.
+    near: whether to find near-duplicates in addition to exact ones.
 
     Returns
     -------
-    duplicate_of: int64 [documents], the number of the document that stays instead, or KEPT.
+    duplicate_of: int64 [documents], the number of the document that is kept instead, or KEPT.
     is_exact: bool [documents], whether it equals the document that it was compared with.
 
-    A document is removed if it is like an earlier one in some band. That one may itself be removed for one yet earlier,
-    of which both are then duplicates. The result depends on the order of the documents and on nothing else.
+    A document is removed if it is similar to an earlier one in some band. If that one is itself a duplicate of an even
+    earlier one, both are duplicates of the latter. The result depends only on the documents and their order.
     """
     firsts = np.cumsum([0, *(len(open_signatures(part)) for part in parts)])
     duplicate_of = np.full(firsts[-1], KEPT, dtype=np.int64)
@@ -72,7 +74,7 @@ def _link(
     ignored: npt.NDArray[np.bool_],
     band: int | None,
 ) -> None:
-    """Point documents that agree in a band (None: in the text) at the first of those that they are like."""
+    """Link documents that agree in a band (None: in the text) to the first document similar to them."""
     passes = -(-len(duplicate_of) // DOCUMENTS_AT_ONCE)
     for number in range(passes):
         members, keys = _candidates(parts, firsts, (duplicate_of == KEPT) & ~ignored, band, number, passes)
@@ -87,9 +89,9 @@ def _candidates(
     number: int,
     of: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """The wanted documents of one pass out of `of`, and their keys: sorted by key, then by document.
+    """Return the wanted documents of one pass out of `of`, and their keys: sorted by key, then by document.
 
-    All documents of one key come in the same pass.
+    All documents with the same key are in the same pass.
     """
     found, keys_found = [], []
     for part, first in zip(parts, firsts[:-1].tolist(), strict=True):
@@ -111,7 +113,7 @@ def _link_groups(
     *,
     exact: bool,
 ) -> None:
-    """Point each of these documents, as `_candidates` gives them, at the first of its key that it is like."""
+    """Link each of these documents, as returned by `_candidates`, to the first similar one with its key."""
     in_group = np.zeros(len(keys), dtype=np.bool_)
     in_group[1:] = keys[1:] == keys[:-1]
     in_group[:-1] |= in_group[1:]
@@ -119,7 +121,7 @@ def _link_groups(
     for _ in range(MAX_LEADERS):
         if not len(members):
             return
-        # The sort is stable, so that each group begins with its earliest document: the leader.
+        # The sort is stable, so each group begins with its earliest document: the leader.
         begins = np.append(True, keys[1:] != keys[:-1])
         leaders = members[begins][np.cumsum(begins) - 1]
         members, leaders, keys = members[~begins], leaders[~begins], keys[~begins]
@@ -129,7 +131,7 @@ def _link_groups(
 
 
 def _keys(signatures: Signatures, band: int | None) -> npt.NDArray[np.uint64]:
-    """A number for each document; those that agree in the band have the same."""
+    """Return a number for each document, equal for documents that agree in the band."""
     if band is None:
         return np.array(signatures["digest"][:, 0])
     columns = slice(band * ROWS_OF_BAND, (band + 1) * ROWS_OF_BAND)
@@ -145,7 +147,7 @@ def _compare(
     *,
     exact: bool,
 ) -> npt.NDArray[np.bool_]:
-    """Whether each pair of documents is the same, or similar enough."""
+    """Return whether each pair of documents is equal (`exact`) or similar enough."""
     is_like = np.empty(len(one), dtype=np.bool_)
     for start in range(0, len(one), COMPARED_AT_ONCE):
         chunk = slice(start, start + COMPARED_AT_ONCE)
@@ -158,7 +160,7 @@ def _compare(
 
 
 def _rows(parts: Sequence[Path | str], firsts: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]) -> Signatures:
-    """The signatures of some documents, copied from their parts."""
+    """Return the signatures of some documents, copied from their parts."""
     part_of = np.searchsorted(firsts, documents, side="right") - 1
     rows = np.empty(len(documents), dtype=open_signatures(parts[0]).dtype)
     for part in np.unique(part_of).tolist():

@@ -1,9 +1,9 @@
-"""One part of a dump through an extractor, and an account of every page that it holds.
+"""Extraction of the articles of one part of a dump, with counts of all its pages.
 
-Our own extractor is `articles.write_articles`. wikiextractor is a program of its own (its licence is AGPL-3.0, so it is
-started, never imported). It stops at nothing: it ends with success when no article came out, and hangs for ever on a
-truncated file. So we read the dump ourselves, count its pages on the way, and pass it on through a pipe. When we are
-killed the pipe closes and it ends too.
+bertline's own extractor is `articles.write_articles`. wikiextractor is a separate program (its licence is AGPL-3.0, so
+it is run, never imported). It detects no errors: it exits with success without any article, and hangs on a truncated
+file. So this module reads the dump, counts its pages, and passes it on through a pipe. If this process is killed, the
+pipe closes and wikiextractor exits, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bertline.files import fsync_directory, write_json
 logger = logging.getLogger(__name__)
 
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
-PATIENCE_SECONDS = 600.0  # without a byte in or out, as when one of its workers was killed for lack of memory
+PATIENCE_SECONDS = 600.0  # without a byte in or out, for example after one of its workers ran out of memory
 
 
 def extract_part(
@@ -45,21 +45,21 @@ def extract_part(
 ) -> None:
     """Extract the articles of one part of a dump, or of a slice of it, into a folder.
 
-    The folder appears complete or not at all. It holds `articles.jsonl` (one JSON object an article: id, revid, url,
-    title, text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
-    `pages.json` (see `dump.scan_pages`; `oversized` are the pages of more than MAX_PAGE_BYTES, which no extractor
-    gets to see).
+    The folder is written atomically. It contains `articles.jsonl` (one JSON object per article: id, revid, url, title,
+    text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
+    `pages.json` (see `dump.scan_pages`; `oversized` counts the pages of more than MAX_PAGE_BYTES, which are not passed
+    to any extractor).
 
     Parameters
     ----------
-    part: a `.xml.bz2` of Wikimedia.
-    output: the folder to make; one that is there is replaced.
-    processes: how many wikiextractor may use beside the two that read and write.
-    number, of: which slice of how many; see `dump.read_dump`.
-    extractor: the program wikiextractor, or our own.
-    list_items: which our own keeps; see `wikitext_lines`. wikiextractor keeps none.
+    part: a Wikimedia `.xml.bz2`.
+    output: the folder to write; an existing one is replaced.
+    processes: how many wikiextractor may use in addition to its reader and its writer.
+    number, of: index of the slice and number of slices; see `dump.read_dump`.
+    extractor: the program wikiextractor, or bertline's own.
+    list_items: the list items that bertline's extractor keeps; see `wikitext_lines`. wikiextractor keeps none.
 
-    Raises BertlineError if the part is missing, truncated or damaged, or if no article came out of a whole part.
+    Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
     """
     part, output = Path(part), Path(output)
     unfinished = output.with_name(f".{output.name}.part")
@@ -72,7 +72,7 @@ def extract_part(
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:
             raise BertlineError(
-                f"{part} holds no articles ({counts['pages']} pages, of these {counts['redirects']} redirects and "
+                f"{part} holds no articles ({counts['pages']} pages, including {counts['redirects']} redirects and "
                 f"{counts['other_namespaces']} outside the main namespace); name a dump of pages-articles"
             )
         if counts["articles"] > counts["oversized"] and not (unfinished / "articles.jsonl").stat().st_size:
@@ -89,7 +89,7 @@ def extract_part(
 
 
 def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of: int) -> dict[str, int]:
-    """Pass the dump through the program, writing articles.jsonl and headings.jsonl; return the counts of its pages."""
+    """Run the program on the dump, writing articles.jsonl and headings.jsonl; return the counts of its pages."""
     command = [*PROGRAM, "--json", "--no-templates", "--html-safe", "", "--processes", str(processes)]
     command += ["-o", "-", "/dev/stdin"]
     counts: dict[str, int] = {}
@@ -126,25 +126,25 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
         program.wait()
         with suppress(BrokenPipeError):
             pipe.close()
-    last_words = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
     log.unlink()
     if was_idle.is_set():
         raise BertlineError(
-            f"wikiextractor stood still for {PATIENCE_SECONDS:g} s on {part} and was stopped; one of its processes "
-            f"may have been killed for lack of memory, then give the job more; its last words: {last_words or 'none'}"
+            f"wikiextractor made no progress for {PATIENCE_SECONDS:g} s on {part} and was stopped; if one of its "
+            f"processes was killed for lack of memory, give the job more; its last message: {last_line or 'none'}"
         )
     if program.returncode != 0:
         raise BertlineError(
-            f"wikiextractor failed on {part} with status {program.returncode}, its last words: {last_words or 'none'}; "
+            f"wikiextractor failed on {part} with status {program.returncode}, last message: {last_line or 'none'}; "
             "run it again, or take `extractor: bertline`"
         )
-    logger.info("wikiextractor: %s", last_words)
+    logger.info("wikiextractor: %s", last_line)
     return counts
 
 
 @contextmanager
 def _killed_when_idle(program: subprocess.Popen[bytes], position: Callable[[], object]) -> Iterator[threading.Event]:
-    """Kill the program when `position` has not changed for PATIENCE_SECONDS; the event says whether that happened."""
+    """Kill the program if `position` has not changed for PATIENCE_SECONDS; the event is then set."""
     finished, was_idle = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -167,7 +167,7 @@ def _killed_when_idle(program: subprocess.Popen[bytes], position: Callable[[], o
 
 
 def _kill_group(program: subprocess.Popen[bytes]) -> None:
-    """Kill the program and the workers it started, which share its process group; no harm if all have ended."""
+    """Kill the program and its workers, which share its process group; do nothing if all have ended."""
     try:
         os.killpg(program.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face Hub to documents: streamed through the `datasets` library, at a pinned revision."""
+"""Conversion of Hugging Face Hub datasets into documents, streamed by the `datasets` library at a pinned revision."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def read_dataset(
 
     Parameters
     ----------
-    dataset: an id of the Hub, as `wikimedia/wikipedia`; or the absolute path of a folder laid out like one.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many
-        `data_files` the part has, and what `plain_text.Found.counts` says. Reasons to drop: `empty`, `short`.
-    configuration: the dataset's, as `20231101.en`; None if it has one only.
-    split: as `train`.
+    dataset: an id of the Hub, such as `wikimedia/wikipedia`; or the absolute path of a folder with the same structure.
+    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number of
+        the part's `data_files`, and the counts of `plain_text.Found.counts`. Reasons to drop: `empty`, `short`.
+    configuration: of the dataset, such as `20231101.en`; None if it has only one.
+    split: such as `train`.
     revision: the commit; None for a folder.
-    part, parts: the dataset's data files are dealt out in their order to so many parts; this one is read, from 0.
-    source: stands in every document.
-    columns: where the text is. Without a column for ids they are `{data file's number}#{row's number}`, which does not
+    part, parts: the data files are assigned in order to `parts` parts; number `part`, from 0, is read.
+    source: the `source` of every document.
+    columns: where the text is. Without a column for ids these are `{data file's number}#{row's number}`, which does not
         depend on `parts`.
     minimum_characters: shorter documents are dropped.
-    steps: of cleaning, see `plain_text.Found`.
+    steps: cleaning steps, see `plain_text.Found`.
 
-    Rows are streamed, nothing is kept on disk. HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN mean what they mean to the
-    library. Raises BertlineError if the dataset, configuration, split, revision or a column does not exist, cannot be
-    reached or read, or has fewer data files than parts.
+    Rows are streamed, nothing is stored on disk. The library reads HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN. Raises
+    BertlineError if the dataset, configuration, split, revision or a column does not exist or cannot be read, or if
+    there are fewer data files than parts.
     """
     name = f"the dataset {dataset}" + (f" at {revision[:12]}" if revision else "")
     if not dataset.startswith("/") and Path(dataset).exists():
@@ -62,8 +62,8 @@ def read_dataset(
     def records() -> Iterator[Document | Dropped]:
         rows = _numbered_rows(dataset, name, configuration, split, revision, part, parts, columns, more)
         for file, number, row in progress(rows, description=source, unit="rows"):
-            where, identity = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
-            text, origin = text_and_origin(row, columns, where=where, identity=identity)
+            where, row_id = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
+            text, origin = text_and_origin(row, columns, where=where, identity=row_id)
             yield from documents_of(
                 lines_of(text), origin, source=source, minimum_characters=minimum_characters, found=found
             )
@@ -83,8 +83,8 @@ def _numbered_rows(
     columns: Columns,
     more: dict[str, Any],
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The number of its data file, its number in that, and the content of every row of a part."""
-    import datasets  # takes a second, and looks at the environment when imported
+    """Yield every row of a part as (number of its data file, its number in that file, content)."""
+    import datasets  # takes a second, and reads the environment when imported
     import pyarrow as pa
 
     unreadable = (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError, pa.ArrowException)
@@ -94,7 +94,7 @@ def _numbered_rows(
         if rows.column_names is not None:
             check_columns(rows.column_names, columns, name)
         if hasattr(builder.config, "columns") and hasattr(builder.config, "batch_size"):
-            # Parquet, whose default is all columns and a whole row group at a time.
+            # Parquet reads all columns and a whole row group at a time by default.
             builder.config.columns, builder.config.batch_size = columns.names, ROWS_AT_ONCE
             rows = builder.as_streaming_dataset(split=split)
         files = rows.num_shards

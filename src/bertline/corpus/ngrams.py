@@ -1,7 +1,7 @@
-"""Sequences of n words, the measure of what two texts have in common.
+"""Sequences of n words, by which the similarity of texts is measured.
 
 A word is a run of letters, digits and underscores in lower case; in scripts written without spaces every character is a
-word of its own. Punctuation, white space and the borders of paragraphs do not count.
+word. Punctuation, white space and paragraph boundaries are ignored.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rensa import RMinHash
 # Thai and Lao, Burmese, Khmer, kana, and the Han characters of the basic plane.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[^\\W{_UNSPACED}]+|[{_UNSPACED}]")
-PIECE_CHARACTERS = 1_000_000  # a document of any size is read in pieces: its words take many times its memory
+PIECE_CHARACTERS = 1_000_000  # long documents are read in pieces: their words take many times their memory
 
 
 def word_ngrams(text: str, length: int) -> Iterator[list[str]]:
-    """All sequences of `length` words (at least 2) of a text, joined by spaces, in order and in blocks.
+    """Yield all sequences of `length` words (at least 2) of a text, joined by spaces, in order and in blocks.
 
     A text of fewer words has none.
     """
@@ -33,7 +33,7 @@ def word_ngrams(text: str, length: int) -> Iterator[list[str]]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text at white space, or where there is none for long, anywhere."""
+    """Split a text at white space, or anywhere where a whole piece has none."""
     start = 0
     while start < len(text):
         end = start + PIECE_CHARACTERS
@@ -44,6 +44,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def hash_ngrams(ngrams: list[str]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each, the same on every machine."""
+    """Return a 64-bit hash of each, the same on every machine."""
     hashes: Any = RMinHash.hash_token_sets([ngrams])[0]
     return np.array(hashes, dtype=np.uint64)

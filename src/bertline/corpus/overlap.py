@@ -1,7 +1,7 @@
-"""Documents that hold text of the evaluation sets, which a model should not have read before it is scored on them.
+"""Overlap of documents with the evaluation sets, on which a model should not be trained.
 
-A document overlaps with an evaluation set if it shares a sequence of 13 words with it, the measure of GPT-3 (Brown et
-al., Language Models are Few-Shot Learners, 2020, appendix C); see `ngrams` for what a word is.
+A document overlaps with an evaluation set if both share a sequence of 13 words, the criterion of GPT-3 (Brown et al.,
+Language Models are Few-Shot Learners, 2020, appendix C); `ngrams` defines words.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Json = dict[str, Any]
 
 
 def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str) -> None:
-    """Write the 13-word sequences of the evaluation sets as an `.npz`, complete or absent.
+    """Write the 13-word sequences of the evaluation sets as an `.npz`, atomically.
 
     Parameters
     ----------
-    sets: name -> its files: JSON as SQuAD's, Parquet, or text of which a line is a row, with a tab between cells.
-    output: holds `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
+    sets: name -> its files: JSON such as SQuAD's, Parquet, or text with one row per line and tabs between cells.
+    output: contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
 
     Raises BertlineError for a file that is missing, is not UTF-8, or is not JSON.
     """
@@ -56,7 +56,7 @@ def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str)
 
 
 def texts_of(file: Path | str) -> Iterator[str]:
-    """Every string of a JSON file, or every cell of a table: labels and identifiers are too short to matter."""
+    """Yield every string of a JSON file, or every cell of a table: labels and ids are too short to matter."""
     suffix = Path(file).suffix
     if suffix == ".json":
         yield from _strings(read_json(file))
@@ -83,14 +83,14 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) -> None:
-    """Write which documents of a part share sequences with which evaluation sets, as JSON, complete or absent.
+    """Write which documents of a part share sequences with which evaluation sets, as JSON, atomically.
 
     Parameters
     ----------
     documents: a `.jsonl.zst`.
-    ngrams: what `collect_ngrams` wrote; it is what is held in memory: 12 bytes a sequence.
-    output: `sets`, the names of all that were looked for; `documents`, how many were read; `overlaps`, for each
-        document with any: its `document` (number in the part, from 0), `id`, and `shared` (set -> how many of the
+    ngrams: the output of `collect_ngrams`, which is held in memory: 12 bytes per sequence.
+    output: `sets`, the names of all evaluation sets; `documents`, the number of documents read; `overlaps`, for each
+        overlapping document its `document` (number in the part, from 0), `id`, and `shared` (set -> how many of the
         document's sequences).
     """
     with np.load(ngrams, allow_pickle=False) as arrays:
@@ -110,21 +110,21 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
 def _look_up(
     wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64], sets: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.uint32]:
-    """The sets of those that are among `hashes`, in no particular order."""
+    """Return the sets of those that are among `hashes`, in no particular order."""
     if not len(hashes):
         return np.empty(0, dtype=np.uint32)
-    wanted = np.sort(wanted)  # four times faster than looking them up in the order of the text
+    wanted = np.sort(wanted)  # four times faster than looking them up in text order
     places = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
     found: npt.NDArray[np.uint32] = sets[places[hashes[places] == wanted]]
     return found
 
 
 def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
-    """For each evaluation set how many documents overlap with it, in all and by corpus, and the first of them.
+    """Return for each evaluation set how many documents overlap with it, in all and by corpus, and the first of them.
 
     Parameters
     ----------
-    parts: corpus -> what `find_overlap` wrote for each of its parts.
+    parts: corpus -> the output of `find_overlap` for each of its parts.
     """
     summary: Json = {}
     for corpus, paths in parts.items():
@@ -143,5 +143,5 @@ def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
 
 
 def overlapping_documents(path: Path | str) -> dict[int, list[str]]:
-    """The documents of a part that overlap, by number, with the names of the sets."""
+    """Return the documents of a part that overlap, by number, with the names of the sets."""
     return {found["document"]: list(found["shared"]) for found in read_json(path)["overlaps"]}

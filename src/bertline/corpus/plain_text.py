@@ -1,4 +1,4 @@
-"""From the bytes of a text to documents: encoding, lines, paragraphs, the licence of Project Gutenberg."""
+"""Conversion of a text's bytes into documents: encoding, lines, paragraphs, the licence of Project Gutenberg."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bertline.corpus.cleaning_steps import Counts, clean_paragraphs, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy
 
 CHUNK_BYTES = 1 << 20
-# Hard-wrapped text has short lines; where one is longer than this, a line is a paragraph.
+# Hard-wrapped text has short lines; if one is longer than this, every line is a paragraph.
 MAX_WRAPPED_LINE_LENGTH = 200
-# Longer lines and longer texts are divided, so that no job's memory grows with what somebody put into one file. No
-# novel comes near: the King James Bible has four million characters.
+# Longer lines and texts are divided, so that no job's memory grows with the size of a file. No novel comes near: the
+# King James Bible has four million characters.
 MAX_LINE_LENGTH = 1 << 20
 MAX_DOCUMENT_LENGTH = 1 << 24
 
@@ -25,7 +25,7 @@ _GUTENBERG_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENB
 
 
 class Origin(NamedTuple):
-    """Where a text comes from: what its documents say besides the text."""
+    """Origin of a text: the fields of its documents besides the text."""
 
     id: str
     title: str
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises BertlineError for an encoding that Python does not know."""
+    """Raise BertlineError for an encoding that Python does not support."""
     try:
         codecs.lookup(encoding)
     except LookupError:
@@ -41,17 +41,17 @@ def check_encoding(encoding: str) -> None:
 
 
 class Found:
-    """What making documents of texts has come upon so far, beside the documents."""
+    """The cleaning steps of a part, and the counts collected while its documents are made."""
 
     def __init__(self, steps: Sequence[str] = ()) -> None:
-        """`steps` of cleaning are names of `cleaning_steps.STEPS`, all but headings, which only dumps tell."""
+        """`steps` are names of `cleaning_steps.STEPS`, all but headings, which only dumps have."""
         self.steps = steps
         self.cleaning: Counts = no_counts(steps)
         self.gutenberg_lines_removed = self.divided = 0
 
     def counts(self) -> dict[str, Any]:
-        """For the part's counts: `gutenberg_lines_removed`; `divided`, the documents that came of dividing long ones;
-        and, where there are steps, `cleaning`, what each of them removed."""
+        """Return the part's counts: `gutenberg_lines_removed`; `divided`, the additional documents made by dividing
+        long ones; and, if there are steps, `cleaning`, what each of them removed."""
         counts = {"gutenberg_lines_removed": self.gutenberg_lines_removed, "divided": self.divided}
         return {**counts, "cleaning": self.cleaning} if self.steps else counts
 
@@ -59,16 +59,16 @@ class Found:
 def documents_of(
     lines: Iterable[str], origin: Origin, *, source: str, minimum_characters: int, found: Found
 ) -> Iterator[Document | Dropped]:
-    """The document that a text is, or why it is dropped: `empty` or `short`.
+    """Yield the document of a text, or the reason to drop it: `empty` or `short`.
 
     A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
 
     Parameters
     ----------
-    lines: without their ends; they stream.
-    source: stands in every document.
+    lines: without their line ends; streamed.
+    source: the `source` of every document.
     minimum_characters: shorter texts are dropped.
-    found: says how paragraphs are cleaned, and its counts grow.
+    found: the cleaning steps; its counts are updated.
     """
     for number, piece in enumerate(_pieces_without_gutenberg(lines, found)):
         found.divided += number > 0
@@ -77,15 +77,15 @@ def documents_of(
         if len(text) < max(1, minimum_characters):
             yield Dropped("short" if text else "empty")
             continue
-        identity = f"{origin.id}@{number}" if number else origin.id
-        yield Document(id=identity, title=tidy(origin.title), text=text, source=source, url=origin.url)
+        document_id = f"{origin.id}@{number}" if number else origin.id
+        yield Document(id=document_id, title=tidy(origin.title), text=text, source=source, url=origin.url)
 
 
 def paragraphs(lines: list[str]) -> Iterator[str]:
-    """The tidy paragraphs of a text, each with a letter or digit.
+    """Yield the tidy paragraphs of a text that contain a letter or digit.
 
-    Blank lines part them; what stands between is joined, as books are wrapped by hand. Where a line is so long that
-    nobody wrapped it, every line is a paragraph.
+    Blank lines separate them; the lines between are joined, because books are hard-wrapped. If any line is too long to
+    be wrapped, every line is a paragraph.
     """
     tidied = [tidy(line) for line in lines]
     is_wrapped = all(len(line) <= MAX_WRAPPED_LINE_LENGTH for line in tidied)
@@ -95,15 +95,15 @@ def paragraphs(lines: list[str]) -> Iterator[str]:
             paragraph.append(line)
         if paragraph and (not line or not is_wrapped):
             joined = tidy(" ".join(paragraph)) if len(paragraph) > 1 else paragraph[0]
-            if any(character.isalnum() for character in joined):  # not one of the rows of stars between scenes
+            if any(character.isalnum() for character in joined):  # not a row of stars between scenes
                 yield joined
             paragraph = []
 
 
 def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
-    """Cut lines into texts at every line that is the separator (white space at the ends aside).
+    """Split lines into texts at every line that equals the separator, ignoring white space at the ends.
 
-    Each text is to be read before the next is asked for, as they stream.
+    The texts are streamed: consume each before requesting the next.
     """
     wanted, remaining, ended = separator.strip(), iter(lines), False
 
@@ -120,10 +120,10 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
 
 
 def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[list[str]]:
-    """A text's lines without Project Gutenberg's licence, in pieces of at most about MAX_DOCUMENT_LENGTH characters.
+    """Yield lines without Project Gutenberg's licence, in pieces of at most about MAX_DOCUMENT_LENGTH characters.
 
-    The licence is what stands before a start marker and what follows an end marker, up to the next start in a file of
-    several books. Some files have the licence's own "small print" marker, which is a start, after the end of the book.
+    The licence consists of the lines before a start marker and those after an end marker, up to the next start in a
+    file of several books. In some files the licence's "small print" marker, which is a start, follows the book's end.
     """
     kept: list[str] = []
     size, book, is_licence, any_yet = 0, 0, False, False
@@ -151,30 +151,30 @@ def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[li
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """The lines of a text that is a string already, as `decoded_lines` gives them."""
+    """Yield the lines of a string in the form that `decoded_lines` yields."""
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        yield from _cut(line)
+        yield from _split_long(line)
 
 
 def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: int | None = None) -> Iterator[str]:
-    """The lines of a text, without their ends, whichever of the three kinds these are.
+    """Yield the lines of a text without their ends, which may be CR, LF or CRLF.
 
-    A line of more than MAX_LINE_LENGTH characters is split at a space; with `max_row_length` one of more than that is
-    an error.
+    A line of more than MAX_LINE_LENGTH characters is split at a space; with `max_row_length`, one longer than that is
+    an error instead.
 
     Raises BertlineError for bytes that are not in the encoding, with their offset.
     """
     unfinished = ""
     for text in _decoded(stream, name, encoding):
         pieces = (unfinished + text).replace("\r\n", "\n")
-        # A carriage return at the end may be half of a line end.
+        # A carriage return at the end may be the first half of CRLF.
         held_back = "\r" if pieces.endswith("\r") else ""
         whole = pieces.removesuffix("\r").replace("\r", "\n").split("\n")
         unfinished = whole.pop()
         for line in whole:
-            yield from _cut(line) if max_row_length is None else [line]
+            yield from _split_long(line) if max_row_length is None else [line]
         if max_row_length is None:
-            *finished, unfinished = _cut(unfinished)
+            *finished, unfinished = _split_long(unfinished)
             yield from finished
         elif len(unfinished) > max_row_length:
             raise BertlineError(f"{name} has a row of more than {max_row_length} characters; divide its document")
@@ -183,7 +183,7 @@ def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: in
         yield unfinished.removesuffix("\r")
 
 
-def _cut(line: str) -> Iterator[str]:
+def _split_long(line: str) -> Iterator[str]:
     while len(line) > MAX_LINE_LENGTH:
         end = line.rfind(" ", 1, MAX_LINE_LENGTH) + 1 or MAX_LINE_LENGTH
         yield line[:end]
@@ -192,7 +192,7 @@ def _cut(line: str) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
-    # A byte order mark is no text; utf-8-sig reads files without one as well.
+    # Skip a byte order mark; utf-8-sig reads files without one as well.
     is_utf_8 = codecs.lookup(encoding).name == "utf-8"
     decoder = codecs.getincrementaldecoder("utf-8-sig" if is_utf_8 else encoding)()
     offset = 0

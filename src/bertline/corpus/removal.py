@@ -1,9 +1,9 @@
-"""The removal list of a dataset: the documents of its corpora that it leaves out, each with the reason.
+"""The removal list of a dataset: the documents of its corpora that it excludes, each with the reason.
 
 `removed.jsonl.zst` has a line for each, in the order of corpora, parts and documents: `corpus`, `part`, `document` (its
 number in the part, from 0: line `document + 1` of the part's documents), `reason` (`evaluation_overlap`,
 `exact_duplicate` or `near_duplicate`), and `sets` (the evaluation sets) or `duplicate_of` (`corpus`, `part`
-and `document` of the one that stays). Version 1.
+and `document` of the one that is kept). Version 1.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Corpora = Sequence[tuple[str, Sequence[str]]]
 
 
 def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *, near: bool) -> None:
-    """Write the removal list of a dataset, complete or absent.
+    """Write the removal list of a dataset atomically.
 
     Parameters
     ----------
-    signatures: pairs of a corpus's name and the `{part}.npy` of its signatures, both in the dataset's order; without
-        any, duplicates stay.
-    overlaps: the same with the `{part}.json` of `overlap.find_overlap`; without any, documents that overlap stay.
+    signatures: pairs of a corpus's name and the `{part}.npy` of its signatures, both in the dataset's order; if empty,
+        duplicates are kept.
+    overlaps: the same with the `{part}.json` of `overlap.find_overlap`; if empty, overlapping documents are kept.
     output: the `.jsonl.zst` to write.
-    near: whether near-duplicates are removed beside exact ones.
+    near: whether to remove near-duplicates in addition to exact ones.
 
-    A document that overlaps with an evaluation set is no duplicate's original:
-    one that is like it and does not overlap stays.
+    A document that overlaps with an evaluation set is no duplicate's original: a similar one that does not overlap is
+    kept.
     """
     places = [(corpus, part_of(path)) for corpus, paths in signatures or overlaps for path in paths]
     parts, reports = ([path for _, paths in corpora for path in paths] for corpora in (signatures, overlaps))
@@ -72,20 +72,20 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
 
 
 def part_of(path: Path | str) -> str:
-    """The name of the part that a file is about: `part-00000` of `sentences/part-00000.txt.zst`."""
+    """Return the name of a file's part: `part-00000` for `sentences/part-00000.txt.zst`."""
     name = Path(path).name
     return next(name.removesuffix(suffix) for suffix in (".txt.zst", ".npy", ".json", "") if name.endswith(suffix))
 
 
 class Removed(NamedTuple):
-    """What is removed of a part: the numbers of the documents, in order, and how many for which reason."""
+    """The removed documents of a part: their numbers, in order, and their count by reason."""
 
     documents: array[int]
     reasons: Counter[str]
 
 
 def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
-    """The removed documents of each (corpus, part), 8 bytes each. Raises BertlineError naming a wrong line."""
+    """Return the removed documents of each (corpus, part), 8 bytes each. Raises BertlineError naming a wrong line."""
     removals: dict[tuple[str, str], Removed] = {}
     with read_compressed(path) as file:
         for number, line in enumerate(file, 1):
@@ -96,5 +96,5 @@ def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
                 of_part.documents.append(record["document"])
                 of_part.reasons[record["reason"]] += 1
             except (ValueError, KeyError, TypeError, OverflowError) as error:
-                raise BertlineError(f"{path}, line {number} is wrong ({error}); make the file again") from None
+                raise BertlineError(f"{path}, line {number} is invalid ({error}); make the file again") from None
     return removals

@@ -1,7 +1,7 @@
-"""Sentences, by NLTK's Punkt: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
+"""Sentence splitting by NLTK's Punkt: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
 
-A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: someone else's, or one trained here on
-the corpus itself. Nothing is downloaded, and nothing depends on what is installed.
+A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
+on the corpus. No model is downloaded or taken from the environment.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ logger = logging.getLogger(__name__)
 Splitter = Callable[[str], list[str]]
 
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
-TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer holds every token as an object: about 100 MB for this many
+TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer stores every token as an object: about 100 MB for this many
 MAX_PIECE_CHARACTERS = 20_000
 
-# Marks that end a sentence and nothing else, which Punkt does not know: full stops and the like of Chinese, Japanese,
-# Hindi, Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
+# Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
+# Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
 _UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])([」』）】》〉”’\"')\]»]*)\s*")
 
-# A word of at least two letters, so that it is no initial, its full stop, and a word of letters or a closing mark.
+# A word of at least two letters, so not an initial, its full stop, and a word of letters or a closing mark.
 _PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]’”»]))")
 
 
 def load_splitter(model: Path | str) -> Splitter:
-    """A function from a paragraph to its sentences, which are never empty and hold all its characters but spaces.
+    """Return a function from a paragraph to its sentences, which are non-empty and keep all characters but spaces.
 
     Raises BertlineError if the folder `model` is not a Punkt model.
     """
     tokenizer = _QuickPunkt()
-    tokenizer._params = load_parameters(model)  # its constructor would take no parameters, only text to train on
+    tokenizer._params = load_parameters(model)  # the constructor takes no parameters, only text to train on
 
     def split(paragraph: str) -> list[str]:
         pieces = _UNMISTAKABLE_END.sub(r"\1\n", paragraph).split("\n")
@@ -52,7 +52,7 @@ def load_splitter(model: Path | str) -> Splitter:
 
 
 class _QuickPunkt(PunktSentenceTokenizer):
-    """NLTK's Punkt with the same result in less time: most decisions do not need its tokens and annotations."""
+    """NLTK's Punkt, faster with the same result: most decisions do not need its tokens and annotations."""
 
     def tokenize(self, text: str, realign_boundaries: bool = True) -> list[str]:
         if "." in text or "?" in text or "!" in text:
@@ -60,7 +60,7 @@ class _QuickPunkt(PunktSentenceTokenizer):
         return [text]
 
     def text_contains_sentbreak(self, text: str) -> bool:
-        """Whether there is a boundary in "word. Next": where both are plain words, Punkt asks its lists and no more."""
+        """Return whether "word. Next" contains a boundary: for two plain words Punkt only uses its lists."""
         match = _PLAIN_CONTEXT.fullmatch(text)
         if match:
             word, mark, following, closing = match.groups()
@@ -104,15 +104,15 @@ def _columns(lines: list[str]) -> Iterator[list[str]]:
 def train_punkt(
     documents: list[str], counts: list[str], model: Path | str, *, seed: int = 12345, sample_bytes: int = 4_000_000
 ) -> None:
-    """Train Punkt on a sample of a corpus and write the model, complete or absent.
+    """Train Punkt on a sample of a corpus and write the model atomically.
 
     Parameters
     ----------
     documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
-    model: the folder to make.
-    seed, sample_bytes: a paragraph is in the sample by a hash of the seed, its document's id and its place, so that
-        about `sample_bytes` of UTF-8 text are seen; a smaller corpus is seen whole. The default is what the models of
-        the paper were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
+    model: the folder to write.
+    seed, sample_bytes: a hash of the seed, the document's id and the paragraph's position selects the paragraphs, about
+        `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's models
+        were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
 
     Raises BertlineError if the corpus has no documents.
     """
@@ -129,7 +129,7 @@ def train_punkt(
 
 
 def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:
-    """Paragraphs of all documents by their hashes; what is longer than any paragraph is cut first."""
+    """Yield paragraphs of all documents selected by hash; those of more than MAX_PIECE_CHARACTERS are split first."""
     threshold = int(fraction * 2**64)
     for path in progress(documents, description="sampling for Punkt", unit="parts", total=len(documents)):
         for document in read_documents(path):
@@ -146,7 +146,7 @@ def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:
 
 
 def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
-    """Put paragraphs together to pieces of bounded size, an empty line between them: Punkt takes note of it."""
+    """Join paragraphs into pieces of bounded size, separated by empty lines, which Punkt takes into account."""
     chunk: list[str] = []
     size = 0
     for paragraph in paragraphs:
@@ -160,7 +160,7 @@ def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
 
 
 def _write_parameters(parameters: PunktParameters, model: Path) -> None:
-    """Write the four files, sorted: NLTK's own writer follows the order of sets, which differs from run to run."""
+    """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs."""
     unfinished = model.with_name(f".{model.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     content = {
@@ -177,4 +177,4 @@ def _write_parameters(parameters: PunktParameters, model: Path) -> None:
         fsync_directory(model.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    logger.info("Punkt knows %d abbreviations", len(parameters.abbrev_types))
+    logger.info("Punkt model with %d abbreviations", len(parameters.abbrev_types))

@@ -1,8 +1,8 @@
-"""Shards, the second contract: `*.txt.zst` with one sentence a line and an empty line after each document.
+"""The file format of shards: `*.txt.zst` with one sentence per line and an empty line after each document.
 
-This is the input format of Google's BERT. A part of a corpus is split into sentences in this format with an index of
-its documents; one plan, made from the indexes, says which ranges of which parts make each shard; every shard is then
-copied together by a job of its own. Nothing here holds more than one part's index. Version 1.
+This is the input format of Google's BERT. Each part of a corpus is split into sentences in this format, with an index
+of its documents; one plan, made from the indexes, lists the ranges of parts that make each shard; one job per shard
+then copies them. At most one part's index is in memory. Version 1.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bertline.files import read_json, write_atomically, write_json
 Json = dict[str, Any]
 Index = npt.NDArray[np.void]
 
-# One row a document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
+# One row per document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
 INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
 HELD_OUT = "held_out"
 COPY_BYTES = 1 << 20
 # Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).
 LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
-# What becomes of a document that goes into no shard of its own, and of the others.
+# The fate of a document: in the held-out set, removed, or in a training shard.
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
 Removals = Mapping[tuple[str, str], Removed]
 
 
 def hash_of_id(corpus: str, document_id: str) -> int:
-    """The first 8 bytes, little endian, of the SHA-256 of `{corpus}/{id}`: what chooses the held-out documents."""
+    """Return the first 8 bytes, little endian, of the SHA-256 of `{corpus}/{id}`, which selects held-out documents."""
     return int.from_bytes(hashlib.sha256(f"{corpus}/{document_id}".encode()).digest()[:8], "little")
 
 
@@ -50,9 +50,9 @@ def split_part(
     Parameters
     ----------
     documents: a `.jsonl.zst`.
-    corpus: the corpus's name, part of what the documents' ids are hashed from.
+    corpus: the corpus's name, which is hashed with the documents' ids.
     split: from a paragraph to its sentences, see `sentences.load_splitter`.
-    sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, complete or absent.
+    sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, each atomically.
     """
     rows = []
     offset = 0
@@ -92,25 +92,25 @@ def make_plan(
 ) -> Json:
     """Assign every document that is not removed to one shard, or to the held-out set.
 
-    Training documents fill the shards in order; a document goes to the shard in which the middle of its bytes falls, so
-    no shard is further from the average than the longest document.
+    Training documents fill the shards in order; a document goes to the shard that contains the middle of its bytes, so
+    no shard differs from the average by more than the longest document.
 
     Parameters
     ----------
     corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
         `x.index.npy` beside it.
-    shards: how many to make; they are called 00000, 00001, ... Where documents are few, some may be empty.
+    shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
     held_out: a document is held out if its hash / 2**64 is below this.
-    removed: the removal list, see `removal.write_removals`; without one all documents are taken.
+    removed: the removal list, see `removal.write_removals`; if None, no document is removed.
 
     Returns
     -------
     `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
     order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for each
-    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those taken, `removed` (by reason) and
-    `length_histogram` (documents by bytes); and the sums of the first four numbers.
+    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those not removed, `removed` (by reason)
+    and `length_histogram` (documents by bytes); and the sums of the first four numbers.
 
-    Raises BertlineError for a corpus without documents, and if nothing is left to train on.
+    Raises BertlineError for a corpus without documents, and if there is no training document.
     """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
     removals = read_removals(removed) if removed is not None else {}
@@ -136,12 +136,12 @@ def make_plan(
 
 
 def index_of(part: str) -> str:
-    """The path of a part's index."""
+    """Return the path of a part's index."""
     return part.removesuffix(".txt.zst") + ".index.npy"
 
 
 def _fates(index: Index, part: str, corpus: str, threshold: np.uint64, removals: Removals) -> npt.NDArray[np.int8]:
-    """For each document of a part _TRAINED, _HELD_OUT or _REMOVED."""
+    """Return _TRAINED, _HELD_OUT or _REMOVED for each document of a part."""
     fates = np.where(index["id_hash"] < threshold, _HELD_OUT, _TRAINED).astype(np.int8)
     removed = removals.get((corpus, part_of(part)))
     if removed is None:
@@ -184,17 +184,17 @@ def _summary(name: str, parts: list[str], threshold: np.uint64, removals: Remova
 def _assign(
     index: Index, fates: npt.NDArray[np.int8], shards: int, position: int, training_bytes: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """The shard of every document of a part, or its fate, and the training bytes up to the part's end."""
+    """Return the shard of every document of a part, or its fate, and the training bytes up to the part's end."""
     lengths = np.where(fates == _TRAINED, index["length"], 0).astype(np.int64)
     ends = position + np.cumsum(lengths)
-    # In half bytes, and divided before it is multiplied: products of bytes and shards could exceed 64 bits.
+    # In half bytes, and divided before multiplying: products of bytes and shards could exceed 64 bits.
     middles = (2 * ends - lengths).astype(np.float64) / (2.0 * training_bytes)
     shard_of_document = np.minimum((middles * shards).astype(np.int64), shards - 1)
     return np.where(fates == _TRAINED, shard_of_document, fates), int(ends[-1]) if len(index) else position
 
 
 def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int, list[list[int]]]:
-    """For each shard (or _HELD_OUT) the runs of neighbouring documents that belong to it, in order."""
+    """Return for each shard (or _HELD_OUT) the runs of adjacent documents that belong to it, in order."""
     ranges: dict[int, list[list[int]]] = defaultdict(list)
     if len(index) == 0:
         return ranges
@@ -214,14 +214,14 @@ def write_plan(
     output: Path | str,
     removed: Path | str | None = None,
 ) -> None:
-    """Make a plan, see `make_plan`, and write it as JSON, complete or absent."""
+    """Make a plan, see `make_plan`, and write it as JSON, atomically."""
     write_json(output, make_plan(corpora, shards, held_out, removed))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
-    """Copy the ranges that make one shard (or `held_out`) together, streaming.
+    """Write one shard (or `held_out`) by copying its ranges, streaming.
 
-    Raises BertlineError if the plan does not know the shard or does not fit a part.
+    Raises BertlineError if the plan does not contain the shard or does not match a part.
     """
     pieces = read_json(plan)["shards"]
     if shard not in pieces:

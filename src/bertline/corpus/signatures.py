@@ -1,8 +1,8 @@
-"""Signatures: what is kept of each document so that its duplicates can be found without reading it again.
+"""Signatures of documents, by which duplicates are found without reading the documents again.
 
-A signature file is a `.npy` of SIGNATURE_TYPE, one row a document, in the order of the part: 272 bytes whatever the
-document's length. Near-duplicates are measured by MinHash (Broder, On the Resemblance and Containment of Documents,
-1997) over sequences of five words.
+A signature file is a `.npy` of SIGNATURE_TYPE, one row per document, in the order of the part: 272 bytes whatever the
+document's length. Similarity is measured by MinHash (Broder, On the Resemblance and Containment of Documents, 1997)
+over sequences of five words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Signatures = npt.NDArray[np.void]
 
 
 def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
-    """The two fields of a row. Texts of fewer than five words are similar only to themselves."""
+    """Return the two fields of a row. Texts of fewer than five words are similar only to equal ones."""
     sketch = RMinHash(PERMUTATIONS, SEED)
     found = False
     for ngrams in word_ngrams(text, NGRAM_WORDS):
@@ -45,11 +45,11 @@ def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint
 
 
 def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
-    """Write the signatures of a part, complete or absent.
+    """Write the signatures of a part atomically.
 
     Parameters
     ----------
-    documents, counts: the `.jsonl.zst` and its `.counts.json`, which says how many rows there will be.
+    documents, counts: the `.jsonl.zst` and its `.counts.json`, which states the number of rows.
     output: the `.npy` to write.
 
     Raises BertlineError if the two do not agree.
@@ -69,7 +69,9 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
                 file.write(rows.tobytes())
         file.write(rows[: written % BATCH_ROWS].tobytes())
         if written != announced:
-            raise BertlineError(f"{documents} holds {written} documents, {counts} says {announced}; make both again")
+            raise BertlineError(
+                f"{documents} contains {written} documents, {counts} states {announced}; make both again"
+            )
 
 
 def _counted(texts: Iterable[str], name: str, total: int) -> Iterable[str]:
@@ -77,13 +79,13 @@ def _counted(texts: Iterable[str], name: str, total: int) -> Iterable[str]:
 
 
 def open_signatures(path: Path | str) -> Signatures:
-    """Memory-map a signature file, [documents] of SIGNATURE_TYPE. Raises BertlineError if it is missing or is none."""
+    """Memory-map a signature file, [documents] of SIGNATURE_TYPE. Raises BertlineError if it is missing or invalid."""
     try:
         signatures: Signatures = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     except (ValueError, EOFError) as error:
-        raise BertlineError(f"{path} is no file of signatures ({error}); delete it and make it again") from None
+        raise BertlineError(f"{path} is not a signature file ({error}); delete it and make it again") from None
     if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:
         raise BertlineError(f"{path} has the layout {signatures.dtype}, not {SIGNATURE_TYPE}; make it again")
     return signatures

@@ -1,4 +1,4 @@
-"""Tables with one document a row: JSON Lines, CSV, Parquet, Arrow; and what a row is to a document."""
+"""Tables with one document per row: JSON Lines, CSV, Parquet, Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Columns(NamedTuple):
-    """Which columns of a table hold what; what is None is in no column."""
+    """The names of a table's columns by content; None if there is no such column."""
 
     text: str = "text"
     id: str | None = None
@@ -41,7 +41,7 @@ TEXT_ALONE = Columns()
 
 
 def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the scripts that read tables; `columns_of` reads them."""
+    """Add the options of the scripts that read tables; `columns_of` reads them."""
     parser.add_argument("--text-column", default="text", help="the column of a table that holds the text")
     for key in ("id", "title", "url"):
         parser.add_argument(f"--{key}-column", help=f"the column of a table that holds the {key}, if any")
@@ -56,13 +56,13 @@ def is_table(path: Path) -> bool:
 
 
 def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> Iterator[Row]:
-    """The wanted columns of every row of a table, in order.
+    """Yield the `columns` of every row of a table, in order.
 
-    Rows stream; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and has a
-    line with the names of its columns. All but Parquet and Arrow may be compressed, see `open_unpacked`.
+    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and
+    has a header line. All but Parquet and Arrow may be compressed, see `open_unpacked`.
 
-    Raises BertlineError naming the row that is no such thing, or the column that is missing; what pyarrow raises for
-    damaged files comes as one as well.
+    Raises BertlineError naming an invalid row or a missing column, and for the errors that pyarrow raises for damaged
+    files.
     """
     name = name_without_compression(path.name)
     if name.endswith((".parquet", ".arrow")):
@@ -77,14 +77,14 @@ def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> I
 
 
 def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) -> tuple[str, Origin]:
-    """A row's text, empty if it is null, and what its document says besides.
+    """Return a row's text, empty if it is null, and the other fields of its document.
 
     Parameters
     ----------
-    where: for errors, as `file, row 3`.
-    identity: the document's id if no column holds one.
+    where: for errors, such as `file, row 3`.
+    identity: the document's id if no column contains one.
 
-    Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor a whole number.
+    Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor an integer.
     """
     values: dict[str, str] = {}
     for key, column in columns._asdict().items():
@@ -101,13 +101,13 @@ def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) ->
 
 
 def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
-    """Raises BertlineError naming a wanted column that is not among those found."""
+    """Raise BertlineError naming a wanted column that is not among those found."""
     found = list(found)
     for name in columns.names:
         if name not in found:
             raise BertlineError(
                 f"{where} has no column '{name}'; it has {', '.join(map(tidy, found[:20])) or 'none'}; "
-                "say which one to take by the corpus's text, id, title and url"
+                "select columns by the corpus's text, id, title and url"
             )
 
 
@@ -126,9 +126,9 @@ def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
             wrong = f"its byte {error.start} is 0x{line[error.start]:02x} ({error.reason})"
             raise BertlineError(f"{where} is not utf-8: {wrong}; convert the file") from None
         except (ValueError, RecursionError) as error:
-            raise BertlineError(f"{where} is not JSON ({error}); one object a line is read") from None
+            raise BertlineError(f"{where} is not JSON ({error}); every line has to be one object") from None
         if not isinstance(row, dict):
-            raise BertlineError(f"{where} is not a JSON object; one object a line is read")
+            raise BertlineError(f"{where} is not a JSON object; every line has to be one object")
         check_columns(row, columns, where)
         yield row
 
@@ -148,10 +148,12 @@ def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> 
                 check_columns(names, columns, str(path))
                 continue
             if len(values) != len(names):
-                raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as the first; mend the file")
+                raise BertlineError(
+                    f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file"
+                )
             yield dict(zip(names, values, strict=True))
     except csv.Error as error:
-        raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); mend the file") from None
+        raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); fix the file") from None
 
 
 def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
@@ -165,7 +167,7 @@ def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).strip().partition("\n")[0]
-        raise BertlineError(f"{path} is damaged or cut short ({reason}); replace it") from None
+        raise BertlineError(f"{path} is damaged or truncated ({reason}); replace it") from None
 
 
 def _parquet_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -198,4 +200,4 @@ def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
             for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
                 yield wanted.slice(start, ROWS_AT_ONCE)
         if not is_file and file.tell() != file.size():
-            raise pa.ArrowInvalid(f"an end mark stands at byte {file.tell()} of {file.size()}")
+            raise pa.ArrowInvalid(f"an end mark is at byte {file.tell()} of {file.size()}")

@@ -1,4 +1,4 @@
-"""Books and a person's own texts: plain text, archives of it, and tables, to documents."""
+"""Conversion of books and other text files into documents: plain text, archives of it, and tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NAME_STARTS = "/./"
 
 
 def name_of(file: str) -> str:
-    """What a file is called in its documents' ids: what follows `/./` in its path (rsync's mark), or its last part.
+    """Return a file's name in its documents' ids: the path after `/./` (rsync's mark), or else its last part.
 
-    So ids do not depend on where a folder of texts lies.
+    So ids do not depend on the location of a folder of texts.
     """
     return tidy(file.partition(NAME_STARTS)[2] or Path(file).name) or "?"
 
@@ -49,27 +49,27 @@ def read_files(
 ) -> None:
     """Turn files into the documents of one part, in the order given.
 
-    What a file is, its name says: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has a document
-    a row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) a text a member, and everything else is a text.
-    Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to a disk.
+    A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one
+    document per row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) one text per member, and any other file
+    is a text. Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to disk.
 
     Parameters
     ----------
-    files: paths; `name_of` makes ids of them, with `!member` for a member of an archive and `#number` for a document
-        of a file that has several.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also say how many `files`,
-        what `plain_text.Found.counts` says, and which members of archives were not read (`members_skipped`). Reasons
-        to drop: `empty`, `short`.
-    source: stands in every document.
-    encoding: of texts and CSV, any that Python knows.
-    separator: a line that stands between two documents of a text; without one a text is one document.
+    files: paths; ids are made of `name_of`, `!member` for a member of an archive, and `#number` for a document of a
+        file with several.
+    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number of
+        `files`, the counts of `plain_text.Found.counts`, and the members of archives that were not read
+        (`members_skipped`). Reasons to drop: `empty`, `short`.
+    source: the `source` of every document.
+    encoding: of texts and CSV, any that Python supports.
+    separator: a line that separates the documents of a text; if None, a text is one document.
     minimum_characters: shorter documents are dropped.
     columns: of tables.
-    unpack_ratio: a compressed file that unpacks to more than this many times its size is refused.
-    steps: of cleaning, see `plain_text.Found`.
+    unpack_ratio: a compressed file that unpacks to more than this many times its size is rejected.
+    steps: cleaning steps, see `plain_text.Found`.
 
-    Raises BertlineError for a file that is missing, damaged, cut short, not in the encoding (with the offset of the
-    first wrong byte), unpacks to too much, or has a member or a row that cannot be read.
+    Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
+    first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
     """
     check_encoding(encoding)
     found = Found(steps)
@@ -77,7 +77,7 @@ def read_files(
     more: dict[str, object] = {"files": len(files)}
 
     def texts_of(file: str) -> Iterator[tuple[str, Origin, BinaryIO]]:
-        """Each text of a file that is no table: how to call it in errors, where it is from, its bytes."""
+        """Yield each text of a file that is not a table: its name in errors, its origin, its bytes."""
         path, name, allowance = Path(file), name_of(file), Allowance(Path(file), unpack_ratio)
         if not path.name.endswith(ARCHIVES):
             with open_unpacked(path, allowance) as stream:
@@ -94,8 +94,8 @@ def read_files(
         if is_table(Path(file)):
             found_rows = rows(Path(file), columns, encoding, Allowance(Path(file), unpack_ratio))
             for number, row in enumerate(found_rows):
-                where, identity = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
-                text, origin = text_and_origin(row, columns, where=where, identity=identity)
+                where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
+                text, origin = text_and_origin(row, columns, where=where, identity=row_id)
                 yield from made_of(lines_of(text), origin)
             return
         for where, origin, stream in texts_of(file):

@@ -1,8 +1,8 @@
-"""The bytes of packed files, read as a stream: gzip, zstd, tar, zip. Nothing is ever written to a disk.
+"""Streaming of packed files: gzip, zstd, tar, zip. Nothing is written to disk.
 
-A packed file is input that somebody else made. What it unpacks to is counted while it streams, against an allowance of
-so many times its size; what its members are called becomes a document's id, so a name that leads out of the archive is
-refused. Archives that are cut short or damaged are errors, also where the standard library would quietly stop reading.
+Packed files are untrusted input. Unpacked bytes are counted against an allowance of a multiple of the file's size. The
+names of members become ids of documents, so a name that leads out of the archive is rejected. Truncated or damaged
+archives are errors, even where the standard library silently stops reading.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from bertline.corpus.documents import tidy
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 COMPRESSED = (".gz", ".tgz", ".zst")
-ALWAYS_ALLOWED_BYTES = 1 << 24  # small files of much repetition harm nobody
+ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
-ZIP64 = 0xFFFF  # stands for a number that does not fit
+ZIP64 = 0xFFFF  # replaces a number that does not fit
 BUFFER_BYTES = 1 << 16
 
 
 class Allowance:
-    """How many bytes a file may still unpack to, all of its layers and members together."""
+    """The number of bytes that a file may still unpack to, over all of its layers and members."""
 
     def __init__(self, path: Path, ratio: float) -> None:
         self.path, self.ratio = path, ratio
         self.left = max(ALWAYS_ALLOWED_BYTES, int(ratio * path.stat().st_size))
 
     def take(self, size: int) -> None:
-        """Count bytes that were unpacked. Raises BertlineError when they are too many."""
+        """Count unpacked bytes. Raises BertlineError if they are too many."""
         self.left -= size
         if self.left < 0:
             raise BertlineError(
@@ -69,27 +69,27 @@ class _Counted(io.RawIOBase):
 
 @contextmanager
 def as_damage_error(name: str) -> Iterator[None]:
-    """Turn what the libraries raise for damaged, truncated or missing files into a BertlineError about `name`."""
+    """Turn the libraries' errors for damaged, truncated or missing files into a BertlineError about `name`."""
     try:
         yield
     except FileNotFoundError:
         raise BertlineError(f"{name} does not exist; check the path") from None
     except IsADirectoryError:
-        raise BertlineError(f"{name} is a folder; name the files in it, as {name}/*.txt") from None
+        raise BertlineError(f"{name} is a folder; name the files in it, such as {name}/*.txt") from None
     except PermissionError:
-        raise BertlineError(f"{name} may not be read; ask its owner, or see `ls -l`") from None
+        raise BertlineError(f"{name} cannot be read: permission denied; ask its owner, or see `ls -l`") from None
     except NotImplementedError as error:  # a zip of a later version
         raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
     except OSError as error:
-        if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # a place before the file's start
+        if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # position before the start
             raise
-        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
     except (EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise BertlineError(f"{name} is damaged or cut short ({error}); replace it") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
 
 
 def name_without_compression(name: str) -> str:
-    """`book.txt.gz` as `book.txt`."""
+    """Return `book.txt` for `book.txt.gz`."""
     return name.removesuffix(".gz").removesuffix(".zst")
 
 
@@ -115,12 +115,12 @@ def _counted(stream: BinaryIO, allowance: Allowance) -> BinaryIO:
 
 
 def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
-    """The names and bytes of an archive's texts (`.txt`, `.txt.gz`, `.txt.zst`), in the archive's order.
+    """Yield the names and bytes of an archive's texts (`.txt`, `.txt.gz`, `.txt.zst`), in the archive's order.
 
-    Each is to be read before the next is asked for. `skipped` counts the other members: `link`, `special file`
-    (devices, pipes, sparse files) and `not a text`; folders are not counted.
+    Consume each before requesting the next. `skipped` counts the other members: `link`, `special file` (devices, pipes,
+    sparse files) and `not a text`; folders are not counted.
 
-    Raises BertlineError for a member that lies outside the archive, and what `as_damage_error` catches.
+    Raises BertlineError for a member outside the archive, and the errors that `as_damage_error` catches.
     """
     of_kind = _zip_members if path.suffix == ".zip" else _tar_members
     for name, stream in of_kind(path, allowance, skipped):
@@ -130,11 +130,11 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
 def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
     with zipfile.ZipFile(path) as archive:
         if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
-            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but says that it has {stated}")
+            raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but states that it has {stated}")
         for info in archive.infolist():
             name = _safe_name(path, info.filename)
             mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
-            if info.filename.endswith("/"):  # info.is_dir() does not bear an empty name
+            if info.filename.endswith("/"):  # info.is_dir() fails for an empty name
                 continue
             if stat.S_ISLNK(mode):
                 skipped["link"] += 1
@@ -150,7 +150,7 @@ def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
 
 
 def _stated_members(path: Path) -> int:
-    """How many members a zip says that it has; zipfile does not compare. PKWARE's APPNOTE 4.3.16."""
+    """Return the number of members stated in a zip, which zipfile does not check. PKWARE's APPNOTE 4.3.16."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_ZIP_END_BYTES))
         end = file.read()
@@ -168,7 +168,7 @@ _LONG_HEADERS = (
 
 
 class _Member(tarfile.TarInfo):
-    """A tar's member; tarfile takes a damaged header for the end of the archive, and believes any header's size."""
+    """A tar's member. tarfile treats a damaged header as the end of the archive, and accepts any size in a header."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
@@ -191,7 +191,7 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
         tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, encoding="utf-8") as archive,
     ):
         for member in archive:
-            archive.members = []  # type: ignore[attr-defined]  # or it would keep all of them
+            archive.members = []  # type: ignore[attr-defined]  # otherwise it keeps all of them
             name = _safe_name(path, member.name)
             if member.isdir():
                 continue
@@ -203,7 +203,7 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
                 skipped["not a text"] += 1
             else:
                 yield name, cast(BinaryIO, archive.extractfile(member))
-        # tarfile stops at the first block of zeros; and only at its end gzip knows whether its content was right.
+        # tarfile stops at the first block of zeros, but gzip checks its content only at its end.
         while rest := cast(BinaryIO, archive.fileobj).read(BUFFER_BYTES):
             if rest.strip(b"\0"):
                 raise tarfile.ReadError("something follows its end")
@@ -214,7 +214,7 @@ def _is_text(name: str) -> bool:
 
 
 def _safe_name(path: Path, name: str) -> str:
-    """A member's name, which becomes an id; it has to be UTF-8 and to stay inside the archive."""
+    """Return a member's tidy name, which becomes an id. Raises BertlineError if it leads out of the archive."""
     name = tidy(name) or "?"
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts or name[1:2] == ":":

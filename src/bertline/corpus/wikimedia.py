@@ -1,4 +1,4 @@
-"""Which files a dump of Wikimedia consists of."""
+"""The list of files of a Wikimedia dump."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertline.files import read_json
 
 Json = dict[str, Any]
 
-# The multistream files hold the same pages; small or old dumps may have only the other kind.
+# Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
@@ -24,13 +24,13 @@ FIRST_WAIT_SECONDS = 2.0
 
 
 def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) -> Json:
-    """Ask the mirrors, in order, for the parts of a dump.
+    """Return the parts of a dump from the first mirror that lists them.
 
     Parameters
     ----------
-    wiki: the wiki's database name, as `enwiki`.
-    dump: the dump's date, as `20261101`.
-    mirrors: URLs, or folders that hold a copy (as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
+    wiki: the wiki's database name, such as `enwiki`.
+    dump: the dump's date, such as `20261101`.
+    mirrors: URLs, or folders with a copy (such as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
         is read. The format is described at https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
     contact: an e-mail address or URL for the User-Agent; may be None for folders.
 
@@ -39,7 +39,7 @@ def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) ->
     `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of the pages;
     `path` is relative to a mirror.
 
-    Raises BertlineError saying what each mirror answered.
+    Raises BertlineError with the response of each mirror.
     """
     answers = []
     for mirror in mirrors:
@@ -52,10 +52,9 @@ def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) ->
 
 
 def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
-    """What is read by one job each: for its name the part, and which slice of it, from 0, of how many.
+    """Return the slices, which are read by one job each: name -> (part, index of the slice from 0, number of slices).
 
-    Only large files of the multistream kind are cut, see `dump.read_dump`; the others are one slice with the part's
-    name.
+    Only large multistream files are split, see `dump.read_dump`; any other file is one slice with the part's name.
     """
     slices = {}
     for part, file in listing["parts"].items():
@@ -66,9 +65,9 @@ def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
 
 
 def part_to_download(listing: Path | str, part: str, mirrors: list[str]) -> tuple[list[str], Expected]:
-    """Where a part lies at every mirror, in the mirrors' order, and what the listing says about it.
+    """Return the location of a part at every mirror, in the mirrors' order, and its size and checksum in the listing.
 
-    Raises BertlineError if the file `listing` does not know the part.
+    Raises BertlineError if the file `listing` does not contain the part.
     """
     content = read_json(listing)
     known = content["parts"]
@@ -80,7 +79,7 @@ def part_to_download(listing: Path | str, part: str, mirrors: list[str]) -> tupl
 
 
 class _Unusable(Exception):
-    """Why a mirror's answer is of no use."""
+    """Raised if a mirror's response is unusable; the text is the reason."""
 
 
 def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json:
@@ -97,7 +96,7 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
 
 
 def _parts(status: Json, wiki: str, dump: str) -> Json:
-    """Name the page-content files of the first job that is done, in the order of their pages."""
+    """Return the page-content files of the first job that is done, in the order of their pages."""
     try:
         jobs = {job: status["jobs"][job] for job in JOBS if job in status["jobs"]}
         states = {job: description["status"] for job, description in jobs.items()}
@@ -110,7 +109,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         if not ordered:
             raise _Unusable(f"{done} lists no page content (*.xml*.bz2)")
         for name in ordered:
-            if not _PLAIN_NAME.fullmatch(name):  # it becomes a path here, so it may not lead anywhere else
+            if not _PLAIN_NAME.fullmatch(name):  # it becomes a local path, so it may not lead elsewhere
                 raise _Unusable(f"{done} lists {name!r}, which is not the name of a file")
         return {
             f"part-{index:05d}": {
@@ -126,5 +125,5 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
-    """Sort `...multistream2.xml-p9p10.bz2` before `...multistream10.xml-p11p12.bz2`."""
+    """Return a key that sorts `...multistream2.xml-p9p10.bz2` before `...multistream10.xml-p11p12.bz2`."""
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]

@@ -1,10 +1,10 @@
-"""From the wikitext of a page to its text, in the passes that MediaWiki makes: templates, tables, links, lines.
+"""Conversion of a page's wikitext into text, in MediaWiki's passes: templates, tables, links, lines.
 
 The rules are MediaWiki's published ones, https://www.mediawiki.org/wiki/ Help:Formatting, Help:Links, Help:Images,
-Help:Tables, Help:Templates, Help:Magic_words, Parser_extension_tags and Preprocessor_ABNF. What is opened and never
-closed is text, less its marks. Every pass looks at a character a bounded number of times, whatever the page: the
-regular expressions have one way to match, and what is nested is kept on a stack. Groups are not possessive, `(...)*+`:
-Python before 3.11.5 loses matches with them (gh-106052).
+Help:Tables, Help:Templates, Help:Magic_words, Parser_extension_tags and Preprocessor_ABNF. An unclosed construct is
+text without its marks. Every pass visits a character a bounded number of times, whatever the page: the regular
+expressions have one way to match, and nesting uses a stack. Groups are not possessive, `(...)*+`: Python before 3.11.5
+loses matches with them (gh-106052).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 from bertline.corpus.wikitext_lines import OTHER_SITE, ListItems, join_lines
 from bertline.corpus.wikitext_templates import Shown, show_call, shows
 
-# Calls that stand for words are nested two or three deep; what is deeper than this is dropped, so that work is bounded.
-DEEPEST_TEMPLATE = 40
-# A picture's caption holds links; nobody writes a third level.
+# Calls that show words are nested two or three deep; deeper ones than this are dropped, so that work is bounded.
+MAX_TEMPLATE_DEPTH = 40
+# A picture's caption contains links; a third level does not occur.
 LINK_PASSES = 4
 
-# Elements that an extension of MediaWiki takes with all that is in them -> what stands for them in the text. The
-# placeholders are wikiextractor's, which the cleaning knows.
+# Elements that a MediaWiki extension processes with their content -> their replacement in the text. The placeholders
+# are wikiextractor's, which the cleaning removes.
 _EXTENSIONS = {
     **dict.fromkeys(("math", "chem", "ce"), "formula"),
     **dict.fromkeys(("syntaxhighlight", "source", "pre"), "codice"),
@@ -43,7 +43,7 @@ _EXTERNAL_LINK = re.compile(
     r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
 )
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
-# With namespaces, or several parts, or single brackets inside; of "]]]" the last two end it.
+# With namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
 _LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(
@@ -58,29 +58,29 @@ _INLINE = re.compile(
     r"|math|references|includeonly|pre|source|syntaxhighlight)(?=[\s/>])[^<>]*+>",
     re.I,
 )
-# What a language with several scripts shows to some readers: https://www.mediawiki.org/wiki/Writing_systems/Syntax
+# Variants of text in languages with several scripts: https://www.mediawiki.org/wiki/Writing_systems/Syntax
 _VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?([^{}]*+)\}-")
 _MAGIC_WORD = re.compile(r"__[^\W\d_]{2,30}+__")
-_NO_CHARACTER = re.compile(r"&#\d{8,}+;?")  # Python refuses to read a number of thousands of digits
-_NOTHING = "&#8203;"  # keeps marks apart, and vanishes from documents
+_NO_CHARACTER = re.compile(r"&#\d{8,}+;?")  # Python rejects a number of thousands of digits
+_NOTHING = "&#8203;"  # keeps marks apart, and is removed from documents
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
 
 
 class Text(NamedTuple):
-    """What a page shows."""
+    """The visible text of a page."""
 
-    text: str  # a paragraph, heading or list item a line; a heading ends with a full stop
-    headings: list[str]  # those of the lines that are headings, without that full stop
+    text: str  # one paragraph, heading or list item per line; a heading ends with a full stop
+    headings: list[str]  # the lines that are headings, without that full stop
 
 
 def text_of_page(wikitext: str, hidden: Collection[str], list_items: ListItems) -> Text:
-    """The text of a page.
+    """Return the text of a page.
 
     Parameters
     ----------
     wikitext: its source.
     hidden: the names, in lower case, of the wiki's namespaces for files and categories.
-    list_items: which are kept; see `wikitext_lines`.
+    list_items: which ones to keep; see `wikitext_lines`.
     """
     if "<poem" in wikitext:
         wikitext = _POEM.sub(lambda match: match[1].replace("\n", "\n\n"), wikitext)
@@ -97,16 +97,16 @@ def text_of_page(wikitext: str, hidden: Collection[str], list_items: ListItems) 
 
 
 def _finished(text: str) -> str:
-    """Without marks that had no partner, and with every entity as its character."""
+    """Remove unmatched marks, and replace every entity by its character."""
     for mark in ("[[", "]]", "{{", "}}"):
         text = text.replace(mark, " ")
     return html.unescape(_NO_CHARACTER.sub("", text)) if "&" in text else text
 
 
 def _without_templates(text: str, hidden: Collection[str]) -> str:
-    """Comments, templates and the elements of extensions replaced by what they show: MediaWiki's preprocessor."""
+    """Replace comments, templates and the elements of extensions by their visible text: MediaWiki's preprocessor."""
     pieces: list[str] = []
-    opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and what it shows
+    opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and its visible text
     numbers = {"formula": 0, "codice": 0}
     endless: set[str] = set()
     at = 0
@@ -116,7 +116,7 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
         at = end
         if text[start] == "{":
             opened += [(len(pieces), None)] * ((end - start) // 2)
-            if len(opened) <= DEEPEST_TEMPLATE and (name := _NAME.match(text, end)):
+            if len(opened) <= MAX_TEMPLATE_DEPTH and (name := _NAME.match(text, end)):
                 opened[-1] = (len(pieces), shows(name[0]))
         elif text[start] == "}":
             for _ in range(min((end - start) // 2, len(opened))):
@@ -146,7 +146,7 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Where the text goes on. A comment that fills a line takes the line with it, and one without an end the rest."""
+    """Return where the text continues. A comment that fills a line includes its end, an unclosed one all the rest."""
     end = text.find("-->", start) + 3
     if end == 2:
         return len(text)
@@ -182,7 +182,7 @@ def _of_first_variant(match: re.Match[str]) -> str:
 
 
 def _without_links(text: str, hidden: Collection[str]) -> str:
-    """Every link as the text that it shows; pictures, categories and links to other languages show none."""
+    """Replace every link by its visible text; pictures, categories and links to other languages have none."""
 
     def shown(match: re.Match[str]) -> str:
         target, bar, label = match[1].partition("|")
@@ -199,7 +199,7 @@ def _without_links(text: str, hidden: Collection[str]) -> str:
     for _ in range(LINK_PASSES):
         if "[[" not in text:
             break
-        # The text between the links and what each shows, in their order: many times faster than to substitute.
+        # Alternates text between links and the links' text: many times faster than `sub`.
         text = "".join(filter(None, _PLAIN_LINK.split(text)))
         text = _ANY_LINK.sub(shown, text)
     return text

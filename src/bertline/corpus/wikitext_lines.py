@@ -3,13 +3,13 @@
 https://www.mediawiki.org/wiki/Help:Formatting: an empty line ends a paragraph, a single line end does not; a line that
 begins with a mark is a heading, a list item or a rule, and one that begins with a space is preformatted.
 
-Of list items those are wanted that are sentences: names and titles without a word about them teach a language model
-little, and the appendices of an article (See also, References, External links) are only that. What the appendices are
-called differs between languages, but they stand at the end of a page and have no paragraphs. So an item is kept if
+Only list items that are sentences are kept: bare names and titles are of little use for training, and the appendices of
+an article (See also, References, External links) contain nothing else. The names of appendices differ between
+languages, but they are at the end of a page and have no paragraphs. So an item is kept if
 
-- it ends as a sentence does, in whatever script, and has 40 bytes or more, which are seven English words or a dozen
-  Chinese characters;
-- a section with a paragraph of text follows, or is its own;
+- it ends like a sentence, in any script, and has 40 bytes or more, which are seven English words or a dozen Chinese
+  characters;
+- its own or a later section has a paragraph of text;
 - it has no link to another site and no number of a book or an article.
 """
 
@@ -22,10 +22,10 @@ from typing import Literal, NamedTuple
 import regex
 
 ListItems = Literal["sentences", "all", "none"]
-# Stands where a link to another site stood; no dump can hold it, as XML has no control characters.
+# Replaces a link to another site; no dump can contain it, as XML has no control characters.
 OTHER_SITE = "\x1f"
 
-_SHORTEST_SENTENCE_BYTES = 40
+_MIN_SENTENCE_BYTES = 40
 _SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}][\p{SB=Close}\p{SB=Sp}]*+$")
 _MAX_SENTENCE_END_LENGTH = 8
 _CITATION = re.compile(rf"{OTHER_SITE}|\b(?:ISBN|ISSN|OCLC|LCCN|JSTOR|PMID|arXiv|doi)\b")
@@ -41,14 +41,14 @@ class _Line(NamedTuple):
 
 
 def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
-    """Text of which a line is a paragraph, a list item or a heading, and the headings alone.
+    """Return text with one paragraph, list item or heading per line, and the headings alone.
 
     Parameters
     ----------
     wikitext: without templates, tables, links and HTML.
-    list_items: which are kept: `sentences` as above, `all`, `none`.
+    list_items: which ones to keep: `sentences` as above, `all`, `none`.
 
-    A heading ends with a full stop, as wikiextractor writes it; one whose section shows nothing is left out.
+    A heading ends with a full stop, as in wikiextractor's output; one whose section is empty is left out.
     """
     lines = list(_lines(wikitext))
     prose = [at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)]
@@ -77,7 +77,7 @@ def _is_wanted(item: str, list_items: ListItems, in_appendix: bool) -> bool:
 
 
 def _is_sentence(text: str) -> bool:
-    return len(text.encode("utf-8", "replace")) >= _SHORTEST_SENTENCE_BYTES and _ends_as_sentence(text)
+    return len(text.encode("utf-8", "replace")) >= _MIN_SENTENCE_BYTES and _ends_as_sentence(text)
 
 
 def _ends_as_sentence(text: str) -> bool:
@@ -112,28 +112,28 @@ def _lines(wikitext: str) -> Iterator[_Line]:
 
 
 def _has_meaning(first: str, line: str) -> bool:
-    """Whether the mark that begins a line makes it something else than text."""
+    """Return whether the mark that begins a line makes it something other than text."""
     if first == "=":
         return _level(line) > 0
-    if first == "-":  # a rule, which text may follow
+    if first == "-":  # a rule, which may be followed by text
         return line.startswith("----")
-    if first == "!":  # the heads of a table that was never closed; of its rows, and of a template's parameters, the bar
+    if first == "!":  # header cells of an unclosed table; "|" begins its rows and a template's parameters
         return "!!" in line or "|" in line
     return True
 
 
 def _level(line: str) -> int:
-    """How many equal signs a line begins and ends with, at most 6; 0 if it is no heading."""
+    """Return the number of equal signs that a line begins and ends with, at most 6; 0 if it is not a heading."""
     before = len(line) - len(line.lstrip("="))
     after = len(line) - len(line.rstrip("="))
     return min(before, after, 6) if before < len(line) else min(6, (len(line) - 1) // 2)
 
 
 def _without_quotes(line: str) -> str:
-    """A line without the marks of bold and italic type, two to five quotes; what is more are apostrophes.
+    """Remove the marks of bold and italic type, two to five quotes, from a line; additional quotes are apostrophes.
 
-    Where both are left open, one bold mark is an apostrophe and an italic mark (l'''amour''): best one after a word of
-    one letter, else one after any word, else the first.
+    If both are left open, one bold mark is an apostrophe and an italic mark (l'''amour''): preferably one after a word
+    of one letter, else one after any word, else the first.
     """
     if "'''" not in line:
         return line.replace("''", "")

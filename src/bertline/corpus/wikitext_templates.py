@@ -1,8 +1,8 @@
-"""Which templates stand for words that a reader sees in the middle of a sentence, and what they show.
+"""Templates that show words within a sentence, and their visible text.
 
-A template is a page of its own, which a dump of articles does not hold, so what it shows cannot be computed. Most are
-boxes, notes and references, and are dropped. These few hold their words in the call itself, and without them a sentence
-has a hole: "the tower is {{convert|324|m|ft}} tall". The names are those of the English Wikipedia, many of which other
+A template is a separate page, which is not in a dump of articles, so its visible text cannot be computed. Most are
+boxes, notes and references, and are dropped. These few contain their words in the call, and without them a sentence has
+a gap: "the tower is {{convert|324|m|ft}} tall". The names are those of the English Wikipedia, many of which other
 languages share; each is described at https://en.wikipedia.org/wiki/Template:NAME.
 """
 
@@ -11,19 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-# A call's parameters without a name, in their order, and those with one -> what the page shows.
+# A call's positional parameters, in order, and its named ones -> the visible text.
 Shown = Callable[[Sequence[str], dict[str, str]], str]
 
 _NUMBERED = re.compile(r"\s*(\d{1,2})\s*=\s*")
 _NAMED = re.compile(r"\s*([a-z][a-z _-]{0,30}?)\s*=\s*")
 
 _NUMBER = re.compile(r"[+\-−]?[\d.,]++(?:[+-]?\d++[/⁄]\d++|[/⁄]\d++|e[+-]?\d++)?")
-# What may stand between two numbers of {{convert}} -> how it is shown.
+# Separators between two numbers of {{convert}} -> how they are shown.
 _BETWEEN = {
     **{"-": "–", "–": "–", "to": " to ", "to(-)": " to ", "and": " and ", "or": " or "},
     **{"by": " by ", "x": " × ", "×": " × ", "+/-": " ± ", "±": " ± "},
 }
-# Codes of units that are not their own symbols.
+# Codes of units that differ from their symbols.
 _UNITS = {
     **{"sqmi": "sq mi", "sqft": "sq ft", "sqyd": "sq yd", "acre": "acres", "cuft": "cu ft", "cumi": "cu mi"},
     **{"cuyd": "cu yd", "m2": "m²", "km2": "km²", "cm2": "cm²", "m3": "m³", "km3": "km³", "C": "°C", "F": "°F"},
@@ -34,7 +34,7 @@ _DIVIDED = ("ft", "foot", "mi", "yd", "lb", "st")  # may be followed by a number
 
 
 def _parameter(number: int) -> Shown:
-    """A parameter by its number, -1 for the last."""
+    """Return a function that shows a parameter by its index, -1 for the last."""
     return lambda positional, named: positional[number] if len(positional) > number and positional else ""
 
 
@@ -47,13 +47,13 @@ def _always(text: str) -> Shown:
 
 
 def _fraction(positional: Sequence[str], named: dict[str, str]) -> str:
-    """{{frac|2}} is 1/2, {{frac|2|3}} is 2/3, {{frac|1|2|3}} is 1 2/3."""
+    """Show {{frac|2}} as 1/2, {{frac|2|3}} as 2/3, {{frac|1|2|3}} as 1 2/3."""
     *whole, numerator, denominator = ["1", *positional] if len(positional) < 2 else positional[:3]
     return " ".join([*whole, f"{numerator}/{denominator}"])
 
 
 def _measure(positional: Sequence[str], named: dict[str, str]) -> str:
-    """The first of the two measures of {{convert|5|to|8|mi|km}}; a program on the wiki computes the second."""
+    """Show the first of the two measures of {{convert|5|to|8|mi|km}}; a program on the wiki computes the second."""
     shown, at = "", 0
     while at < len(positional) and (_NUMBER.fullmatch(positional[at]) or (shown and positional[at] in _BETWEEN)):
         shown += _BETWEEN.get(positional[at], positional[at])
@@ -70,7 +70,7 @@ def _measure(positional: Sequence[str], named: dict[str, str]) -> str:
 
 
 def _value(positional: Sequence[str], named: dict[str, str]) -> str:
-    """{{val|6.02|e=23|u=mol}}"""
+    """Show {{val|6.02|e=23|u=mol}}."""
     power = f" × 10^{named['e']}" if "e" in named else ""
     return f"{positional[0] if positional else ''}{power} {named.get('u') or named.get('ul') or ''}".strip()
 
@@ -81,14 +81,14 @@ def _quotation(positional: Sequence[str], named: dict[str, str]) -> str:
 
 
 def _japanese(positional: Sequence[str], named: dict[str, str]) -> str:
-    """{{nihongo|English|kanji|romaji}}"""
+    """Show {{nihongo|English|kanji|romaji}}."""
     english, *others = [*positional[:3], ""]
     rest = ", ".join(filter(None, others))
     return f"{english} ({rest})" if english and rest else english or rest
 
 
 def _as_of(positional: Sequence[str], named: dict[str, str]) -> str:
-    """{{as of|2010|3|14|df=US}}"""
+    """Show {{as of|2010|3|14|df=US}}."""
     words = "as of" if "lc" in named else "As of"
     return named.get("alt") or " ".join([words, "-".join(positional[:3])])
 
@@ -142,7 +142,7 @@ _SHOWN = {name: shown for names, shown in _TABLE.items() for name in names.split
 
 
 def shows(name: str) -> Shown | None:
-    """What the template or parser function of this name shows, or None of one that is dropped."""
+    """Return what shows the template or parser function of this name, or None if it is dropped."""
     name = name.strip().lower().replace("_", " ")
     if name not in _SHOWN and name.startswith(("lang-", "formatnum:", "lc:", "uc:", "lcfirst:", "ucfirst:")):
         return _SHOWN["nowrap"]
@@ -150,12 +150,12 @@ def shows(name: str) -> Shown | None:
 
 
 def show_call(call: str, shown: Shown) -> str:
-    """The text of a call.
+    """Return the visible text of a call.
 
     Parameters
     ----------
-    call: what stands between the braces, `lang|fr|mot`, without links and other templates.
-    shown: what `shows` returned for its name.
+    call: the text between the braces, such as `lang|fr|mot`, without links and other templates.
+    shown: the result of `shows` for its name.
     """
     name, *parameters = call.split("|")
     positional = [name.partition(":")[2].strip()] if ":" in name else []

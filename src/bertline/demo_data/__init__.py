@@ -1,1 +1,1 @@
-"""The demo's embedded default: a generated world, the text about it, and tasks that ask about it."""
+"""Synthetic data of the demo: a generated world, text about it, and tasks with questions about it."""

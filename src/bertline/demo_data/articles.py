@@ -1,7 +1,7 @@
-"""What is written about the world: articles of an encyclopedia and chapters of books, as sentences with their facts.
+"""Texts about the world: articles of an encyclopedia and chapters of books, as sentences with their facts.
 
-A fact is said two or three times in one text, in different wordings and not far apart, next to facts of other people
-that look like it. So a masked value can be found by reading, and only by reading.
+A text states a fact two or three times, in different wordings and not far apart, next to similar facts about other
+people. So a masked value can be predicted from the context, and only from it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Article:
 
 
 class Namer:
-    """Calls a person by full name the first time and mostly by family name afterwards; anything else by its name."""
+    """Name of a subject in a text: a person's full name first, then mostly the family name; any other's name."""
 
     def __init__(self, rng: Random, people: Sequence[Person]) -> None:
         self._rng = rng
@@ -60,19 +60,19 @@ class Namer:
 
 
 def tell(rng: Random, facts: Sequence[Fact], namer: Namer, *, times: int) -> list[Sentence]:
-    """Say every fact `times` times, each time in another wording, in random order."""
+    """Return sentences that state every fact `times` times, each time in another wording, in random order."""
     chosen = [(fact, wording) for fact in facts for wording in rng.sample(WORDINGS[fact.relation], times)]
     rng.shuffle(chosen)
     return [say(fact, wording, namer(fact.subject)) for fact, wording in chosen]
 
 
 def pick_facts(rng: Random, subject: Person | Town, relations: Sequence[str], count: int) -> list[Fact]:
-    """`count` facts about `subject` whose relation is one of `relations`."""
+    """Return `count` facts about `subject` whose relation is one of `relations`."""
     return rng.sample([fact for fact in facts_of(subject) if fact.relation in relations], count)
 
 
 def person_article(rng: Random, person: Person, people: dict[str, Person], province: Province) -> Article:
-    """An article about `person`, in which the spouse, the teacher and a neighbour appear with facts of their own."""
+    """Return an article about `person`, with facts about the spouse, the teacher and a neighbour, too."""
     spouse, teacher = people[person.facts["spouse"]], people[person.facts["teacher"]]
     taken = {person.family_name, spouse.family_name, teacher.family_name}
     neighbour = rng.choice([other for other in province.people if other.family_name not in taken])
@@ -92,7 +92,7 @@ def person_article(rng: Random, person: Person, people: dict[str, Person], provi
 
 
 def town_article(rng: Random, town: Town, province: Province, lexicon: Lexicon) -> Article:
-    """An article about `town`: its own facts, two people who live there or elsewhere, and what can be seen."""
+    """Return an article about `town`: its facts, two people who live there or elsewhere, and its sights."""
     people = _strangers(rng, province, 2)
     namer = Namer(rng, people)
     own = facts_of(town)
@@ -114,7 +114,7 @@ def town_article(rng: Random, town: Town, province: Province, lexicon: Lexicon) 
 
 
 def few_words(rng: Random, lexicon: Lexicon) -> Lexicon:
-    """The words of scenery that one text keeps to."""
+    """Return a random subset of the words of scenery, for one text."""
     return Lexicon(
         tuple(rng.sample(lexicon.nouns, 7)),
         tuple(rng.sample(lexicon.verbs, 4)),
@@ -123,7 +123,7 @@ def few_words(rng: Random, lexicon: Lexicon) -> Lexicon:
 
 
 def make_articles(seed: int, world: World, lexicon: Lexicon) -> list[Article]:
-    """Every person's and every town's article, in random order."""
+    """Return every person's and every town's article, in random order."""
     rng = random_stream(seed, "articles")
     people = {person.full_name: person for person in world.people}
     articles = [person_article(rng, person, people, world.provinces[person.province]) for person in world.people]
@@ -135,7 +135,7 @@ def make_articles(seed: int, world: World, lexicon: Lexicon) -> list[Article]:
 
 
 def _strangers(rng: Random, province: Province, count: int) -> list[Person]:
-    """`count` people of a province with different family names."""
+    """Return `count` people of a province with different family names."""
     while True:
         people = rng.sample(province.people, count)
         if len({person.family_name for person in people}) == count:
@@ -143,7 +143,7 @@ def _strangers(rng: Random, province: Province, count: int) -> list[Person]:
 
 
 def chapter(rng: Random, cast: Sequence[Person], lexicon: Lexicon) -> list[list[str]]:
-    """A book's chapter as paragraphs of sentences: what is told, what is seen, what is asked and answered."""
+    """Return a book's chapter as paragraphs of sentences: facts, scenery, questions with answers."""
     people = rng.sample(cast, 2)
     namer = Namer(rng, people)
     facts = [fact for person in people for fact in rng.sample(facts_of(person), 3)]
@@ -158,9 +158,9 @@ def chapter(rng: Random, cast: Sequence[Person], lexicon: Lexicon) -> list[list[
 
 
 def make_books(seed: int, world: World, lexicon: Lexicon, *, books: int, chapters: int) -> list[tuple[str, str]]:
-    """Books as pairs of title and plain text: chapters with headings, wrapped paragraphs, empty lines between them.
+    """Return books as pairs of title and plain text: chapters with headings, wrapped paragraphs, empty lines between.
 
-    A line of CHAPTER_BREAK stands between two chapters: each is a story of its own.
+    Chapters are independent and separated by a line of CHAPTER_BREAK.
     """
     rng = random_stream(seed, "books")
     shelf = []
@@ -179,7 +179,7 @@ def make_books(seed: int, world: World, lexicon: Lexicon, *, books: int, chapter
 
 
 def _wrap(text: str, width: int = 72) -> str:
-    """Break lines at spaces as printed books do; one word a line at least."""
+    """Wrap lines at spaces, as in printed books, with at least one word per line."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and len(line) + 1 + len(word) > width:

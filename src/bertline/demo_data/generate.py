@@ -1,4 +1,4 @@
-"""Write the whole sample: mirror, books, SQuAD and GLUE files, and sample.json, which says what it is."""
+"""Generation of the demo data: mirror, books, SQuAD and GLUE files, and sample.json, which describes them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bertline.demo_data.world import make_world
 from bertline.files import fsync_directory, sha256_of_file, write_json, write_text
 
 WIKI, DATE = "samplewiki", "20260101"
-# Chosen by trial: two million tokens of pretraining see the text about three times; a fine-tuning takes ten seconds.
+# Chosen by trial: two million tokens of pretraining are about three epochs; a fine-tuning takes ten seconds.
 PEOPLE, BOOKS, CHAPTERS, PARTS = 800, 120, 20, 4
 SQUAD_PARAGRAPHS = {"train": 1000, "dev": 150}
 ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 2400, "dev": 400}}
 
 
 def generate(output: Path | str, seed: int) -> None:
-    """Make the sample of a seed in the folder `output`, which is complete or absent and is replaced if it exists."""
+    """Write the demo data of a seed to the folder `output`, atomically; an existing folder is replaced."""
     output = Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
@@ -69,6 +69,6 @@ def _write_everything(made: Path, seed: int) -> dict[str, int]:
 
 
 def _write_table(path: Path, header: Row, rows: list[Row]) -> None:
-    """Tab-separated values; CoLA has no header line."""
+    """Write tab-separated values; CoLA has no header line."""
     table = [header, *rows] if header else rows
     write_text(path, "".join("\t".join(row) + "\n" for row in table))

@@ -1,4 +1,4 @@
-"""How the world's facts are said and asked: several wordings for every relation, and a small grammar of scenery."""
+"""Language of the world: several wordings of statements and questions for every relation, and a grammar of scenery."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that holds: the subject as a full name, the relation, the value."""
+    """A fact of the world: the subject as a full name, the relation, the value."""
 
     subject: str
     relation: str
@@ -128,7 +128,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and where the value of its fact stands in it (character offset; -1 where there is no fact)."""
+    """A sentence and the character offset of its fact's value (-1 if there is no fact)."""
 
     text: str
     value_start: int = -1
@@ -136,18 +136,18 @@ class Sentence:
 
 
 def facts_of(subject: Person | Town) -> list[Fact]:
-    """Every fact about a person or a town, in the order of the relations."""
+    """Return every fact about a person or a town, in the order of the relations."""
     name = subject.full_name if isinstance(subject, Person) else subject.name
     return [Fact(name, relation, value) for relation, value in subject.facts.items()]
 
 
 def article_before(word: str) -> str:
-    """The indefinite article that `word` takes."""
+    """Return the indefinite article of `word`."""
     return "an" if word[0].lower() in "aeiou" else "a"
 
 
 def say(fact: Fact, wording: str, subject: str) -> Sentence:
-    """Put a fact into a wording, calling its subject `subject`."""
+    """Return a statement of a fact in a wording, with `subject` as the subject's name."""
     before, after = (part.format(s=subject, a=article_before(fact.value)) for part in _split_at_value(wording))
     text = before + fact.value + after
     return Sentence(text[0].upper() + text[1:], len(before), fact)
@@ -159,13 +159,13 @@ def _split_at_value(wording: str) -> tuple[str, str]:
 
 
 def ask(fact: Fact, question: str, subject: str) -> str:
-    """Put a question's wording about a fact's value."""
+    """Return a question about a fact's value in a wording."""
     text = question.format(s=subject)
     return text[0].upper() + text[1:]
 
 
-# The grammar of scenery. Its words are dealt out to the provinces like values: what the acceptability task trains on
-# is never what it is scored on.
+# The grammar of scenery. Its words are assigned to the provinces like values: the acceptability task's training and dev
+# sets share none.
 NOUNS = (
     *(("apple", "apples"), ("barn", "barns"), ("basket", "baskets"), ("bird", "birds"), ("boat", "boats")),
     *(("bridge", "bridges"), ("cart", "carts"), ("child", "children"), ("church", "churches"), ("door", "doors")),
@@ -190,7 +190,7 @@ PLURAL_DETERMINERS = ("these", "those", "two", "three", "many", "some")
 
 @dataclass(frozen=True)
 class Lexicon:
-    """The words that the grammar of scenery may use."""
+    """The words of the grammar of scenery."""
 
     nouns: tuple[tuple[str, str], ...]
     verbs: tuple[tuple[str, str], ...]
@@ -198,22 +198,22 @@ class Lexicon:
 
 
 def make_lexicons(seed: int) -> dict[str, Lexicon]:
-    """A lexicon for each province (no noun, verb or adjective in both) and one, "all", of everything."""
+    """Return a lexicon for each province (no noun, verb or adjective in both) and one, "all", of all words."""
     rng = random_stream(seed, "lexicon")
     nouns, verbs, adjectives = list(NOUNS), list(VERBS), list(ADJECTIVES)
     for words in (nouns, verbs, adjectives):
         rng.shuffle(words)
-    cuts = [round(len(words) * 0.6) for words in (nouns, verbs, adjectives)]
+    borders = [round(len(words) * 0.6) for words in (nouns, verbs, adjectives)]
     return {
-        "east": Lexicon(tuple(nouns[: cuts[0]]), tuple(verbs[: cuts[1]]), tuple(adjectives[: cuts[2]])),
-        "west": Lexicon(tuple(nouns[cuts[0] :]), tuple(verbs[cuts[1] :]), tuple(adjectives[cuts[2] :])),
+        "east": Lexicon(tuple(nouns[: borders[0]]), tuple(verbs[: borders[1]]), tuple(adjectives[: borders[2]])),
+        "west": Lexicon(tuple(nouns[borders[0] :]), tuple(verbs[borders[1] :]), tuple(adjectives[borders[2] :])),
         "all": Lexicon(tuple(nouns), tuple(verbs), tuple(adjectives)),
     }
 
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """Determiner, adjectives and a noun, with the number the determiner and the noun show."""
+    """Determiner, adjectives and a noun, with the grammatical number of determiner and noun."""
 
     determiner: str
     adjectives: tuple[str, ...]
@@ -229,7 +229,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Scene:
-    """A sentence of scenery, kept apart so that it can be spoiled: subject, verb, object."""
+    """A sentence of scenery in its parts, which `spoil` changes: subject, verb, object."""
 
     subject: NounPhrase
     verb: tuple[str, str]
@@ -246,7 +246,7 @@ def sentence_of(words: list[str]) -> str:
 
 
 def make_scene(rng: Random, lexicon: Lexicon) -> Scene:
-    """A grammatical sentence of scenery."""
+    """Return a grammatical sentence of scenery."""
     first, second = rng.sample(lexicon.nouns, 2)
     return Scene(_noun_phrase(rng, lexicon, first), rng.choice(lexicon.verbs), _noun_phrase(rng, lexicon, second))
 
@@ -259,7 +259,7 @@ def _noun_phrase(rng: Random, lexicon: Lexicon, noun: tuple[str, str]) -> NounPh
 
 
 def spoil(rng: Random, scene: Scene) -> str:
-    """An ungrammatical neighbour of a scene: wrong agreement, wrong number of a noun, or wrong word order."""
+    """Return an ungrammatical variant of a scene: wrong agreement, wrong number of a noun, or wrong word order."""
     subject, verb, second = scene.subject, scene.verb[scene.subject.is_plural], scene.object.words()
     first = subject.words()
     kind = rng.choice(("agreement", "number", "order"))

@@ -1,6 +1,6 @@
-"""Tasks about the world in the layouts of their official files: SQuAD v1.1 and v2.0, and three GLUE tables.
+"""Tasks about the world in the layouts of the official files: SQuAD v1.1 and v2.0, and three GLUE tables.
 
-The eastern province makes the training files, the western one the dev files.
+The training files are about the eastern province, the dev files about the western one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def _people(rng: Random, province: Province, count: int) -> list[Person]:
 
 
 def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossible: bool) -> dict[str, Any]:
-    """A SQuAD file of `paragraphs` paragraphs with two questions each; with `impossible` also v2.0's unanswerable ones.
+    """Return a SQuAD file of `paragraphs` paragraphs with two questions each, and with v2.0's if `impossible`.
 
-    A paragraph tells of two people or of two towns; its sentences stand in random order.
+    A paragraph is about two people or two towns; its sentences are in random order.
     """
     version = "v2.0" if impossible else "1.1"
     rng = random_stream(seed, f"squad/{split}")
@@ -73,7 +73,7 @@ def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossi
 
 
 def _paragraph(rng: Random, province: Province) -> tuple[str, list[tuple[Fact, int]], Namer]:
-    """A context, its facts with the character offsets of their values, and how its people are called."""
+    """Return a context, its facts with the character offsets of their values, and the names of its people."""
     if rng.random() < 0.2:
         towns = rng.sample(province.towns, 2)
         facts = [fact for town in towns for fact in rng.sample(facts_of(town), 3)]
@@ -92,7 +92,7 @@ def _paragraph(rng: Random, province: Province) -> tuple[str, list[tuple[Fact, i
 
 
 def _untold(rng: Random, province: Province, told: list[tuple[Fact, int]]) -> Fact:
-    """A fact about someone or some town of the paragraph that the paragraph does not tell."""
+    """Return a fact about a person or town of the paragraph that the paragraph does not state."""
     subject = rng.choice(told)[0].subject
     known = {(fact.subject, fact.relation) for fact, _ in told}
     entities: list[Any] = [entity for entity in province.people if entity.full_name == subject]
@@ -101,7 +101,7 @@ def _untold(rng: Random, province: Province, told: list[tuple[Fact, int]]) -> Fa
 
 
 def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list[Row]:
-    """CoLA's four columns (source, label, star, sentence); half of the sentences are spoiled."""
+    """Return CoLA's four columns (source, label, star, sentence); half of the sentences are ungrammatical."""
     rng = random_stream(seed, f"acceptability/{split}")
     table: list[Row] = []
     for index in range(rows):
@@ -117,7 +117,7 @@ def _family_names(people: list[Person]) -> dict[str, str]:
 
 
 def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """MRPC's five columns. A paraphrase says the fact in other words; the others tell another fact of the person."""
+    """Return MRPC's five columns. A paraphrase rewords the fact; the others state another fact about the person."""
     rng = random_stream(seed, f"paraphrase/{split}")
     table = []
     for index in range(rows):
@@ -139,7 +139,7 @@ def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[
 
 
 def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """RTE's four columns. The premise tells two facts of a person; the hypothesis says one of them or another fact."""
+    """Return RTE's four columns. The premise states two facts about a person, the hypothesis one of them or another."""
     rng = random_stream(seed, f"entailment/{split}")
     table = []
     for index in range(rows):

@@ -1,7 +1,7 @@
-"""A mirror shaped like dumps.wikimedia.org: dumpstatus.json and multistream bz2 parts with MediaWiki markup.
+"""A mirror in the layout of dumps.wikimedia.org: dumpstatus.json and multistream bz2 parts with MediaWiki markup.
 
-Format: https://www.mediawiki.org/xml/export-0.11.xsd. A multistream file is bz2 streams one after another: the site's
-description, then up to a hundred pages each, then the closing tag; an index file says where each page's stream begins.
+Format: https://www.mediawiki.org/xml/export-0.11.xsd. A multistream file consists of bz2 streams: the site's
+description, then up to a hundred pages each, then the closing tag; an index file lists where each page's stream begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Page:
-    """A page before it gets its number: `redirect` is the title it leads to, empty for all others."""
+    """A page without its number: `redirect` is the target's title, empty for other pages."""
 
     title: str
     namespace: int
@@ -38,7 +38,7 @@ class Page:
 
 
 def article_text(rng: Random, article: Article) -> str:
-    """An article's wikitext: infobox, bold title, links, notes, headings, a table, a list, categories."""
+    """Return an article's wikitext: infobox, bold title, links, notes, headings, a table, a list, categories."""
     subject = article.subject
     kind = "person" if isinstance(subject, Person) else "town"
     box = [f"{{{{Infobox {kind}", f"| name = {article.title}"]
@@ -78,7 +78,7 @@ def _paragraph(rng: Random, section: Section, title: str, linked: set[str]) -> s
 
 
 def _link(sentence: Sentence, linked: set[str]) -> str:
-    """The sentence with its value as a link, if the value has an article that was not linked before."""
+    """Return the sentence with its value as a link, if the value has an article that was not linked before."""
     fact = sentence.fact
     if fact is None or VALUE_KIND[fact.relation] not in ("town", "person") or fact.value in linked:
         return escape_markup(sentence.text)
@@ -88,7 +88,7 @@ def _link(sentence: Sentence, linked: set[str]) -> str:
 
 
 def escape_markup(text: str) -> str:
-    """Nothing in the generated language looks like markup; fail loudly if that changes."""
+    """Return `text`. Raises ValueError if it contains markup, which the generated language does not use."""
     if any(sign in text for sign in "[]{}<>|'&="):
         raise ValueError(f"not plain text: {text!r}")
     return text
@@ -100,7 +100,7 @@ def _table(facts: dict[str, str]) -> str:
 
 
 def make_pages(seed: int, articles: list[Article]) -> list[Page]:
-    """All pages of the wiki: articles in their order, and among them redirects, stubs, talk, templates, categories."""
+    """Return all pages of the wiki: articles in order, mixed with redirects, stubs, talk, templates, categories."""
     rng = random_stream(seed, "pages")
     pages = [Page(article.title, 0, article_text(rng, article)) for article in articles]
     extra = [
@@ -130,7 +130,7 @@ def make_pages(seed: int, articles: list[Article]) -> list[Page]:
 
 
 def site_header(wiki: str) -> str:
-    """The opening of an export: schema, site name, namespaces."""
+    """Return the beginning of an export: schema, site name, namespaces."""
     schema = "http://www.mediawiki.org/xml/export-0.11/"
     names = "\n".join(
         f'      <namespace key="{key}" case="first-letter"' + (f">{name}</namespace>" if name else " />")
@@ -146,7 +146,7 @@ def site_header(wiki: str) -> str:
 
 
 def page_xml(page: Page, page_id: int) -> str:
-    """One page element with its latest revision."""
+    """Return a page element with its latest revision."""
     content = page.text.encode()
     sha1 = _base36(int(hashlib.sha1(content, usedforsecurity=False).hexdigest(), 16)).rjust(31, "0")
     redirect = f"    <redirect title={_quoted(page.redirect)} />\n" if page.redirect else ""
@@ -176,7 +176,7 @@ def _base36(number: int) -> str:
 
 
 def multistream(wiki: str, numbered: list[tuple[int, Page]]) -> tuple[bytes, bytes]:
-    """A part and its index, both compressed: streams of a hundred pages; `offset:page id:title` a line."""
+    """Return a part in streams of a hundred pages and its index of `offset:page id:title` lines, both compressed."""
     streams = [bz2.compress(site_header(wiki).encode())]
     index = []
     for start in range(0, len(numbered), PAGES_PER_STREAM):
@@ -216,7 +216,7 @@ def write_mirror(directory: Path, pages: list[Page], *, wiki: str, date: str, pa
 
 
 def describe(pages: list[Page]) -> dict[str, int]:
-    """How many pages of each sort there are: what a reader of the dump must find."""
+    """Return the numbers of pages by kind, which a reader of the dump must reproduce."""
     in_main = [page for page in pages if page.namespace == 0]
     return {
         "pages": len(pages),

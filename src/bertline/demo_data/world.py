@@ -1,7 +1,7 @@
-"""An invented world: people and towns with names made of syllables, and the facts that hold of them.
+"""A fictional world: people and towns with names made of syllables, and facts about them.
 
 The world has two provinces that share no name and no value. Tasks train on one and are scored on the other, so no
-entity of a dev set stands in the task's training text; the pretraining corpus tells of both.
+entity of a dev set occurs in the task's training text; the pretraining corpus covers both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 
 PROVINCES = ("east", "west")
 
-# Values that are ordinary words, one list for each relation. Every list is dealt out to the two provinces.
+# Values that are ordinary words, one list for each relation. Every list is split between the two provinces.
 ORDINARY_VALUES: dict[str, tuple[str, ...]] = {
     "job": (
         *("actor", "baker", "banker", "barber", "builder", "clerk", "dancer", "doctor", "engineer", "gardener"),
@@ -35,7 +35,7 @@ ORDINARY_VALUES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# What a fact's value is; questions and distractors are chosen by it.
+# The kind of a fact's value, by which questions and distractors are chosen.
 VALUE_KIND = {
     "birthplace": "town",
     "residence": "town",
@@ -56,7 +56,7 @@ VALUE_KIND = {
 
 @dataclass(frozen=True)
 class Person:
-    """Someone; the family name alone tells people apart inside one text."""
+    """A person; within one text the family name is unique."""
 
     given_name: str
     family_name: str
@@ -71,7 +71,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Town:
-    """A town; its name is used by nothing else in the world."""
+    """A town; its name is unique in the world."""
 
     name: str
     province: str
@@ -102,12 +102,12 @@ class World:
 
 
 def random_stream(seed: int, purpose: str) -> Random:
-    """Random numbers for one purpose, whatever the others draw."""
+    """Return random numbers for one purpose, independent of other purposes."""
     return Random(f"{seed}/{purpose}")  # noqa: S311 - no secret
 
 
 def make_world(seed: int, *, people: int = 800) -> World:
-    """Invent the world of a seed. Two thirds of the names and of the people belong to the eastern province."""
+    """Generate the world of a seed. Two thirds of the names and of the people belong to the eastern province."""
     rng = random_stream(seed, "world")
     taken = {value for values in ORDINARY_VALUES.values() for value in values}
     pools = {
@@ -122,14 +122,14 @@ def make_world(seed: int, *, people: int = 800) -> World:
     shares: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in PROVINCES}
     for kind, pool in pools.items():
         rng.shuffle(pool)
-        cut = round(len(pool) * 0.64)
-        shares["east"][kind], shares["west"][kind] = tuple(pool[:cut]), tuple(pool[cut:])
+        border = round(len(pool) * 0.64)
+        shares["east"][kind], shares["west"][kind] = tuple(pool[:border]), tuple(pool[border:])
     counts = {"east": round(people * 0.64), "west": people - round(people * 0.64)}
     return World({name: _make_province(rng, name, shares[name], counts[name]) for name in PROVINCES})
 
 
 def _names(rng: Random, count: int, taken: set[str], syllables: int, endings: str) -> list[str]:
-    """`count` new pronounceable names of `syllables` open syllables and one closing letter; adds them to `taken`."""
+    """Return `count` new names of `syllables` open syllables and one closing letter, and add them to `taken`."""
     names: list[str] = []
     while len(names) < count:
         name = "".join(rng.choice("bdfghjklmnprstvz") + rng.choice("aeiou") for _ in range(syllables))
@@ -146,7 +146,7 @@ def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], c
     while len(unsettled) < count:
         is_female = rng.random() < 0.5
         given = rng.choice(values["female" if is_female else "male"])
-        # Everyone gets a turn before a family name is used again, so that every name is about equally frequent.
+        # Family names are assigned in turn, so that all are about equally frequent.
         family = values["family"][len(unsettled) % len(values["family"])]
         if (given, family) not in pairs:
             pairs.add((given, family))
@@ -169,7 +169,7 @@ def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], c
 
 
 def _settle(rng: Random, person: Person, others: list[Person], values: dict[str, tuple[str, ...]]) -> Person:
-    """The same person with a life: three different towns, two different companions, one value of everything else."""
+    """Return the person with facts: three different towns, two different companions, one value of each other kind."""
     birthplace, residence, school = rng.sample(values["town"], 3)
     spouse, teacher = person, person
     while len({person.family_name, spouse.family_name, teacher.family_name}) < 3:

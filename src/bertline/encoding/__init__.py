@@ -1,1 +1,1 @@
-"""Text to token ids to HDF5 samples: the tokenizer, the samples, their file layout, and the card of a dataset."""
+"""Conversion of text to HDF5 samples: the tokenizer, the samples, their file layout, and the card of a dataset."""

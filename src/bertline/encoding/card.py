@@ -1,4 +1,4 @@
-"""The card of a dataset, `dataset.json`: written from its files and the counts of its corpora, and validated."""
+"""Writing and validation of a dataset's card, `dataset.json`, from its files and the counts of its corpora."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bertline.encoding.tokenizer import continuations, load_tokenizer, special_t
 from bertline.files import read_json, sha256_of_file, write_json
 
 HISTOGRAM_BINS = 16
-# What the card sums up of the training files of a sequence length, and of all files whatever their length.
+# Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
 COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
 COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
 
@@ -36,19 +36,19 @@ def write_card(
     overlap: Mapping[str, Sequence[Path]] | None = None,
     sources: Mapping[str, Json] | None = None,
 ) -> Json:
-    """Describe the encoded files in a dataset's folder in its dataset.json.
+    """Write a dataset's dataset.json, which describes the encoded files in its folder.
 
     Parameters
     ----------
-    directory: holds tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
-    plan_json: the plan its shards were made by.
+    directory: contains tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
+    plan_json: the plan that the shards were made from.
     settings: of the dataset, as configured.
     counts: corpus -> the counts.json of all its parts.
-    overlap: corpus -> what `corpus.overlap.find_overlap` wrote for its parts; None if nobody looked.
-    sources: corpus -> where its text is from: `fingerprint`, `settings`, `licence`.
+    overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run.
+    sources: corpus -> the origin of its text: `fingerprint`, `settings`, `licence`.
 
-    Raises BertlineError when documents got lost between the corpora and the encoded files, or a file is not of this
-    dataset.
+    Raises BertlineError if documents were lost between the corpora and the encoded files, or a file does not belong to
+    this dataset.
     """
     directory = Path(directory)
     plan = read_json(plan_json)
@@ -57,7 +57,7 @@ def write_card(
     files = {
         length: [open_samples(directory / f"seq{length}/{shard}.h5") for shard in shards] for length in sequence_lengths
     }
-    # The files of every length come from the same text: the first length tells its counts.
+    # The files of every length are made from the same text: take its counts from the first length.
     of_text = [file.attributes for file in files[sequence_lengths[0]]]
     documents = {attributes["shard"]: attributes["documents"] for attributes in of_text}
     card: Json = {
@@ -86,7 +86,7 @@ def check_files(card: Json, length: int, files: Sequence[SampleFile]) -> None:
 
 
 def describe_tokenizer(path: Path) -> Json:
-    """What the card says of a tokenizer.json."""
+    """Return the card's description of a tokenizer.json."""
     tokenizer = load_tokenizer(path)
     bitmap = np.packbits(continuations(tokenizer), bitorder="little").tobytes()
     return {
@@ -99,7 +99,7 @@ def describe_tokenizer(path: Path) -> Json:
 
 
 def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json:
-    """The files of a sequence length, with their digests, and what the training files hold together."""
+    """Return the files of a sequence length, with their digests, and the totals of the training files."""
     entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
     totals: Counter[str] = Counter()
     edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
@@ -127,7 +127,7 @@ def _describe_corpora(
     files: Mapping[int, Sequence[SampleFile]],
     sources: Mapping[str, Json],
 ) -> list[Json]:
-    """The counts of each corpus summed over its parts, what was removed of it, and what of it is in the files."""
+    """Return for each corpus its counts summed over its parts, what was removed, and what is in the files."""
     encoded: Counter[int] = Counter()
     for file in next(iter(files.values())):
         encoded.update(dict(enumerate(file.attributes["documents_of_corpora"].tolist())))
@@ -159,7 +159,7 @@ def _describe_corpora(
 
 
 def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray:
-    """int64 [corpora, 2]: samples of each corpus, by the document of their first segment, and the tokens in these."""
+    """Return int64 [corpora, 2]: samples of each corpus, by the document of the first segment, and their tokens."""
     totals = np.zeros((corpora, 2), dtype=np.int64)
     for file in files:
         for block in file.blocks():
@@ -186,7 +186,7 @@ def _add(total: Json, counts: Json) -> None:
 
 
 def validate_dataset(card_json: Path | str) -> str:
-    """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a line that sums it up.
+    """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a summary of one line.
 
     Raises BertlineError at the first violation.
     """
@@ -206,14 +206,14 @@ def validate_dataset(card_json: Path | str) -> str:
             for given, actual in zip(section[split], found[split], strict=True):
                 if given != actual:
                     raise BertlineError(
-                        f"{directory / given['file']} is {actual}, {card_json} says {given}; encode again"
+                        f"{directory / given['file']} is {actual}, {card_json} states {given}; encode again"
                     )
         if section != found:
             raise BertlineError(
                 f"{card_json}: the counts of sequence length {length} are not those of the files; encode again"
             )
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
-    # Imported files of different lengths may be of different text.
+    # Imported files of different lengths may contain different text.
     for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
         if len({tuple(file.attributes[name] for name in shared) for file in siblings}) > 1:
             raise BertlineError(
@@ -225,7 +225,7 @@ def validate_dataset(card_json: Path | str) -> str:
 
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
-    """No document may have disappeared without being counted."""
+    """Raise BertlineError if documents are missing without being counted."""
     documents = card["documents"] + card["held_out_documents"]
     if not documents == sum(corpus["documents"] for corpus in card["corpora"]) == _sum(files, "documents"):
         raise BertlineError(

@@ -1,4 +1,4 @@
-"""Reading a finished dataset: its card `dataset.json`, which lists the files, and all their samples as one sequence."""
+"""Reading of a dataset: its card `dataset.json`, which lists the files, and all their samples as one sequence."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 
 
 class MaskedTokens(NamedTuple):
-    """Static masks of some samples, one sample after the other.
+    """Static masks of some samples, concatenated.
 
     Attributes
     ----------
     positions: uint16 [masks], ascending within a sample.
-    input_ids: uint16 or uint32 [masks], what the network sees there.
+    input_ids: uint16 or uint32 [masks], the input at these positions.
     """
 
     positions: np.ndarray
@@ -33,7 +33,7 @@ class MaskedTokens(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Samples one after the other.
+    """Concatenated samples.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     offsets: int64 [samples + 1], where each begins in `tokens`.
     second_segment_start: uint16 [samples].
     next_sentence_labels: uint8 [samples].
-    masks: where the dataset was masked before; `tokens` is the text without them all the same.
+    masks: of a statically masked dataset, else None; `tokens` is the unmasked text in any case.
     """
 
     tokens: np.ndarray
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class SampleReader:
-    """All samples of a split as one sequence, in the order of the card's files; tokens stay on disk until asked for.
+    """All samples of a split as one sequence, in the order of the card's files; tokens are read on demand.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class SampleReader:
     second_segment_start: uint16 [N].
     next_sentence_labels: uint8 [N].
     corpus_index: uint8 [N].
-    mask_counts: uint16 [N], masks of each sample where the dataset was masked before, else None.
+    mask_counts: uint16 [N], masks of each sample of a statically masked dataset, else None.
     sequence_length, card
     """
 
@@ -76,7 +76,7 @@ class SampleReader:
         self._masks = [file.masks for file in files if file.masks is not None]
         if self._masks and len(self._masks) < len(files):
             raise BertlineError(
-                f"of the {len(files)} files of a split {len(self._masks)} have masks; import them again"
+                f"only {len(self._masks)} of the {len(files)} files of a split have masks; import them again"
             )
         self.mask_counts = _joined((np.diff(of.mask_offsets) for of in self._masks), np.uint16) if self._masks else None
 
@@ -84,7 +84,7 @@ class SampleReader:
         return len(self.lengths)
 
     def tokens(self, index: int) -> np.ndarray:
-        """The ids of sample `index`, a read-only view: uint16 or uint32 [length]."""
+        """Return the ids of sample `index`, a read-only view: uint16 or uint32 [length]."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
@@ -92,7 +92,7 @@ class SampleReader:
         return file.input_ids[int(file.sample_offsets[row]) : int(file.sample_offsets[row + 1])]
 
     def gather(self, indices: np.ndarray) -> Batch:
-        """The samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array."""
+        """Return the samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array."""
         indices = np.asarray(indices, dtype=np.int64)
         if indices.size and not (indices.min() >= 0 and indices.max() < len(self)):
             raise IndexError(f"samples {indices.min()} to {indices.max()} of {len(self)}")
@@ -103,7 +103,7 @@ class SampleReader:
         masked = 0
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
         rows = (indices - self._firsts[numbers]).tolist()
-        # A copy for each sample: a shuffled batch seldom takes two samples from one file.
+        # One copy per sample: a shuffled batch rarely has two samples of one file.
         begin = 0
         for number, row, end in zip(numbers.tolist(), rows, offsets[1:].tolist(), strict=True):
             file = self._files[number]
@@ -119,7 +119,7 @@ class SampleReader:
 
 
 def _no_masks(counts: np.ndarray, dtype: np.dtype) -> MaskedTokens:
-    """Room for as many masks as `counts` together."""
+    """Return uninitialised arrays for the sum of `counts` masks."""
     total = int(counts.sum(dtype=np.int64))
     return MaskedTokens(np.empty(total, np.uint16), np.empty(total, dtype))
 
@@ -131,8 +131,8 @@ def _joined(arrays: Iterable[np.ndarray], dtype: type[np.unsignedinteger]) -> np
 def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleReader:
     """Open a split (`train` or `held_out`) of the dataset whose dataset.json is `card`.
 
-    Raises BertlineError when the card has another layout version, is not encoded for the sequence length, or when one
-    of its files is missing or belongs to another tokenizer, dataset or length.
+    Raises BertlineError if the card has another layout version or lacks the sequence length, or if one of its files is
+    missing or belongs to another tokenizer, dataset or length.
     """
     if split not in SPLITS:
         raise ValueError(f"split {split!r} is none of {SPLITS}")
@@ -145,11 +145,13 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
 
 
 def read_card(path: Path | str) -> Json:
-    """Read dataset.json. Raises BertlineError when it is missing or of another layout version."""
+    """Read dataset.json. Raises BertlineError if it is missing or of another layout version."""
     card = read_json(path)
     version = card.get("layout_version") if isinstance(card, dict) else None
     if version != LAYOUT_VERSION:
-        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+        raise BertlineError(
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+        )
     return card
 
 
@@ -164,7 +166,7 @@ def _of_length(card: Json, path: Path | str, sequence_length: int) -> Json:
 
 
 def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:
-    """Check a file's attributes against the card and its entry there. Raises BertlineError where they differ."""
+    """Check a file's attributes against the card and its entry there. Raises BertlineError if they differ."""
     expected = {
         "tokenizer_sha256": (card["tokenizer"]["sha256"], "was encoded with another tokenizer"),
         "fingerprint": (card["fingerprint"], "belongs to another dataset"),
@@ -172,15 +174,15 @@ def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: in
         "samples": (entry["samples"], "has another number of samples"),
         "tokens": (entry["tokens"], "has another number of tokens"),
     }
-    for name, (value, fault) in expected.items():
+    for name, (value, problem) in expected.items():
         if file.attributes[name] != value:
             raise BertlineError(
-                f"{file.path} {fault} than its dataset.json says ({file.attributes[name]} instead of {value}); "
+                f"{file.path} {problem} than stated in its dataset.json ({file.attributes[name]} instead of {value}); "
                 "delete it and run `snakemake encode`"
             )
 
 
 def continuation_bitmap(card: Json) -> np.ndarray:
-    """Which ids continue a word: bool [vocabulary]. In the card bit i is bit i % 8 of byte i // 8, as base64."""
+    """Return which ids continue a word: bool [vocabulary]. In the card bit i is bit i % 8 of byte i // 8, as base64."""
     packed = np.frombuffer(base64.b64decode(card["tokenizer"]["continuation_bitmap"]), dtype=np.uint8)
     return np.unpackbits(packed, count=card["tokenizer"]["vocab_size"], bitorder="little").astype(bool)

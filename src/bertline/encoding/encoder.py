@@ -1,4 +1,4 @@
-"""One shard of text to its files of samples, one for each sequence length."""
+"""Encoding of one shard of text into files of samples, one for each sequence length."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def encode_shard(
     ----------
     shard: `{shard}.txt.zst`.
     tokenizer_json: the dataset's tokenizer.
-    plan_json: the plan the shard was made by, which says what corpus each document is from.
-    outputs: sequence length -> file to write. Beside the first lie, without a name, the tokens meanwhile.
-    fingerprint: of the dataset; readers refuse files of another.
-    words: what encoding other shards with the same tokenizer has taught; never alters the result.
+    plan_json: the plan that the shard was made from, which contains the corpus of each document.
+    outputs: sequence length -> file to write. Unnamed temporary files of tokens are put into the first one's folder.
+    fingerprint: of the dataset; readers reject files of another.
+    words: a cache filled by other shards with the same tokenizer; it never changes the result.
     """
     tokenizer = load_tokenizer(tokenizer_json)
     special = special_token_ids(tokenizer)
@@ -125,7 +125,7 @@ def _ids(text: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator
 
 
 def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which corpus the documents of a shard are from, which come in runs, and how many of each corpus it holds.
+    """Return the corpora of the documents of a shard, as runs, and the number of documents of each corpus.
 
     Returns
     -------

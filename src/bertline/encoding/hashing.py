@@ -1,4 +1,4 @@
-"""One integer hash, the same bits in numpy and in PyTorch on any device.
+"""An integer hash with the same bits in NumPy and in PyTorch on any device.
 
 The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), on 64-bit integers that wrap around.
 """
@@ -25,7 +25,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 
 def mix_tensor(values: Tensor) -> Tensor:
-    """Hash each element: int64 tensor -> int64 tensor with the bits that `mix` gives."""
+    """Hash each element: int64 tensor -> int64 tensor with the bits of `mix`'s result."""
     values = values + as_signed(GOLDEN)
     values = (values ^ _shifted(values, 30)) * as_signed(FIRST)
     values = (values ^ _shifted(values, 27)) * as_signed(SECOND)
@@ -33,7 +33,7 @@ def mix_tensor(values: Tensor) -> Tensor:
 
 
 def mix_integers(*values: int) -> int:
-    """Hash a sequence of integers into one of 64 bits, unsigned."""
+    """Hash a sequence of integers into an unsigned 64-bit integer."""
     state = 0
     for value in values:
         state = int(mix(np.array((state ^ value) % WORD, dtype=np.uint64)))
@@ -41,13 +41,13 @@ def mix_integers(*values: int) -> int:
 
 
 def as_signed(value: int) -> int:
-    """Return the int64 with the bits of an unsigned 64-bit integer: what PyTorch's int64 operations take."""
+    """Return the int64 with the bits of an unsigned 64-bit integer, for PyTorch's int64 operations."""
     value %= WORD
     return value - WORD if value >= WORD // 2 else value
 
 
 def _shifted(values: Tensor, bits: int) -> Tensor:
-    """Shift right filling with zeros; PyTorch's own shift of int64 repeats the sign."""
+    """Shift right filling with zeros; PyTorch's shift of int64 repeats the sign bit."""
     return torch.bitwise_right_shift(values, bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,8 +1,8 @@
-"""Files of samples that another program made, as a dataset of ours: native files, their tokenizer and a dataset.json.
+"""Import of sample files of other programs into a dataset: native files, their tokenizer and a dataset.json.
 
-Training takes samples in random order from memory maps; of rows compressed as NVIDIA's a machine reads a few hundred a
-second. So files are read once, each rule of their layout is checked, and what they hold is written natively: the text
-without its masks, and beside it the masks as they were (see `bertline.encoding.layout`).
+Training reads samples in random order from memory maps; of compressed rows such as NVIDIA's a machine reads a few
+hundred per second. So files are read once, checked against every rule of their layout, and written in the native layout
+as text without masks plus the original masks (see `bertline.encoding.layout`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bertline.fingerprint import fingerprint, stage_versions
 
 Json = dict[str, Any]
 
-# What is kept on disk of the samples of a file, but their tokens, until it is known how many there are.
+# The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
 SPOOLED = {
     "lengths": np.uint32,
     "second_segment_start": np.uint16,
@@ -56,17 +56,17 @@ def import_dataset(
     lowercase: bool,
     name: str,
 ) -> Json:
-    """Make a dataset of files in NVIDIA's or gpauloski's layout; returns its card, which is written last.
+    """Make a dataset from files in NVIDIA's or gpauloski's layout; returns its card, which is written last.
 
     Parameters
     ----------
-    training, held_out: files of one layout, of one or more sequence lengths; held-out ones may be none.
+    training, held_out: files of one layout, of one or more sequence lengths; `held_out` may be empty.
     vocabulary: the vocab.txt or tokenizer.json that the files were made with; `lowercase` is for a vocab.txt.
-    directory: gets tokenizer.json, seq{length}/{number}.h5 and dataset.json.
-    name: what the card calls the corpus.
+    directory: receives tokenizer.json, seq{length}/{number}.h5 and dataset.json.
+    name: of the corpus in the card.
 
-    The files do not say where documents begin: each counts as one. Raises BertlineError for the first file and sample
-    that breaks its layout's rules. Samples of `UNUSABLE` are left out, and the card says how many.
+    The files do not record document boundaries: each counts as one document. Raises BertlineError for the first file
+    and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.
     """
     directory = Path(directory)
     files = {
@@ -101,7 +101,7 @@ def import_dataset(
         file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
     }
     if len(objectives) > 1:
-        raise BertlineError("some of the files hold pairs of segments, some single ones; import them apart")
+        raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
     shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
     of_text = [file.attributes for file in written[lengths[0]]]
     documents = len(of_text)
@@ -126,20 +126,20 @@ def import_dataset(
 
 
 def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:
-    """The sequence lengths of the files. Raises BertlineError where they do not make one dataset."""
+    """Return the sequence lengths of the files. Raises BertlineError if they cannot form one dataset."""
     if len({file.layout for of_split in files.values() for file in of_split}) > 1:
         raise BertlineError("the files are of different layouts; import those of nvidia and gpauloski one by one")
     lengths = {file.sequence_length for file in files["train"]}
     for file in files[HELD_OUT]:
         if file.sequence_length not in lengths:
             raise BertlineError(
-                f"{file.path} is of length {file.sequence_length}, no file to train on is; leave it out"
+                f"{file.path} is of length {file.sequence_length}, but no training file is; leave it out"
             )
     return sorted(lengths)
 
 
 def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[InterchangeFile, str]]:
-    """Each file with its shard's name, counted within its split and length: 00000, ..., held_out_00000, ..."""
+    """Return each file with its shard's name, numbered within its split and length: 00000, ..., held_out_00000, ..."""
     shards, seen = [], Counter[tuple[str, int]]()
     for split, of_split in files.items():
         for file in of_split:
@@ -150,7 +150,7 @@ def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[Interc
 
 
 def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
-    """Write one file natively, in bounded memory; returns how many samples were left out, by reason."""
+    """Write one file in the native layout, in bounded memory; returns how many samples were left out, by reason."""
     dropped: dict[str, int] = {}
     for violation in violations_of(file, tokenizer):
         if violation.what not in UNUSABLE:
@@ -169,7 +169,7 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
         unknown += int((block.ids == special["[UNK]"]).sum())
         labelled += int(block.next_sentence_labels.sum())
     if 0 < pairs < samples:
-        raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from files apart")
+        raise BertlineError(f"{file.path}: some samples are pairs and some are not; import them from separate files")
     numbers = {name: spool.read() for name, spool in spools.items()}
 
     def column(name: str) -> Iterator[np.ndarray]:
@@ -217,7 +217,7 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
 
 
 def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Block]:
-    """The blocks of a file without the samples of `UNUSABLE`."""
+    """Yield the blocks of a file without the samples of `UNUSABLE`."""
     for block in read_blocks(file):
         keep = usable(block, special_tokens)
         if keep.all():

@@ -1,4 +1,4 @@
-"""Samples of a file, in whatever layout, as text that a person reads."""
+"""Samples of a file, in any layout, as readable text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertline.encoding.tokenizer import take_tokenizer
 
 @dataclass(frozen=True)
 class _Sample:
-    """Ids without masks; `second` is where segment B begins, 0 for none; masks as (position, id that is seen there)."""
+    """Unmasked ids; `second` is where segment B begins, 0 for none; masks are (position, input id there)."""
 
     ids: np.ndarray
     second: int
@@ -30,10 +30,10 @@ class _Sample:
 def show_samples(
     path: Path | str, *, first: int, count: int, vocabulary: Path | str | None = None, lowercase: bool = True
 ) -> Iterator[str]:
-    """Lines of text about `count` samples from number `first` on.
+    """Yield lines of text about `count` samples, beginning with number `first`.
 
-    `vocabulary` is a vocab.txt or a tokenizer.json; None for the tokenizer.json of the dataset that the file lies in,
-    and where there is none, ids are shown. Raises BertlineError when the file has no such sample.
+    `vocabulary` is a vocab.txt or a tokenizer.json; None selects the tokenizer.json of the file's dataset, and if there
+    is none, ids are shown. Raises BertlineError if the file has no such sample.
     """
     path = Path(path)
     beside = path.absolute().parent.parent / "tokenizer.json"

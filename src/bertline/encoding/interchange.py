@@ -1,24 +1,24 @@
-"""The HDF5 files of other programs: NVIDIA's, masked once for all, and gpauloski's, unmasked. Writer, reader, rules.
+"""HDF5 layouts of other programs: NVIDIA's, statically masked, and gpauloski's, unmasked. Writer, reader, validator.
 
 N samples of at most S tokens, padded with zeros to rows of S; all datasets are compressed with gzip.
 
-`nvidia` (DeepLearningExamples before 2022; hetseq, DeepSpeed and others read the same), P predictions at most:
+`nvidia` (DeepLearningExamples before 2022; also hetseq, DeepSpeed and others), P predictions at most:
 
     input_ids             int32 [N, S]  already masked
-    input_mask            int8  [N, S]  1 on the sample, 0 on the padding
+    input_mask            int8  [N, S]  1 for the sample, 0 for the padding
     segment_ids           int8  [N, S]  1 on the second segment and its [SEP], else 0
     masked_lm_positions   int32 [N, P]  ascending; the first 0 ends them
-    masked_lm_ids         int32 [N, P]  the tokens that were there
+    masked_lm_ids         int32 [N, P]  the original tokens there
     next_sentence_labels  int8  [N]     1: the second segment is random, 0: it follows
 
-`gpauloski` (BERT-PyTorch), whose reader masks while it trains:
+`gpauloski` (BERT-PyTorch), which masks during training:
 
     input_ids                int32 [N, S]
     special_token_positions  int32 [N, 3] of [CLS], [SEP] and the last [SEP], or [N, 2] without a second segment
     next_sentence_labels     int8  [N]
 
-gpauloski's reader takes a file for its own layout as soon as it has special_token_positions, and would mask one that is
-masked already again: a file never has both.
+gpauloski's reader masks any file with special_token_positions, even one that is already masked: so no file has both
+special_token_positions and masks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bertline.files import write_atomically
 
 Json = dict[str, Any]
 
-# Layout -> dataset -> type and, of a row, the width.
+# Layout -> dataset -> type and row width.
 DATASETS: dict[str, dict[str, tuple[str, str]]] = {
     "nvidia": {
         "input_ids": ("<i4", "S"),
@@ -56,15 +56,15 @@ DATASETS: dict[str, dict[str, tuple[str, str]]] = {
         "next_sentence_labels": ("|i1", ""),
     },
 }
-ROWS_OF_A_CHUNK = 64  # their readers take whole files; those that take rows find one 20 times faster than in h5py's own
+ROWS_OF_A_CHUNK = 64  # makes reading single rows 20 times faster than h5py's default; most readers read whole files
 TOKENS_OF_A_BLOCK = 1 << 20
-# What other programs do, and what cannot be learnt from: such samples are left out and counted.
+# Violations found in files of other programs: such samples are useless for training, left out and counted.
 UNUSABLE = ("has an empty segment", "has [CLS] or [SEP] inside its text")
 
 
 @dataclass(frozen=True)
 class InterchangeFile:
-    """An interchange file that was looked at.
+    """An interchange file whose datasets were checked.
 
     Attributes
     ----------
@@ -85,11 +85,11 @@ class InterchangeFile:
 
 
 class Block(NamedTuple):
-    """Some samples of an interchange file as the native layout has them: unpadded and unmasked. All int64.
+    """Some samples of an interchange file in the form of the native layout: unpadded and unmasked. All int64.
 
     Attributes
     ----------
-    ids: the tokens one sample after the other, `lengths` [N] each.
+    ids: the concatenated tokens, `lengths` [N] each.
     second_segment_start: [N], 0 where there is no second segment.
     next_sentence_labels: [N]
     mask_counts: [N], zeros where the file has no masks; `masked_positions` and `masked_input_ids` have their sum.
@@ -112,7 +112,7 @@ def write_interchange(
     samples: int,
     widths: Mapping[str, int],
 ) -> None:
-    """Write a file of `samples` rows, complete or not at all; the same rows give the same bytes.
+    """Write a file of `samples` rows atomically; the same rows give the same bytes.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def write_interchange(
     blocks: rows of every dataset of the layout, padded with zeros, in pieces of any size.
     widths: of a row, by letter: see the module.
     """
-    # The oldest version of the format: these readers are old programs.
+    # The oldest version of HDF5, as the readers are old programs.
     with (
         write_atomically(path) as temporary,
         disk_errors(path),
@@ -128,7 +128,7 @@ def write_interchange(
     ):
         for name, (dtype, width) in DATASETS[layout].items():
             shape = (samples, widths[width]) if width else (samples,)
-            # A dataset without rows cannot be cut into chunks.
+            # A dataset without rows cannot be chunked.
             compressed: Json = {"chunks": (min(samples, ROWS_OF_A_CHUNK if width else 1 << 14), *shape[1:])}
             compressed |= {"compression": "gzip", "compression_opts": 4}
             file.create_dataset(name, shape, dtype, track_times=False, **(compressed if samples else {}))
@@ -143,7 +143,7 @@ def write_interchange(
 
 
 def layout_of(path: Path | str) -> str:
-    """`native`, `nvidia` or `gpauloski`, by the names in the file. Raises BertlineError for any other."""
+    """Return `native`, `nvidia` or `gpauloski`, by the names in the file. Raises BertlineError for any other."""
     path = Path(path)
     with _reading(path), h5py.File(path, "r") as file:
         if "layout_version" in file.attrs:
@@ -157,7 +157,7 @@ def layout_of(path: Path | str) -> str:
 
 
 def open_interchange(path: Path | str) -> InterchangeFile:
-    """Look at an interchange file. Raises BertlineError when its datasets do not have the layout's types and shapes."""
+    """Open an interchange file. Raises BertlineError if its datasets do not have the layout's types and shapes."""
     path = Path(path)
     layout = layout_of(path)
     if layout == "native":
@@ -168,7 +168,7 @@ def open_interchange(path: Path | str) -> InterchangeFile:
     samples = shapes["input_ids"][0] if shapes["input_ids"] else 0
     widths: dict[str, int] = {}
     for name, (dtype, width) in DATASETS[layout].items():
-        # The first dataset of a width says how much that is.
+        # The first dataset with a width defines it.
         row = [widths.setdefault(width, shapes[name][-1] if len(shapes[name]) == 2 else 0)] if width else []
         if types[name] != np.dtype(dtype) or list(shapes[name]) != [samples, *row]:
             wanted = f"{np.dtype(dtype).name} {tuple([samples, *(row if any(row) else width)])}"
@@ -177,22 +177,22 @@ def open_interchange(path: Path | str) -> InterchangeFile:
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(
-            f"{path}: special_token_positions has rows of {widths['T']}, they have to have 2 or 3; make the file again"
+            f"{path}: special_token_positions has rows of {widths['T']}, allowed are 2 or 3; make the file again"
         )
     return InterchangeFile(path, layout, samples, widths["S"], widths["P" if layout == "nvidia" else "T"])
 
 
 def read_blocks(file: InterchangeFile, first: int = 0, last: int | None = None) -> Iterator[Block]:
-    """The samples [first, last) of a file that keeps the layout's rules, in blocks of about a million tokens."""
+    """Yield the samples [first, last) of a valid file, in blocks of about a million tokens."""
     for _, rows in _read_rows(file, first, last):
         yield _block_of(file.layout, rows)
 
 
 def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[Violation]:
-    """Everything in which a file breaks the layout's rules.
+    """Yield all violations of the layout's rules in a file.
 
-    `tokenizer`: its `vocab_size` and `special_tokens`. Without it ids are only checked against each other: [CLS] and
-    [SEP] are what stands at the first sample's ends.
+    `tokenizer`: its `vocab_size` and `special_tokens`. If None, ids are only checked against each other: [CLS] and
+    [SEP] are the first and last id of the first sample.
     """
     found = Violations(file.path)
     special: Json = dict(tokenizer["special_tokens"]) if tokenizer else {}
@@ -220,7 +220,7 @@ def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Itera
 
 
 def usable(block: Block, special_tokens: Mapping[str, int]) -> np.ndarray:
-    """Which samples of a block that keeps the other rules break none of `UNUSABLE`: bool [N]."""
+    """Return which samples of an otherwise valid block have no violation of `UNUSABLE`: bool [N]."""
     faulty = _faulty_samples(block, special_tokens)
     return ~np.any([faulty[what] for what in UNUSABLE], axis=0)
 
@@ -228,7 +228,7 @@ def usable(block: Block, special_tokens: Mapping[str, int]) -> np.ndarray:
 def _read_rows(
     file: InterchangeFile, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """The rows of all datasets as int64, block by block, each with the number of its first sample."""
+    """Yield the rows of all datasets as int64, block by block, each with the number of its first sample."""
     last = file.samples if last is None else min(last, file.samples)
     with _reading(file.path), h5py.File(file.path, "r") as opened:
         for start in range(first, last, file.rows_of_a_block):
@@ -238,18 +238,18 @@ def _read_rows(
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """h5py has many words for a file that is damaged."""
+    """Turn the various errors that h5py raises for a damaged file into a BertlineError."""
     try:
         yield
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; name a file of samples") from None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise BertlineError(f"{path}: is damaged, or no HDF5 file ({reason}); get it or make it again") from None
+        raise BertlineError(f"{path}: is damaged, or not an HDF5 file ({reason}); get it or make it again") from None
 
 
 def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """The rules of padding, masks and ranges, each with the rows that break it: bool [N]."""
+    """Return for each rule of padding, masks and ranges the rows that violate it: bool [N]."""
     columns = np.arange(rows["input_ids"].shape[1])
     labels = rows["next_sentence_labels"]
     lengths, second = _shapes_of(layout, rows)
@@ -288,7 +288,7 @@ def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -
 
 
 def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """The rules of [CLS], [SEP], [PAD] and the segments, each with the samples that break it: bool [N]."""
+    """Return for each rule of [CLS], [SEP], [PAD] and the segments the samples that violate it: bool [N]."""
     cls, sep = special_tokens["[CLS]"], special_tokens["[SEP]"]
     begins = offsets_of(block.lengths)[:-1]
     ends = begins + block.lengths - 1
@@ -299,29 +299,29 @@ def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str
     expected = np.zeros(len(block.ids), dtype=bool)
     expected[begins] = expected[ends] = expected[middles[has_second]] = True
     masked = np.repeat(np.arange(len(begins)), block.mask_counts)
-    asks_for_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
+    label_is_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
     return {
         "does not begin with [CLS]": block.ids[begins] != cls,
         "does not end with [SEP]": block.ids[ends] != sep,
         "has no [SEP] before its second segment": has_second & (block.ids[middles] != sep),
         "has an empty segment": np.where(has_second, (second < 3) | (second > block.lengths - 2), block.lengths < 3),
         "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special & ~expected, begins) > 0,
-        "has masked_lm_ids that are padding": np.bincount(masked[asks_for_padding], minlength=len(begins)) > 0,
+        "has masked_lm_ids that are padding": np.bincount(masked[label_is_padding], minlength=len(begins)) > 0,
     }
 
 
 def _shapes_of(layout: str, rows: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Length and beginning of the second segment, 0 for none, of each row: int64 [N]."""
+    """Return the length of each row, and where its second segment begins, 0 for none: int64 [N]."""
     if layout == "gpauloski":
         places = rows["special_token_positions"]
         second = places[:, 1] + 1 if places.shape[1] == 3 else np.zeros(len(places), dtype=np.int64)
         return places[:, -1] + 1, second
-    # The first 1 of segment_ids; argmax gives 0 where there is none.
+    # The first 1 of segment_ids; argmax returns 0 if there is none.
     return (rows["input_mask"] != 0).sum(1), (rows["segment_ids"] != 0).argmax(1)
 
 
 def _mask_counts(rows: Mapping[str, np.ndarray]) -> np.ndarray:
-    """How many predictions stand before the first 0 of masked_lm_positions: int64 [N]."""
+    """Return the number of predictions before the first 0 of masked_lm_positions: int64 [N]."""
     positions = rows["masked_lm_positions"]
     ends = positions == 0
     return np.where(ends.any(1), ends.argmax(1), positions.shape[1])

@@ -1,24 +1,24 @@
-"""The native file of samples, version 1: writer, memory-mapped reader and validator.
+"""The native layout of sample files, version 1: writer, memory-mapped reader and validator.
 
-An HDF5 file for each shard and sequence length. Samples are unpadded, unmasked and stand one after the other.
+One HDF5 file per shard and sequence length. Samples are unpadded, unmasked and concatenated.
 
     input_ids             uint16, or uint32 for vocabularies over 65,536   [tokens]
     sample_offsets        uint64  [samples + 1]  where each sample begins in input_ids
     second_segment_start  uint16  [samples]      index of the first token of segment B in its sample, 0: no B
     next_sentence_labels  uint8   [samples]      1: B is random text, 0: B follows A, or there is no B
                                                  (`pair_objective` sentence_order: 1: A follows B, 0: B follows A)
-    document_index        uint32  [samples]      the document of A, counted in its shard; rises in each of the passes
+    document_index        uint32  [samples]      the document of A, counted in its shard; ascending within each pass
     corpus_index          uint8   [samples]      the corpus of A, in the order of the dataset's settings
 
-Little-endian and contiguous; each begins at a multiple of 4,096 bytes, so that it can be memory-mapped at its offset.
-Empty ones are legal and have no offset. Each carries a `sha256` of its bytes, because contiguous HDF5 has no checksums
-and a flipped bit reads back silently. Attributes of the file: see `ATTRIBUTES`.
+Datasets are little-endian and contiguous; each begins at a multiple of 4,096 bytes, so that it can be memory-mapped at
+its offset. Empty ones are valid and have no offset. Each has a `sha256` attribute of its bytes, because contiguous HDF5
+has no checksums and would not detect a flipped bit. Attributes of the file: see `ATTRIBUTES`.
 
-Samples imported from files that were masked before (see `bertline.encoding.interchange`) bring their masks with them:
+Samples imported from statically masked files (see `bertline.encoding.interchange`) have their masks in addition:
 
     mask_offsets          uint64  [samples + 1]  where the masks of each sample begin in the next two
     masked_positions      uint16  [masks]        ascending within a sample
-    masked_input_ids      as input_ids  [masks]  what the network sees there; the token asked for stands in input_ids
+    masked_input_ids      as input_ids  [masks]  the input at these positions; input_ids contains the label
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
 ALIGNMENT = 4096
-# Name -> type. Counts that begin with `samples_` count samples; `documents_of_corpora` has one number for each corpus,
-# `samples_with_random_next` is the sum of the labels, `passes` how often the text was paired.
+# Name -> type. Names that begin with `samples_` count samples; `documents_of_corpora` has one number per corpus,
+# `samples_with_random_next` is the sum of the labels, `passes` is how often the text was split into samples.
 ATTRIBUTES: dict[str, type] = {
     "layout_version": int,
     "fingerprint": str,
@@ -67,7 +67,7 @@ ATTRIBUTES: dict[str, type] = {
     "samples_without_partner": int,
     "passes": int,
 }
-# Absent where they have these values, as in files older than they are.
+# Omitted if they have these values, as in older files.
 OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}
 COLUMNS: dict[str, np.dtype[Any]] = {
     "sample_offsets": np.dtype("<u8"),
@@ -83,13 +83,13 @@ BYTES_PER_DIGEST = 1 << 24
 
 
 def id_type(vocab_size: int) -> type[np.unsignedinteger]:
-    """Return the type that ids are stored in: uint16 where the vocabulary allows it."""
+    """Return the type in which ids are stored: uint16 if the vocabulary allows it, else uint32."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)
 class StaticMasks:
-    """The masks of samples that were masked before. See the module for the arrays."""
+    """The masks of statically masked samples. See the module for the arrays."""
 
     mask_offsets: np.ndarray
     masked_positions: np.ndarray
@@ -100,7 +100,7 @@ class StaticMasks:
 class SampleFile:
     """A memory-mapped file of samples; the arrays are read-only views of the map. See the module for their meaning.
 
-    What was read counts as memory of the process: whoever passes through a whole file does it by `blocks`.
+    Pages read count as memory of the process: use `blocks` to iterate over a whole file.
     """
 
     path: Path
@@ -119,17 +119,17 @@ class SampleFile:
         return len(self.second_segment_start)
 
     def blocks(self) -> Iterator[slice]:
-        """The samples in pieces; the memory of each is given back before the next."""
+        """Yield the samples in blocks; the memory of each is freed before the next."""
         for start in range(0, len(self), SAMPLES_PER_BLOCK):
             yield slice(start, min(start + SAMPLES_PER_BLOCK, len(self)))
             self.release()
 
     def lengths(self, block: slice) -> np.ndarray:
-        """Tokens of the samples of a block: int64 [samples]."""
+        """Return the number of tokens of each sample of a block: int64 [samples]."""
         return np.diff(self.sample_offsets[block.start : block.stop + 1]).astype(np.int64)
 
     def release(self) -> None:
-        """Give back the memory of what was read; the arrays stay readable."""
+        """Free the memory of the pages read so far; the arrays stay readable."""
         self.memory.madvise(mmap.MADV_DONTNEED)
 
 
@@ -142,16 +142,16 @@ def write_samples(
     attributes: Mapping[str, Any],
     masks: int | None = None,
 ) -> None:
-    """Write a file of samples, complete or not at all; the same samples give the same bytes.
+    """Write a file of samples atomically; the same samples give the same bytes.
 
     Parameters
     ----------
-    columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. One after the other is read,
-        a block at a time.
-    samples, tokens: how many there are.
+    columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. Columns are consumed one
+        after another, a block at a time.
+    samples, tokens: their numbers.
     attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
-    masks: how many, of samples that were masked before: `columns` has `MASKS` too; `input_ids` holds the text without
-        them all the same.
+    masks: number of masks of statically masked samples, else None. If given, `columns` contains `MASKS`, too;
+        `input_ids` is the unmasked text in any case.
     """
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
@@ -167,7 +167,7 @@ def write_samples(
 
 
 def _create(path: Path) -> h5py.File:
-    # A fixed version of the format: the bytes depend on nothing but the samples.
+    # With a fixed version of HDF5 the bytes depend only on the samples.
     return h5py.File(path, "w", libver=("v110", "v110"), alignment_threshold=1, alignment_interval=ALIGNMENT)
 
 
@@ -177,7 +177,7 @@ def _type_of(name: str, vocab_size: int) -> np.dtype[Any]:
 
 
 def _write_attribute(file: h5py.File, name: str, kind: type, value: Any) -> None:
-    # Strings of fixed length: those of variable length lie in a heap that simple readers do not follow.
+    # Strings of fixed length: those of variable length are stored in a heap that simple readers do not support.
     if kind is str:
         encoded = value.encode("utf-8")
         file.attrs.create(name, np.bytes_(encoded), dtype=h5py.string_dtype("utf-8", max(1, len(encoded))))
@@ -201,7 +201,7 @@ def _write_dataset(file: h5py.File, name: str, dtype: np.dtype, size: int, block
 
 @contextmanager
 def disk_errors(path: Path | str) -> Iterator[None]:
-    """HDF5 tells a full disk only in the text of its error: give the error its number back."""
+    """Set the errno of errors for a full disk, which HDF5 only reports in their text."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -212,9 +212,9 @@ def disk_errors(path: Path | str) -> Iterator[None]:
 
 
 def open_samples(path: Path | str) -> SampleFile:
-    """Memory-map a file of samples. Reads its attributes and nothing else.
+    """Memory-map a file of samples, reading only its attributes.
 
-    Raises BertlineError when it is missing, cut short, of another layout version, or not laid out as this module says.
+    Raises BertlineError if it is missing, truncated, of another layout version, or does not have this module's layout.
     """
     path = Path(path)
     try:
@@ -234,7 +234,7 @@ def open_samples(path: Path | str) -> SampleFile:
     arrays = {}
     for name, (offset, size, dtype) in places.items():
         if offset + size * dtype.itemsize > len(whole):
-            raise BertlineError(f"{path} is cut short inside {name}; delete it and run `snakemake encode`")
+            raise BertlineError(f"{path} is truncated inside {name}; delete it and run `snakemake encode`")
         arrays[name] = whole[offset : offset + size * dtype.itemsize].view(dtype)
     _check_shapes(path, attributes, arrays)
     masks = StaticMasks(**{name: arrays.pop(name) for name in MASKS}) if MASKS[0] in arrays else None
@@ -243,10 +243,12 @@ def open_samples(path: Path | str) -> SampleFile:
 
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
     if "layout_version" not in file.attrs:
-        raise BertlineError(f"{path} has no layout_version: it is no file of samples of ours; run `snakemake encode`")
+        raise BertlineError(f"{path} has no layout_version: it is not a native file of samples; run `snakemake encode`")
     version = int(file.attrs["layout_version"])
     if version != LAYOUT_VERSION:
-        raise BertlineError(f"{path} has layout version {version}, read is {LAYOUT_VERSION}; encode the dataset again")
+        raise BertlineError(
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+        )
     values: dict[str, Any] = {}
     for name, kind in ATTRIBUTES.items():
         value = file.attrs.get(name, OPTIONAL_ATTRIBUTES[name]) if name in OPTIONAL_ATTRIBUTES else file.attrs[name]
@@ -259,7 +261,7 @@ def _text(value: Any) -> str:
 
 
 def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
-    """Offset in bytes, number of values and type of a dataset."""
+    """Return the offset in bytes, number of values and type of a dataset."""
     dataset = file[name]
     expected = _type_of(name, int(file.attrs["vocab_size"]))
     if dataset.dtype != expected or dataset.ndim != 1:
@@ -287,7 +289,7 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
 
 
 def validate_samples(path: Path | str) -> SampleFile:
-    """Check every digest and every rule of the layout. Returns the file.
+    """Check every digest and every rule of the layout, and return the file.
 
     Raises BertlineError at the first violation.
     """
@@ -298,7 +300,7 @@ def validate_samples(path: Path | str) -> SampleFile:
 
 
 def violations_of(file: SampleFile) -> Iterator[Violation]:
-    """Everything in which a file breaks the layout's rules or its own digests."""
+    """Yield all violations of the layout's rules or of the digests in a file."""
     arrays = {**vars(file), **(vars(file.masks) if file.masks else {})}
     for name, expected in file.digests.items():
         if _digest(file, arrays[name]) != expected:
@@ -325,7 +327,7 @@ def violations_of(file: SampleFile) -> Iterator[Violation]:
     of_corpora = file.attributes["documents_of_corpora"]
     if of_corpora.sum() != file.attributes["documents"]:
         yield Violation(file.path, "documents_of_corpora do not add up to documents")
-    # It rises within a pass, and begins anew with the next.
+    # It is ascending within a pass, and restarts with the next.
     if len(file) and (falls >= file.attributes["passes"] or last_document >= of_corpora.sum()):
         yield Violation(file.path, "document_index does not rise below the number of documents")
     if len(file) and last_corpus >= len(of_corpora):
@@ -355,7 +357,7 @@ def _rises(file: SampleFile, offsets: np.ndarray, end: int, *, strictly: bool) -
 
 
 def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndarray]:
-    """Samples [start, end): lengths, where [CLS] and [SEP] stand, that segments are not empty, labels."""
+    """Check samples [start, end): lengths, positions of [CLS] and [SEP], segments that are not empty, labels."""
     attributes = file.attributes
     offsets = file.sample_offsets[start : end + 1].astype(np.int64)
     begins = offsets[:-1] - offsets[0]
@@ -385,7 +387,7 @@ def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndar
 
 
 def _faulty_masks(file: SampleFile, masks: StaticMasks, start: int, end: int) -> dict[str, np.ndarray]:
-    """Samples [start, end): masks ascend, lie on the sample's text, and show known ids."""
+    """Check samples [start, end): masks are ascending, within the sample's text, and have ids of the vocabulary."""
     offsets = file.sample_offsets[start : end + 1].astype(np.int64)
     bounds = masks.mask_offsets[start : end + 1].astype(np.int64)
     positions = masks.masked_positions[bounds[0] : bounds[-1]].astype(np.int64)

@@ -1,10 +1,10 @@
-"""Which tokens a sequence is asked for: dynamic masking by an integer hash of (seed, sample, epoch, position).
+"""Dynamic masking by an integer hash of (seed, sample, epoch, position).
 
 As published (Devlin et al. 2018, and Google's create_pretraining_data.py): max(1, round(probability x length))
-positions a sequence, the length counting [CLS] and [SEP]; of these 80 percent become [MASK], 10 percent a random word
-and 10 percent stay as they are. The hash is the same on every device, and stored data is never touched.
+positions of a sequence are chosen, the length including [CLS] and [SEP]; 80 percent of these become [MASK], 10 percent
+a random word and 10 percent are unchanged. The hash is the same on every device, and stored data is not modified.
 
-Samples that were masked before, by another program, keep their masks in every epoch.
+Samples that another program masked keep their masks in every epoch.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, continuation_bitmap
 from bertline.encoding.hashing import as_signed, mix_integers, mix_tensor, uniform
 
-# Evaluation masks 15 percent whatever a run trains with, so that runs compare; its positions never change.
+# Evaluation masks 15 percent whatever a run trains with, so that runs are comparable; its positions never change.
 HELD_OUT_PROBABILITY = 0.15
 HELD_OUT_SEED = 20_181_011
-# MLPerf's evaluation takes as many; more would take time and change nothing.
+# As in MLPerf's evaluation; more would take time and change nothing.
 HELD_OUT_SAMPLES = 10_000
-POSITION_BITS = 13  # sequences are at most 8,192 long
+POSITION_BITS = 13  # sequences have at most 8,192 tokens
 UNIFORM_BITS = 31
 UNIFORM_RANGE = 1 << UNIFORM_BITS
 MASK_BELOW = round(0.8 * UNIFORM_RANGE)
 RANDOM_BELOW = round(0.9 * UNIFORM_RANGE)
-IGNORED = -100  # a label that no loss counts
+IGNORED = -100  # a label that losses ignore
 
 
 @dataclass(frozen=True)
 class Masking:
-    """How a phase masks.
+    """The masking of a phase.
 
     probability: share of a sequence's positions.
-    max_predictions: at most so many positions of a sequence; None for no limit.
-    whole_word: choose words and mask all their pieces; the last word only as far as the number of positions allows.
+    max_predictions: maximum number of positions in a sequence; None for no limit.
+    whole_word: choose words and mask all their pieces; of the last word only as many as the number of positions allows.
     mask_only: every chosen position becomes [MASK].
     """
 
@@ -55,16 +55,16 @@ HELD_OUT_MASKING = Masking(HELD_OUT_PROBABILITY)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking needs of the tokenizer, on one device."""
+    """The properties of the tokenizer's ids that masking needs, on one device."""
 
     mask_id: int
     is_special: Tensor  # bool [vocab_size]
-    continues: Tensor  # bool [vocab_size], whether an identifier continues a word
-    words: Tensor  # int64, the identifiers that are not special: what a random replacement is drawn from
+    continues: Tensor  # bool [vocab_size], whether an id continues a word
+    words: Tensor  # int64, the ids that are not special, from which random replacements are drawn
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any], device: torch.device | str = "cpu") -> Vocabulary:
-        """Make it from a dataset's card. Raises BertlineError when its vocabulary has no [MASK]."""
+        """Create it from a dataset's card. Raises BertlineError if its vocabulary has no [MASK]."""
         special_tokens = card["tokenizer"]["special_tokens"]
         if "[MASK]" not in special_tokens:
             raise BertlineError("dataset.json: the tokenizer has no [MASK]; encode with a vocabulary that has one")
@@ -90,7 +90,7 @@ class Places(NamedTuple):
 
 
 class MaskedPositions(NamedTuple):
-    """The labels of a masked batch. Both int64 [predictions]; behind the masks come others with -100."""
+    """The labels of a masked batch. Both int64 [predictions]; the masks are followed by others with the label -100."""
 
     positions: Tensor  # flat indices into the batch
     labels: Tensor  # the original ids there
@@ -114,12 +114,12 @@ def mask_tokens(
     ----------
     input_ids: int64, of any shape with T elements; padding must be a special token.
     counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
-    samples, epochs: int64 [N], what the positions are drawn by.
+    samples, epochs: int64 [N], hashed to choose the positions.
     predictions: size of the result, at least the sum of `counts`.
     seed: of the run.
 
     Returns the masked ids (a new tensor), the flat indices of the masked positions [predictions] in ascending order,
-    and the original ids there [predictions]. Behind the masked positions come others with the label -100. All int64.
+    and the original ids there [predictions]. Masked positions are followed by others with the label -100. All int64.
     """
     ids = input_ids.flatten()
     by_sequence = mix_tensor(mix_tensor(samples ^ as_signed(mix_integers(seed))) + epochs)
@@ -138,10 +138,10 @@ def mask_tokens(
     ranks[order] = torch.arange(len(ids), device=ids.device)
     chosen = (ranks - places.starts[places.sequence] < counts[places.sequence]) & ~special
 
-    # The number of chosen tokens is not asked for: on a GPU that would wait for it.
+    # Avoid reading the number of chosen tokens, which synchronises with the GPU.
     flat = (~chosen).to(torch.uint8).argsort(stable=True)[:predictions]
     originals = ids[flat]
-    choice = mix_tensor(hashes[flat])  # upper bits: what becomes of it; lower bits: the random word
+    choice = mix_tensor(hashes[flat])  # upper bits: the kind of replacement; lower bits: the random word
     word = vocabulary.words[(choice & (UNIFORM_RANGE - 1)) % len(vocabulary.words)]
     share = uniform(choice)
     replaced = torch.where(share < MASK_BELOW, vocabulary.mask_id, torch.where(share < RANDOM_BELOW, word, originals))
@@ -153,7 +153,7 @@ def mask_tokens(
 
 
 def held_out_samples(count: int) -> np.ndarray:
-    """Return the samples that evaluation reads, int64, ascending: all, or 10,000 evenly spread ones of a larger set."""
+    """Return the samples that evaluation uses, int64, ascending: all, or 10,000 evenly spaced ones of a larger set."""
     if count <= HELD_OUT_SAMPLES:
         return np.arange(count, dtype=np.int64)
     return np.arange(HELD_OUT_SAMPLES, dtype=np.int64) * count // HELD_OUT_SAMPLES
@@ -163,7 +163,7 @@ def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]
     """Yield the positions that every evaluation on held-out text masks.
 
     Yields (sample, positions) for the samples of `held_out_samples`; positions are int64, ascending, within the
-    sample. What predicts these tokens can be compared with a model's held_out/mlm_loss.
+    sample. The cross-entropy of any model on these tokens is comparable with held_out/mlm_loss.
     """
     vocabulary = Vocabulary.of_card(reader.card)
     counts = count_masked(reader.lengths, HELD_OUT_MASKING)

@@ -1,4 +1,4 @@
-"""The one indexing trick that this package rests on."""
+"""Index arithmetic on ranges and offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The integers of `[start, start + length)` for every pair, one range after the other.
+    """Return the concatenated integers of `[start, start + length)` for every pair.
 
     Parameters
     ----------
@@ -26,14 +26,14 @@ def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(lengths: np.ndarray, dtype: type[np.integer] = np.int64) -> np.ndarray:
-    """Where each of N consecutive pieces begins, and after them the end: [N + 1], the first is 0."""
+    """Return where each of N consecutive pieces begins, and the end of the last: [N + 1], the first is 0."""
     offsets: np.ndarray = np.zeros(len(lengths) + 1, dtype=dtype)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def offsets_of_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """`offsets_of`, as uint64, where the lengths come in blocks: the 0, and for each block the ends of its pieces."""
+    """Yield `offsets_of`, as uint64, for blocks of lengths: the 0, then for each block the ends of its pieces."""
     end = np.zeros(1, dtype=np.uint64)
     yield end
     for lengths in blocks:

@@ -1,4 +1,4 @@
-"""Reading the text of shards: one sentence a line, an empty line after each document."""
+"""Reading of the text of shards: one sentence per line, an empty line after each document."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 
 BLOCK_BYTES = 4_000_000
-PART_WITHIN_BYTES = 100_000  # of its end, where a line longer than a block is parted
+PART_WITHIN_BYTES = 100_000  # a line longer than a block is split at most this far before the block's end
 
 
 def size_of_shard(path: Path | str) -> int:
-    """Uncompressed bytes, from the index of the frames."""
+    """Return the uncompressed bytes of a shard, from the index of its frames."""
     with read_compressed(path) as file:
         return file.seek(0, 2)
 
 
 def decode_block(block: bytes, path: Path | str) -> str:
-    """UTF-8 to text. Raises BertlineError for bytes that are not UTF-8."""
+    """Decode UTF-8. Raises BertlineError for bytes that are not UTF-8."""
     try:
         return block.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -27,12 +27,11 @@ def decode_block(block: bytes, path: Path | str) -> str:
 
 
 def read_text_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[str, bool]]:
-    """The shard's text in blocks of about `block_bytes` that each end with a newline.
+    """Yield the shard's text in blocks of about `block_bytes` that each end with a newline.
 
-    Of a line longer than a block, each block but the last ends inside it: then the second value is False, the newline
-    is not in the shard, and the next block goes on behind the space, taken out, that the line was parted at. It stands
-    behind a letter or a digit, so that the parts have the tokens of the whole. Where a whole block has no such space,
-    the line is parted anywhere.
+    A line longer than a block is split: in each block but its last one the second value is False, the final newline is
+    not in the shard, and the space at which the line was split is omitted. This space follows a letter or a digit, so
+    that the parts have the tokens of the whole. If a whole block has no such space, the line is split anywhere.
     """
     rest = b""
     with read_compressed(path) as file:
@@ -50,7 +49,7 @@ def read_text_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterat
 
 
 def _part_line(line: bytes, at_most: int) -> tuple[bytes, bytes]:
-    """Cut a line in two."""
+    """Split a line in two."""
     end = at_most
     while (end := line.rfind(b" ", max(0, at_most - PART_WITHIN_BYTES), end)) > 0:
         if line[max(0, end - 4) : end].decode("utf-8", "ignore")[-1:].isalnum() and line[end + 1 : end + 2].strip():

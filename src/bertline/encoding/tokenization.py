@@ -1,4 +1,4 @@
-"""A shard's text to token ids, once for all sequence lengths, in memory that does not grow with the shard."""
+"""Tokenization of a shard, once for all sequence lengths, in memory that does not grow with the shard."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TokenizedShard:
     Attributes
     ----------
     ids: uint16 or uint32 [tokens], see `id_type`.
-    word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins: searched at the speed of memory.
+    word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins: fast to search.
     sentence_offsets: int64 [sentences + 1], where each sentence begins in `ids`; no sentence is empty.
     document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
     documents_with_text: int64, the documents that are not empty, in order.
-    unknown_tokens: how many tokens are [UNK].
-    spools: what the arrays are read from.
+    unknown_tokens: number of [UNK] tokens.
+    spools: the storage of the arrays.
     """
 
     ids: np.ndarray
@@ -41,7 +41,7 @@ class TokenizedShard:
     spools: tuple[Spool, ...] = ()
 
     def release(self) -> None:
-        """Give back the memory of what was read."""
+        """Free the memory of the pages read so far."""
         for spool in self.spools:
             spool.release()
 
@@ -49,17 +49,17 @@ class TokenizedShard:
 def tokenize_shard(
     path: Path | str, tokenizer: Tokenizer, folder: Path, words: WordCache | None = None
 ) -> TokenizedShard:
-    """Encode a whole shard.
+    """Tokenize a whole shard.
 
-    A sentence without any token (control characters only) is left out; a document of such sentences stays, empty.
+    A sentence without any token (control characters only) is left out; a document of such sentences is kept as empty.
 
     Parameters
     ----------
     path: `{shard}.txt.zst`.
-    folder: whose disk has room for 3 bytes a token (5 of a large vocabulary), 8 a sentence and 16 a document.
-    words: what earlier shards have taught; None to begin with nothing. Never alters the ids.
+    folder: for temporary files of 3 bytes per token (5 for a large vocabulary), 8 per sentence and 16 per document.
+    words: a cache filled by earlier shards; None for an empty one. It never changes the ids.
 
-    Raises BertlineError when the file is damaged, not UTF-8, or ends inside a document.
+    Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """
     words = words or WordCache(tokenizer)
     begins_word = ~continuations(tokenizer)
@@ -68,8 +68,8 @@ def tokenize_shard(
     starts = Spool(folder, np.uint8)
     sentences, documents, with_text = (Spool(folder, np.int64) for _ in range(3))
     documents.append(np.zeros(1))
-    tokens = 0  # in the blocks before
-    unfinished = 0  # of them, tokens of the line that the block goes on with
+    tokens = 0  # in the previous blocks
+    unfinished = 0  # how many of these belong to the line that the block continues
     document, document_begin = 0, 0
     unknown_tokens = 0
     goes_on, in_document = False, False
@@ -83,7 +83,7 @@ def tokenize_shard(
             lengths, ends, empty = lengths[:-1], ends[:-1], empty[:-1]
         line_starts = (ends - lengths)[lengths > 0]
         begins = begins_word[ids]
-        # The line that a block ends with is no sentence yet, but its first word begins one.
+        # An unfinished line at the end of a block is not yet a sentence, but its first word begins one.
         last_start = int(ends[-1]) if len(ends) else tokens - unfinished
         here = np.append(line_starts, last_start) - tokens
         begins[here[(here >= 0) & (here < len(ids))]] = True

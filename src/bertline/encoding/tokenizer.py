@@ -1,7 +1,7 @@
-"""The tokenizer as a Hugging Face `tokenizers` file: made from a vocabulary or taken from elsewhere, checked.
+"""Tokenizers as Hugging Face `tokenizers` files, made from a vocabulary or read from an external file and checked.
 
-Two kinds: BERT's WordPiece, and byte-level BPE as GPT-2 and RoBERTa have it. Text never gives a special token: a
-literal `[SEP]` or `<mask>` is text.
+There are two kinds: BERT's WordPiece, and the byte-level BPE of GPT-2 and RoBERTa. Text never becomes a special token:
+a literal `[SEP]` or `<mask>` is text.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from bertline.files import read_json, write_text
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
-SPACE = "Ġ"  # what byte-level BPE writes for the byte 0x20
-# Of a folder with weights; the first that is there is read.
+SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
+# In a folder with weights; the first existing one is read.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
-# What changes no text but character by character, or with the marks behind a character: never across a space.
+# They change single characters, or characters with their combining marks: never across a space.
 NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
 
 def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -> Tokenizer:
-    """BERT's normaliser, pre-tokenizer and WordPiece over `vocabulary`, whose order gives the ids.
+    """Return BERT's normalizer, pre-tokenizer and WordPiece with `vocabulary`, whose order gives the ids.
 
-    `source` names the vocabulary in errors. Raises BertlineError when a special token is missing or a token stands
-    twice.
+    `source` names the vocabulary in errors. Raises BertlineError if a special token is missing or a token is a
+    duplicate.
     """
     ids: dict[str, int] = {}
     for token in vocabulary:
         if token in ids:
             raise BertlineError(
-                f"{source}: the token '{token}' stands in lines {ids[token] + 1} and {len(ids) + 1}; take one out"
+                f"{source}: the token '{token}' is in lines {ids[token] + 1} and {len(ids) + 1}; remove one"
             )
         ids[token] = len(ids)
     _check_special_tokens(ids, source)
@@ -55,25 +55,25 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
 
 
 def bert_normalizer(lowercase: bool, *, handle_chinese_chars: bool = True) -> normalizers.BertNormalizer:
-    """Google's: control characters out, spaces around Chinese characters; accents go with the upper case."""
+    """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase."""
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=None, lowercase=lowercase
     )
 
 
 def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
-    """The tokenizer of a `vocab.txt` (one token a line) or of a `tokenizer.json`, which says its case itself."""
+    """Return the tokenizer of a `vocab.txt` (one token per line) or of a `tokenizer.json`, which defines its case."""
     path = Path(path)
     if path.suffix == ".json":
         tokenizer = load_tokenizer(path)
-        # One with RoBERTa's names has its own template, and a [MASK] that takes the space before it along.
+        # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = _read_text(path).replace("\r\n", "\n")
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
 
 
 def find_tokenizer(folder: Path) -> Path:
-    """The file that the tokenizer of a folder with weights is read from. Raises BertlineError where there is none."""
+    """Return the tokenizer's file in a folder with weights. Raises BertlineError if there is none."""
     found = next((path for name in TOKENIZER_FILES if (path := folder / name).exists()), None)
     if found is None:
         raise BertlineError(f"{folder} has neither {' nor '.join(TOKENIZER_FILES)}; put one of them there")
@@ -81,9 +81,9 @@ def find_tokenizer(folder: Path) -> Path:
 
 
 def read_tokenizer(path: Path | str) -> Tokenizer:
-    """The tokenizer of a tokenizer.json, or of a vocab.txt as the tokenizer_config.json beside it says.
+    """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json beside it.
 
-    Without that file text becomes lower case, as in transformers.
+    Without that file text is lowercased, as in transformers.
     """
     path = Path(path)
     if path.suffix == ".json":
@@ -101,15 +101,15 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
-    """Load and check a tokenizer.json, so that it reads plain text.
+    """Load and check a tokenizer.json, and set it up to treat special tokens in text as plain text.
 
-    Raises BertlineError when the file is neither BERT's WordPiece nor byte-level BPE or lacks a special token.
+    Raises BertlineError if the file is neither BERT's WordPiece nor byte-level BPE, or lacks a special token.
     """
     text = _read_text(Path(path))
     try:
         description = json.loads(text)
         tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # the library raises plain Exception for whatever it does not understand
+    except Exception as error:  # the library raises plain Exception for any invalid file
         raise BertlineError(
             f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error}); name another"
         ) from None
@@ -132,7 +132,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         name = tokenizer.id_to_token(index)
         found = set(tokenizer.encode(f"a {name} {name}", add_special_tokens=False).ids)
         if found & (set(special.values()) - {special["[UNK]"]}):
-            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; take its merges out")
+            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; remove its merges")
     return tokenizer
 
 
@@ -160,19 +160,19 @@ def _check_byte_level(description: Any, path: Path | str) -> None:
             raise BertlineError(f"{path}: its normalizer is {part['type']}, allowed are {', '.join(NORMALIZERS)}")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
-            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; take it out")
+            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; remove it")
     missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in model["vocab"]]
     if missing:
         raise BertlineError(f"{path}: its vocabulary lacks {len(missing)} of the 256 bytes; text would get lost")
 
 
 def is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Whether it is byte-level BPE and not WordPiece."""
+    """Return whether it is byte-level BPE and not WordPiece."""
     return isinstance(tokenizer.model, models.BPE)
 
 
 def adds_prefix_space(tokenizer: Tokenizer) -> bool:
-    """Whether byte-level BPE takes the first word of a line as if a space stood before it."""
+    """Return whether byte-level BPE adds a space before the first word of a line."""
     return bool(tokenizer.pre_tokenizer.add_prefix_space)
 
 
@@ -182,7 +182,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
 
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """The ids of [PAD] [UNK] [CLS] [SEP] [MASK], under these names also where they are called <pad> and so on."""
+    """Return the ids of [PAD] [UNK] [CLS] [SEP] [MASK], under these names even if they are called <pad> and so on."""
     of_bert, of_roberta = (
         {token: tokenizer.token_to_id(name) for token, name in zip(SPECIAL_TOKENS, names, strict=True)}
         for names in (SPECIAL_TOKENS, ROBERTA_NAMES.values())
@@ -192,7 +192,7 @@ def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
-    """Which ids continue a word (`##ing`; of BPE all that do not begin with a space): bool [vocabulary]."""
+    """Return which ids continue a word (`##ing`; for BPE all that do not begin with a space): bool [vocabulary]."""
     if is_byte_level(tokenizer):
         continues = ~begins_with_space(tokenizer)
         continues[list(special_token_ids(tokenizer).values())] = False
@@ -203,7 +203,7 @@ def continuations(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def begins_with_space(tokenizer: Tokenizer) -> np.ndarray:
-    """Which ids of byte-level BPE begin with a space: bool [vocabulary]."""
+    """Return which ids of byte-level BPE begin with a space: bool [vocabulary]."""
     return _of_tokens(tokenizer, lambda token: token.startswith(SPACE))
 
 
@@ -216,7 +216,7 @@ def _of_tokens(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> np.ndarray
 
 
 def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """Mark the special tokens as such and add BERT's template, for the programs that read the export."""
+    """Mark the special tokens as such and add BERT's template, for programs that read the export."""
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     ids = special_token_ids(tokenizer)
     tokenizer.post_processor = processors.TemplateProcessing(

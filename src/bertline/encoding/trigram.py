@@ -1,8 +1,8 @@
-"""The baseline that a masked language model has to beat: a trigram model of the same tokens.
+"""Baseline for masked language models: a trigram model of the same tokens.
 
-Interpolated Kneser-Ney smoothing with three discounts an order (Chen and Goodman 1999, "An empirical study of smoothing
-techniques for language modeling"), the strongest of the simple n-gram models. It reads the two tokens to the left,
-where a masked language model reads both sides but not the other masked tokens.
+Interpolated Kneser-Ney smoothing with three discounts per order (Chen and Goodman 1999, "An empirical study of
+smoothing techniques for language modeling"), the strongest of the simple n-gram models. It uses the two tokens to the
+left, while a masked language model uses both sides but not the other masked tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader
 
 MAX_TOKENS = 20_000_000
-BITS = 21  # of an id in a packed trigram: vocabularies to two million
+BITS = 21  # of an id in a packed trigram: vocabularies up to two million
 MASK = np.uint64((1 << BITS) - 1)
 SHIFT = np.uint64(BITS)
 
@@ -29,7 +29,7 @@ class Order:
     Attributes
     ----------
     ngrams: uint64 [n], ascending; scores: float64 [n], (count - discount) / count of the context.
-    contexts: uint64 [m], ascending; spare: float64 [m], the mass that the context leaves to the order below.
+    contexts: uint64 [m], ascending; spare: float64 [m], the probability mass that the context leaves to lower orders.
     discounts: float64 [3], of n-grams seen once, twice, more often.
     """
 
@@ -51,15 +51,16 @@ def trigram_cross_entropy(
 
     Parameters
     ----------
-    train: samples evenly spread over the split are read, as many as make about `max_tokens` tokens.
-    held_out: where the positions lie.
-    positions: (sample, positions inside it); none may be a special token.
+    train: samples with about `max_tokens` tokens, evenly spaced over the split, are used.
+    held_out: the samples that `positions` refer to.
+    positions: (sample, positions within it); none may be a special token.
 
     Returns
     -------
-    `cross_entropy` in nats a token, `tokens` asked for, `training_tokens`, and the three `discounts` of each order.
+    `cross_entropy` in nats per token, the predicted `tokens`, `training_tokens`, and the three `discounts` of each
+    order.
 
-    Raises BertlineError when one of the splits is empty.
+    Raises BertlineError if one of the splits is empty.
     """
     tokenizer = train.card["tokenizer"]
     special = np.array(sorted(tokenizer["special_tokens"].values()), dtype=np.uint64)
@@ -79,11 +80,11 @@ def trigram_cross_entropy(
 
 
 def fit(trigrams: np.ndarray) -> list[Order]:
-    """Orders 1, 2 and 3 from packed trigrams, uint64 [tokens]."""
+    """Return orders 1, 2 and 3, fitted to packed trigrams, uint64 [tokens]."""
     ngrams, counts = np.unique(trigrams, return_counts=True)
     orders = [_smooth(ngrams, counts)]
     for order in (2, 1):
-        # Below the highest order an n-gram counts once for each word it was seen after.
+        # Below the highest order an n-gram counts once for each word that precedes it.
         kept = np.uint64((1 << BITS * order) - 1)
         ngrams, counts = np.unique(ngrams & kept, return_counts=True)
         orders.insert(0, _smooth(ngrams, counts))
@@ -100,9 +101,9 @@ def _smooth(ngrams: np.ndarray, counts: np.ndarray) -> Order:
 
 
 def _discounts(counts: np.ndarray) -> np.ndarray:
-    """Chen and Goodman's estimates from how many n-grams were seen one to four times, kept inside sensible bounds.
+    """Return Chen and Goodman's estimates from the numbers of n-grams seen one to four times, clipped.
 
-    Small or artificial texts lack n-grams of some count; there a half stands in for the missing estimate.
+    Small or artificial texts lack n-grams of some count; there the estimate is a half.
     """
     once, twice, thrice, four = (float((counts == count).sum()) for count in (1, 2, 3, 4))
     base = once / (once + 2 * twice) if once else 0.5
@@ -112,7 +113,7 @@ def _discounts(counts: np.ndarray) -> np.ndarray:
 
 
 def predict(orders: list[Order], trigrams: np.ndarray, words: int) -> np.ndarray:
-    """Probability of each packed trigram's last word, which is one of `words` many: float64 [n]."""
+    """Return the probability of each packed trigram's last word among `words` words: float64 [n]."""
     probabilities = np.full(len(trigrams), 1.0 / words)
     for number, order in enumerate(orders, start=1):
         ngrams = trigrams & np.uint64((1 << BITS * number) - 1)
@@ -124,22 +125,22 @@ def predict(orders: list[Order], trigrams: np.ndarray, words: int) -> np.ndarray
 
 
 def _find(ascending: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each value is in `ascending`, and where (anywhere, where it is not)."""
+    """Return whether each value is in `ascending`, and its index (arbitrary if it is not)."""
     at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     return ascending[at] == values, at
 
 
 def _spread(reader: SampleReader, max_tokens: int) -> np.ndarray:
-    """Samples evenly spread over the reader that hold about `max_tokens` tokens: int64, ascending."""
+    """Return evenly spaced samples with about `max_tokens` tokens: int64, ascending."""
     total = int(reader.lengths.sum(dtype=np.int64))
     count = len(reader) if total <= max_tokens else max(1, len(reader) * max_tokens // total)
     return np.arange(count, dtype=np.int64) * len(reader) // max(count, 1)
 
 
 def _trigrams(reader: SampleReader, samples: np.ndarray) -> np.ndarray:
-    """Every token of the samples packed with the two before it: uint64 [tokens].
+    """Return every token of the samples packed with the two before it: uint64 [tokens].
 
-    Each sample ends with [SEP] and begins with [CLS], so the first word has these two before it in every sample.
+    Each sample ends with [SEP] and begins with [CLS], so these two precede the first word of every sample.
     """
     tokens = reader.gather(samples).tokens.astype(np.uint64)
     return np.roll(tokens, 2) << (SHIFT + SHIFT) | np.roll(tokens, 1) << SHIFT | tokens

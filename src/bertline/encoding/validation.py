@@ -1,4 +1,4 @@
-"""One file of samples, in whatever layout, checked against every promise of that layout."""
+"""Validation of a file of samples, in any layout, against every rule of that layout."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Json = dict[str, Any]
 
 
 def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
-    """Everything wrong with a file of samples, a line each: the file, the first sample, what.
+    """Yield all problems of a file of samples, one line each: the file, the first sample, the problem.
 
-    A native file is also checked against the dataset.json of its dataset, where that lies two folders above: its digest
-    covers what no rule does, such as the seed. `vocabulary` is a vocab.txt or a tokenizer.json.
+    A native file is also checked against the dataset.json of its dataset, if that exists two folders above: its digest
+    covers attributes without a rule, such as the seed. `vocabulary` is a vocab.txt or a tokenizer.json.
     """
     path = Path(path)
     try:
@@ -33,7 +33,7 @@ def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lower
 
 
 def summary_of(path: Path | str) -> str:
-    """What a valid file is, in one line."""
+    """Describe a valid file in one line."""
     kind = interchange.layout_of(path)
     if kind == "native":
         native = layout.open_samples(path)

@@ -1,4 +1,4 @@
-"""What a validator finds: a line for each rule that a file breaks, with its first record and how many more."""
+"""Violations found by a validator: one line per violated rule, with its first sample and the number of others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule of a layout that a file breaks.
+    """A file's violation of one rule of its layout.
 
     Attributes
     ----------
-    path, what: `{path}: {what}` is the message where no record is to blame.
-    sample: the first sample that breaks the rule, counted from 0 in its file; None where the whole file does.
-    more: how many samples after it break it too.
+    path, what: `{path}: {what}` is the message if it concerns the whole file.
+    sample: the first sample that violates the rule, counted from 0 in its file; None for the whole file.
+    more: how many later samples violate it, too.
     """
 
     path: Path
@@ -32,14 +32,14 @@ class Violation:
 
 
 class Violations:
-    """Counts the faulty samples of a file, rule by rule, while its blocks pass by."""
+    """The counts of a file's invalid samples, by rule, collected block by block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: dict[str, tuple[int, int]] = {}
 
     def note(self, is_faulty: Mapping[str, np.ndarray], start: int) -> None:
-        """`is_faulty`: what is wrong -> bool [samples of the block], whose first is sample `start` of the file."""
+        """Add a block. `is_faulty`: problem -> bool [samples of the block], the first being sample `start`."""
         for what, faulty in is_faulty.items():
             count = int(np.count_nonzero(faulty))
             if count:

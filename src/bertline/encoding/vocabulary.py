@@ -1,9 +1,9 @@
-"""Training a vocabulary on a sample of the shards, to the same bytes every time.
+"""Deterministic training of a vocabulary on a sample of the shards.
 
-The library's trainer of WordPiece numbers the characters that continue a word in the order of a randomly seeded hash
-map, and these numbers decide between merges of equal count; so do the map's ties when it drops rare characters. Both
-are taken out of its hands: the characters are counted here and handed to it as tokens with fixed ids. Byte-level BPE
-begins with the same 256 bytes always.
+The library's WordPiece trainer numbers the characters that continue a word in the order of a randomly seeded hash map,
+and these numbers decide between merges of equal count; rare characters are dropped in the map's order, too. To avoid
+both, the characters are counted here and passed to it as tokens with fixed ids. Byte-level BPE always begins with the
+same 256 bytes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bertline.encoding.tokenizer import (
 
 log = logging.getLogger(__name__)
 
-# 300 MB of English hold some 50 million words: more moves no token that a model would notice.
+# 300 MB of English have some 50 million words: more text makes no relevant difference to the tokens.
 SAMPLE_BYTES = 300_000_000
 SAMPLE_BLOCK_BYTES = 1_000_000
-# The library's trainers hold about a kilobyte of every different word, so these take half a gigabyte. English has so
-# many in some 150 MB.
+# The library's trainers need about a kilobyte for every different word, so these take half a gigabyte. Some 150 MB of
+# English have this many.
 MAX_WORDS = 500_000
-# As Google's vocabularies, at least 1,000 characters where the text has them; more where a script needs them to cover
-# all but one character in 10,000. Together with their continuing forms they never fill the vocabulary.
+# As in Google's vocabularies, at least 1,000 characters if the text has them; more if a script needs them to cover all
+# but one character in 10,000. Together with their continuing forms they never fill the vocabulary.
 ALPHABET_SIZE = 1000
 ALPHABET_COVERAGE = 0.9999
 MINIMUM_COUNT = 2
@@ -53,7 +53,7 @@ def train_wordpiece(
     """Train a WordPiece tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
     The ids are: special tokens, characters, continuing characters, then the merges, most frequent first. The vocabulary
-    is smaller than `vocab_size` where the text has not enough words. Raises BertlineError when there is no text.
+    is smaller than `vocab_size` if the text does not have enough words. Raises BertlineError if there is no text.
     """
     normalizer = bert_normalizer(lowercase)
     sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=sample_bytes)
@@ -88,8 +88,8 @@ def train_byte_level(
 ) -> Tokenizer:
     """Train a byte-level BPE tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
-    The ids are: special tokens, the 256 bytes, then the merges. A line's first word is taken as if a space stood
-    before it, because lines are sentences here. Raises BertlineError when there is no text or no room for the bytes.
+    The ids are: special tokens, the 256 bytes, then the merges. A space is added before a line's first word, because
+    lines are sentences. Raises BertlineError if there is no text or no room for the bytes.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
@@ -121,11 +121,10 @@ def choose_sample(
     sample_bytes: int,
     max_words: int = MAX_WORDS,
 ) -> list[tuple[Path, int]]:
-    """Blocks spread at random over the shards, as shard and first byte, in their order.
+    """Return random blocks of the shards, as shard and first byte, in their order.
 
-    They hold about `sample_bytes` in all, or less where so much text has more than `max_words` different words; with
-    fewer bytes and words it is the whole text. Blocks are read at their place, so the time does not grow with the
-    corpus.
+    Their size is about `sample_bytes` in total, or less if so much text has more than `max_words` different words; a
+    text with fewer bytes and words is taken whole. Only the blocks are read, so the time does not grow with the corpus.
     """
     sizes = [size_of_shard(path) for path in shards]
     blocks = [(index, start) for index, size in enumerate(sizes) for start in range(0, size, SAMPLE_BLOCK_BYTES)]
@@ -135,7 +134,7 @@ def choose_sample(
     taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
         if len(words) > max_words:
-            log.info("trained on %d of %d MB: they have %d different words", len(taken), count, len(words))
+            log.info("trained on %d of %d MB, which have %d different words", len(taken), count, len(words))
             break
         taken.append((index, start))
         for text in read_sample([(shards[index], start)]):
@@ -144,18 +143,18 @@ def choose_sample(
 
 
 def read_sample(blocks: Sequence[tuple[Path, int]]) -> Iterator[str]:
-    """The whole lines that begin in each block."""
+    """Yield the whole lines that begin in each block."""
     for path, start in blocks:
         with read_compressed(path) as file:
             yield decode_block(_lines_of_block(file, start), path)
 
 
 def _lines_of_block(file: SeekableZstdFile, start: int) -> bytes:
-    """The lines that begin in the block at `start`."""
+    """Return the lines that begin in the block at `start`."""
     before = min(start, 1)
     file.seek(start - before)
     block = file.read(SAMPLE_BLOCK_BYTES + before)
-    # A line belongs to the block that holds its first byte: skip the end of the line before, read on to the line's end.
+    # A line belongs to the block with its first byte: skip the end of the previous line, read on to the last one's end.
     begin = block.find(b"\n") + 1 if before else 0
     if before and not begin:
         return b""
@@ -166,7 +165,7 @@ def _lines_of_block(file: SeekableZstdFile, start: int) -> bytes:
 
 
 def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
-    """How often each code point begins a word, and how often it continues one: int64 [all code points] each."""
+    """Return how often each code point begins a word, and how often it continues one: int64 [all code points] each."""
     kinds = np.array([_kind(chr(code)) for code in range(sys.maxunicode + 1)], dtype=np.uint8)
     initial = np.zeros(len(kinds), dtype=np.int64)
     continuing = np.zeros(len(kinds), dtype=np.int64)
@@ -182,7 +181,7 @@ def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _kind(character: str) -> int:
-    """As BERT's pre-tokenizer sees it: white space, a mark that is a word by itself, or part of a word."""
+    """Return the character's kind for BERT's pre-tokenizer: white space, a mark that is a word, or part of a word."""
     if character.isspace():
         return SPACE
     is_mark = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
@@ -190,7 +189,7 @@ def _kind(character: str) -> int:
 
 
 def _choose_alphabet(counts: np.ndarray, at_most: int) -> list[int]:
-    """The most frequent code points, in order; of two equally frequent ones the lower goes first."""
+    """Return the most frequent code points, in order; of equally frequent ones the lower are preferred."""
     by_count = np.argsort(-counts, kind="stable")
     by_count = by_count[: np.count_nonzero(counts)]
     covered = np.cumsum(counts[by_count]) / counts.sum()

@@ -1,10 +1,10 @@
-"""Lines of text to token ids: the same ids as the `tokenizers` library gives, at more than twice its speed.
+"""Cached tokenization of lines: the ids of the `tokenizers` library, at more than twice its speed.
 
-What stands between two spaces is encoded once and looked up from then on, for most words repeat. That is exact because
-neither kind of tokenizer looks across such a space: BERT's normaliser and pre-tokenizer cut there, and the regular
-expression of byte-level BPE takes a space together with the word behind it, unless white space stands before it. Only
-the space itself counts: other white space stays inside a word, because the library drops some characters that Python
-takes for white space.
+The text between two spaces is encoded once and then looked up, because most words repeat. This is exact because neither
+kind of tokenizer merges across such a space: BERT's normalizer and pre-tokenizer split there, and the regular
+expression of byte-level BPE joins a space with the word after it, unless white space precedes it. Words are only split
+at the space character: other white space stays inside a word, because the library drops some characters that Python
+treats as white space.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from tokenizers import Tokenizer
 from bertline.encoding.ranges import concatenated_ranges
 from bertline.encoding.tokenizer import adds_prefix_space, begins_with_space, is_byte_level
 
-# Kept words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
+# Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
 MAX_REMEMBERED_CHARACTERS = 1 << 25
-# Of one text for the library, and of one call, whose texts its threads share.
+# Words in one text passed to the library, and in one call, whose texts its threads share.
 WORDS_PER_TEXT = 500
 WORDS_PER_CALL = 32_000
-# Marks that BERT's pre-tokenizer always cuts out and that no other character is normalised to.
+# Marks that BERT's pre-tokenizer always splits off and that no other character is normalized to.
 SEPARATORS = "|^~_*+="
-# A word cannot hold a newline: these name the end of a line, and before a word that it begins a line.
+# A word cannot contain a newline: END marks the end of a line, and BEGIN before a word that it begins a line.
 END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
 
 
 class Words(Protocol):
-    """How lines fall apart into words that a tokenizer encodes independently, and how to encode many in one text."""
+    """Splitting of lines into words that a tokenizer encodes independently, and encoding of many words in one text."""
 
     def split(self, text: str, goes_on: bool) -> list[str]:
-        """The words of lines that each end with a newline, with END behind each line; `goes_on`: the first line does
-        not begin here, and a space before it was taken out."""
+        """Return the words of lines that each end with a newline, with END after each line; `goes_on`: the text begins
+        inside a line, and a space before it was removed."""
 
     def text_of(self, word: str) -> str:
-        """What the library has to encode for a word alone."""
+        """Return the text to encode for a single word."""
 
     def odd(self, words: Sequence[str]) -> np.ndarray:
-        """Which words do not keep their neighbours apart, so that their whole line has to be encoded: bool [words]."""
+        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
 
     def alone(self, words: Sequence[str]) -> np.ndarray:
-        """Which words cannot be joined with others: bool [words]."""
+        """Return which words cannot be joined with others: bool [words]."""
 
     def join(self, words: Sequence[str]) -> str:
-        """One text for many words."""
+        """Return one text for many words."""
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """The ids of such a text without what joined them, and how many each word has; None if that is not sure."""
+        """Return the ids of such a text without separators, and how many each word has; None if this is ambiguous."""
 
 
 class BertWords:
-    """For BERT's pre-tokenizer. In a joined text a mark stands between two words and is found again by its id."""
+    """Words of BERT's pre-tokenizer. In a joined text words are separated by a mark, which is recognised by its id."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         unknown = tokenizer.token_to_id("[UNK]")
         encoded = ((mark, tokenizer.encode(mark, add_special_tokens=False).ids) for mark in SEPARATORS)
-        # A vocabulary without any of the marks falls back to encoding each word alone: they all become unknown.
+        # A vocabulary without any of the marks falls back to encoding words one by one: all marks become unknown.
         marks = [(mark, ids[0]) for mark, ids in encoded if len(ids) == 1 and ids[0] != unknown]
         self._mark, self._mark_id = marks[0] if marks else (SEPARATORS[0], -1)
 
@@ -80,13 +80,13 @@ class BertWords:
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
         marks = np.flatnonzero(ids == self._mark_id)
-        if len(marks) != words - 1:  # a word holds the mark itself
+        if len(marks) != words - 1:  # a word contains the mark
             return None
         return np.delete(ids, marks), np.diff(marks, prepend=-1, append=len(ids)) - 1
 
 
 class ByteLevelWords:
-    """For byte-level BPE, whose words begin with their space; only the first of a line may stand without."""
+    """Words of byte-level BPE, which begin with a space; only the first of a line may lack it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
@@ -108,7 +108,7 @@ class ByteLevelWords:
     def _is_odd(self, word: str) -> bool:
         if self._normalizer is not None and not (word.isascii() and word.isprintable()):
             word = self._normalizer.normalize_str(word)
-        # Nothing, or white space at an end: the spaces on both sides make one token, or go to others.
+        # Empty, or white space at an end: the spaces on both sides form one token, or join other words.
         return not word or word[0].isspace() or word[-1].isspace()
 
     def alone(self, words: Sequence[str]) -> np.ndarray:
@@ -119,13 +119,13 @@ class ByteLevelWords:
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
         starts = np.flatnonzero(self._begins_with_space[ids])
-        if len(starts) != words:  # a word holds a space after it was normalised, or begins a line
+        if len(starts) != words:  # a word contains a space after normalization, or begins a line
             return None
         return ids, np.diff(starts, append=len(ids))
 
 
 class _Numbers(dict[str, int]):
-    """Numbers words in the order of their first appearance and remembers which are new."""
+    """The number of each word, in the order of first appearance, and the list of new words."""
 
     def __init__(self) -> None:
         super().__init__({"": NOTHING, END: END_OF_LINE, BEGIN: EMPTY_LINE})
@@ -138,19 +138,19 @@ class _Numbers(dict[str, int]):
 
 
 class WordCache:
-    """Encodes lines by looking up their words. What it remembers is bounded and never alters the ids."""
+    """A tokenizer of lines that looks up their words in a cache, which is bounded and never changes the ids."""
 
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
         self._tokenizer = tokenizer
         self._max_remembered = max_remembered
         self._words: Words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._numbers = _Numbers()
         self._characters = 0
         self._ids = np.zeros(0, dtype=np.uint32)
-        # Of each word, by its number: where its ids stand, how many they are, whether its line has to be encoded whole.
+        # By a word's number: the position and number of its ids, and whether its line has to be encoded whole.
         self._starts = np.zeros(3, dtype=np.int64)
         self._lengths = np.zeros(3, dtype=np.int64)
         self._odd = np.append(self._words.odd([""]), [False, False])
@@ -158,7 +158,7 @@ class WordCache:
     def encode_lines(self, text: str, *, goes_on: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Encode lines that each end with a newline.
 
-        `goes_on` says that the first line is the rest of one whose begin stood in the text before.
+        `goes_on`: the first line is the rest of one that began in the previous text.
 
         Returns
         -------
@@ -167,11 +167,11 @@ class WordCache:
         empty: bool [lines], whether the line has no characters at all.
         """
         if len(self._numbers) > self._max_remembered or self._characters > MAX_REMEMBERED_CHARACTERS:
-            self._forget()
+            self._clear()
         words = self._words.split(text, goes_on)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
         del words
-        self._learn_new_words()
+        self._add_new_words()
         ends = np.flatnonzero(numbers == END_OF_LINE)
         alone = np.diff(ends, prepend=-1) == 2
         empty = alone & ((numbers[ends - 1] == NOTHING) | (numbers[ends - 1] == EMPTY_LINE))
@@ -188,16 +188,16 @@ class WordCache:
     def _with_whole_lines(
         self, numbers: np.ndarray, ends: np.ndarray, whole: list[int], text: str, goes_on: bool
     ) -> np.ndarray:
-        """The numbers with some lines as one word each."""
+        """Return the numbers with each of the `whole` lines as one word."""
         lines = text.split("\n")
         pieces = np.split(numbers, ends + 1)
         for line in whole:
             word = lines[line] if goes_on and line == 0 else BEGIN + lines[line]
             pieces[line] = np.array([self._numbers[word], END_OF_LINE])
-        self._learn_new_words()
+        self._add_new_words()
         return np.concatenate(pieces)
 
-    def _learn_new_words(self) -> None:
+    def _add_new_words(self) -> None:
         new = self._numbers.new
         if not new:
             return
@@ -223,7 +223,7 @@ class WordCache:
         self._ids = np.concatenate(pieces)
 
     def _encode_words(self, words: list[str], joined: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The ids and the number of ids of each word, for some words at a time; the first `joined` can share a text."""
+        """Yield ids and their number per word, for some words at a time; the first `joined` words can share a text."""
         together, single = words[:joined], words[joined:]
         groups = [together[start : start + WORDS_PER_TEXT] for start in range(0, len(together), WORDS_PER_TEXT)]
         for group, row in zip(groups, self._encode([self._words.join(group) for group in groups]), strict=True):

@@ -1,1 +1,1 @@
-"""From a configuration to what it asks for, how far that is, and what it still takes."""
+"""Plans: the results that a configuration requests, their progress, and estimates of the remaining work."""

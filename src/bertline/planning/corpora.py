@@ -1,4 +1,4 @@
-"""The corpora of a configuration, and the files that a configuration names: the part of the plan that looks at them."""
+"""Resolution of a configuration's corpora, and of the files that it names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from bertline.settings.configuration import definition, strip_defaults
 Json = dict[str, Any]
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
-CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux takes 131,072 for a whole shell line
+CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux allows 131,072 for a whole shell line
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
 def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> tuple[str, Json]:
-    """A corpus's name with its fingerprint, and what the rules need to know about it.
+    """Return a corpus's name with its fingerprint, and its description for the rules.
 
     Parameters
     ----------
-    config: the whole configuration, with its defaults filled in.
+    config: the whole configuration, completed with defaults.
     schema: config/config.schema.yaml.
     name: the corpus's name under `corpora`.
-    problems: grows by what is not there yet, as a dry run goes on without.
+    problems: missing inputs are appended, because a dry run continues without them.
 
-    Raises BertlineError if a contact is needed and not given, and for settings that do not go together.
+    Raises BertlineError if a contact is needed and not given, and for incompatible settings.
     """
     corpus = config["corpora"][name]
     kind = corpus["source"]
     semantic = strip_defaults(corpus, definition(schema, kind), schema)
-    semantic.pop("licence", None)  # it alters no document
+    semantic.pop("licence", None)  # it changes no document
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         _check_contact(config, name, problems)
@@ -70,7 +70,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
 def _check_contact(config: Json, name: str, problems: list[str]) -> None:
     if not any(mirror.startswith("http") for mirror in config["mirrors"]):
         return
-    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests that do not say whose they are"
+    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests without contact information"
     if "contact" not in config:
         raise BertlineError(f"configuration: the key 'contact' is missing; {reason}")
     if config["contact"] == EXAMPLE_CONTACT:
@@ -78,14 +78,16 @@ def _check_contact(config: Json, name: str, problems: list[str]) -> None:
 
 
 def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
-    """The files behind the patterns; what matches nothing becomes one of the problems."""
+    """Return the files that match the patterns; a pattern without a match is appended to the problems."""
     files: list[Path] = []
     for pattern in patterns:
         found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
         if not found:
             is_folder = Path(pattern).is_dir()
             todo = (
-                f"it is a folder: name its files, as '{pattern}/*'" if is_folder else "put it there or change the key"
+                f"it is a folder: name its files, such as '{pattern}/*'"
+                if is_folder
+                else "put it there or change the key"
             )
             problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
         files += map(Path, found)
@@ -93,7 +95,7 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
 
 
 def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
-    """The digest of the file that the configuration's `key` names; none where it is absent, which becomes a problem."""
+    """Return the digest of the file of the configuration's `key`; if it is absent, append to the problems instead."""
     if Path(path).is_file():
         return list(digests([Path(path)]).values())
     what = "is a folder" if Path(path).is_dir() else "does not exist"
@@ -102,15 +104,15 @@ def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
 
 
 def digests(files: list[Path]) -> dict[str, str]:
-    """SHA-256 of each file by its path as given; remembered from one start of the graph to the next."""
+    """Return the SHA-256 of each file, keyed by its path as given; cached between starts of the graph."""
     return digest_of_files(files, REMEMBERED_DIGESTS)
 
 
 def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str, Path]:
-    """The files behind the patterns by their names, which do not depend on where a folder of texts lies.
+    """Return the files that match the patterns by name, which does not depend on the location of a folder of texts.
 
-    A name is the path after the part of the pattern that has no wildcard: `a/b.txt` of `texts/**/*.txt`. Raises
-    BertlineError when two files have the same.
+    A name is the path after the part of the pattern without wildcards: `a/b.txt` for `texts/**/*.txt`. Raises
+    BertlineError if two files have the same name.
     """
     named: dict[str, Path] = {}
     seen: set[Path] = set()
@@ -124,14 +126,14 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
             if name in named:
                 raise BertlineError(
                     f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "
-                    "name them by one pattern, as folder/**/*.txt"
+                    "name them by one pattern, such as folder/**/*.txt"
                 )
             named[name] = path
     return dict(sorted(named.items()))
 
 
 def _group(files: dict[str, Path]) -> Iterator[list[str]]:
-    """Cut files into parts of about BYTES_PER_PART, each path with `/./` before its name; see `text_files.name_of`."""
+    """Group files into parts of about BYTES_PER_PART, with `/./` before each name; see `text_files.name_of`."""
     part: list[str] = []
     size = length = 0
     for name, path in files.items():

@@ -1,9 +1,8 @@
-"""What a plan will still take, judged by what is on record: benchmarks of data jobs, journals of trainings.
+"""Estimates of a plan's remaining work from records: benchmarks of data jobs, journals of trainings.
 
-Parts of a corpus and shards of a dataset are alike, so those that are done tell about those that are not; jobs of other
-corpora, which may be a thousand times smaller, do not. Where no training of a network is on record, its floating point
-operations and the speed that site.yaml states for a GPU tell. Everything here is an estimate, and says what it is made
-from.
+Parts of a corpus and shards of a dataset are similar, so finished ones predict the others; jobs of other corpora, which
+may be a thousand times smaller, do not. Without a record of training a network, the estimate uses its floating point
+operations and the speed of a GPU in site.yaml. Every estimate states its basis.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ from bertline.settings.site import Site
 
 Json = dict[str, Any]
 
-# The settings of a phase that the time for a sample follows from, beside the network.
+# The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
 READING = {
     "wikimedia": ("extract_part", "clean_part"),
     "files": ("read_files",),
     "huggingface": ("read_dataset",),
 }
-# Of one core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
+# One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
-UNKNOWN_TRAINING = "not known: no run of this network on record, nor `gpu` in site.yaml"
+UNKNOWN_TRAINING = "unknown: no record of this network, and no `gpu` in site.yaml"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left of one stage. None stands for what nothing tells."""
+    """Estimate of the remaining work of one stage. None means unknown."""
 
     what: str
     jobs: int | None
     core_hours: float | None = None  # of data jobs
     node_hours: float | None = None  # of training
-    size: float | None = None  # bytes on the disk
-    basis: str = ""  # what it is made from, in words
+    size: float | None = None  # bytes on disk
+    basis: str = ""  # of the estimate, in words
 
 
 def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
-    """One entry for every corpus, dataset and phase of the plan that is not finished.
+    """Return one entry for every corpus, dataset and phase of the plan that is not finished.
 
     Parameters
     ----------
-    site: says how many processes a node has, and what a GPU computes. Without it a node has as many processes as on
-        record.
+    site: gives the number of processes per node, and the speed of a GPU. Without it a node has as many processes as in
+        the records.
     """
     found = [_corpus(key, corpus) for key, corpus in plan.corpora.items()]
     for key, dataset in plan.datasets.items():
@@ -75,7 +74,7 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     if parts is None:
         listing = Path(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))
         if not listing.exists():
-            return Estimate(what, None, basis="not known: the dump is not listed yet (snakemake list_parts)")
+            return Estimate(what, None, basis="unknown: the dump is not listed yet (snakemake list_parts)")
         content = read_json(listing)
         parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
     unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
@@ -84,7 +83,7 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     hours, basis = _core_hours(key, jobs)
     if hours is None and dump_bytes:
         hours = dump_bytes / 1e6 * SECONDS_OF_DUMP_MEGABYTE / 3600
-        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s a MB on another machine"
+        basis = f"{dump_bytes / 1e9:.3g} GB of dump, at {SECONDS_OF_DUMP_MEGABYTE:g} s per MB on another machine"
     return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
 
 
@@ -108,16 +107,16 @@ def _dataset(key: str, dataset: Json, folder: Path, lengths: list[int]) -> Estim
 
 
 def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
-    """Hours of one core for so many jobs of each rule, by the median of those for `key` that are done; their number, in
-    words."""
+    """Return the hours of one core for the number of jobs of each rule, by the median of the finished ones for `key`,
+    and the basis in words."""
     hours, recorded = 0.0, 0
     for rule, count in jobs.items():
         seconds = _cpu_seconds(Path("benchmarks", rule, key))
         if count and not seconds:
-            return None, f"not known: none of its {rule} jobs is done"
+            return None, f"unknown: none of its {rule} jobs is finished"
         hours += count * statistics.median(seconds or [0]) / 3600
         recorded += len(seconds) if count else 0
-    return hours, f"{recorded} of these jobs that are done"
+    return hours, f"{recorded} finished jobs of the same kind"
 
 
 def _cpu_seconds(folder: Path) -> list[float]:
@@ -128,16 +127,16 @@ def _cpu_seconds(folder: Path) -> list[float]:
                 try:
                     seconds.append(float(row["cpu_time"]))
                 except (KeyError, ValueError):
-                    continue  # Snakemake writes NA for a job that was too short to be measured
+                    continue  # Snakemake writes NA for a job that was too short to measure
     return seconds
 
 
 @dataclass(frozen=True)
 class _Speed:
-    """How fast a training was: on record, or as reckoned."""
+    """The speed of a training, recorded or computed."""
 
-    process_seconds: float  # for a sample
-    processes: float  # of a node
+    process_seconds: float  # per sample
+    processes: float  # per node
     basis: str
 
 
@@ -145,7 +144,7 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     settings = phase["settings"]
     alike = [(path, recipe) for path, recipe in _recorded_phases() if _is_alike(recipe, phase)]
     sizes = [size_of(path) for path, _ in alike]
-    speed = _own_speed(folder, settings) or _recorded_speed(alike) or _reckoned_speed(plan, phase, site)
+    speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
     hours = None
     if speed:
         samples = (settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"]
@@ -171,7 +170,7 @@ def _is_alike(recipe: Json, phase: Json) -> bool:
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
-    """Of a training that was started."""
+    """Return the speed of a training that was started; None without a record."""
     step = paths.durable_step(folder)
     state = folder / paths.CHECKPOINTS / f"step-{step:08d}/state.json"
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
@@ -185,7 +184,7 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
 
 
 def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
-    """The median of finished trainings. From journals, not from start and end: jobs wait in queues between."""
+    """Return the median of finished trainings, from their journals, which exclude waiting in queues."""
     known = [
         (recipe["world_size"] / rate, recipe)
         for path, recipe in alike
@@ -197,19 +196,19 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
     return _Speed(
         statistics.median(seconds for seconds, _ in known),
         max(recipe["world_size"] for _, recipe in known),
-        f"{len(known)} finished of this network on record, on {hardware}",
+        f"{len(known)} finished phases of this network, on {hardware}",
     )
 
 
 def _samples_per_second(journal: Path) -> float | None:
-    """Return the median over a journal's points; None without one."""
+    """Return the median over a journal's points; None if there are none."""
     key = "train/samples_per_second"
     rates = [point.metrics[key] for point in read_journal(journal) if key in point.metrics]
     return statistics.median(rates) if rates else None
 
 
-def _reckoned_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:
-    """By the operations of the network and the stated speed of a GPU."""
+def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:
+    """Return the speed computed from the operations of the network and the stated speed of a GPU."""
     vocab_size = phase["model"].get("vocab_size") or _vocab_size(plan, phase["dataset"])
     if site is None or site.gpu is None or not site.size(phase["phase"]).gpus_per_node or vocab_size is None:
         return None
@@ -219,16 +218,16 @@ def _reckoned_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None
     length, masking = settings["sequence_length"], settings["masking"]
     masked = min(masking["probability"] * length, masking.get("max_predictions") or length)
     flops = flops_of_a_sample({**phase["model"], "vocab_size": vocab_size}, length=length, masked=masked)
-    share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s a GPU ({site.path})"
+    share = f"{100 * site.gpu.share:g} % of {site.gpu.peak_tflops:g} TFLOP/s per GPU ({site.path})"
     return _Speed(
         flops / (1e12 * site.gpu.peak_tflops * site.gpu.share),
         site.size(phase["phase"]).mean_processes_per_node,
-        f"arithmetic: {flops / 1e9:,.3g} GFLOP a full sequence at {share}",
+        f"computed: {flops / 1e9:,.3g} GFLOP per full sequence at {share}",
     )
 
 
 def _vocab_size(plan: Plan, dataset: str) -> int | None:
-    """Of a dataset's tokenizer: of the finished one, or as it is to be trained."""
+    """Return the size of a dataset's vocabulary: of the finished tokenizer, or as configured."""
     tokenizer = Path(plan.dataset_folder(dataset), paths.TOKENIZER)
     if tokenizer.exists():
         return load_tokenizer(tokenizer).get_vocab_size()

@@ -1,4 +1,4 @@
-"""The evaluation sets of a configuration that documents are compared with."""
+"""The evaluation sets of a configuration with which documents are compared."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Json = dict[str, Any]
 
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
-    """Everything under `evaluation` on which a model may be scored: dev files, and GLUE's test files where they lie.
+    """Return everything under `evaluation` on which a model may be scored: dev files, and existing GLUE test files.
 
-    Tables for tagging are left out: a word a line, they hold no sentences.
+    Tables for tagging are left out: with one word per line they contain no sentences.
 
     Parameters
     ----------
-    problems, downloads: they grow by what is not there yet, and by what comes from the network (path -> source). Sets
-        that are not there are left out.
+    problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the latter.
+        Missing sets are left out.
 
-    Returns `sets`, name -> files, and the `fingerprint` of what documents are compared with. Raises BertlineError if
-    the configuration has none.
+    Returns `sets`, name -> files, and the `fingerprint` of their content. Raises BertlineError if the configuration has
+    none.
     """
     evaluation = config.get("evaluation", {})
     sets: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
 
 
 def _tasks(evaluation: Json, problems: list[str]) -> list[str]:
-    """The tasks whose data the configuration names; of a folder in GLUE's layout those that lie there."""
+    """Return the tasks whose data the configuration names; for a folder in GLUE's layout those that it contains."""
     tasks: list[str] = [task for task in ("squad_v1", "squad_v2") if task in evaluation]
     glue = evaluation.get("glue", {})
     if isinstance(glue, str):

@@ -1,4 +1,4 @@
-"""Weights from elsewhere that a configuration names: a directory in Hugging Face's layout."""
+"""External weights that a configuration names: a directory in Hugging Face's layout."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bertline.planning.corpora import digests, expand
 
 Json = dict[str, Any]
 
-# A README beside the weights, or the same weights in another layout, alter no result.
+# Other files, such as a README or the same weights in another layout, change no result.
 FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config.json")
 # Layouts that workflow/scripts/convert_weights.py reads.
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 
 
 def external_weights(problems: list[str], key: str, directory: str) -> Json:
-    """The `directory` as a recipe names it, and the digest of its `content`.
+    """Return the `directory` for the recipe, and the digest of its `content`.
 
     Parameters
     ----------
-    problems: grows by what is not there yet, or cannot be read.
-    key: where the configuration names it.
+    problems: missing or unreadable files are appended.
+    key: of the directory in the configuration.
     """
     folder = Path(directory)
     if not (folder / "model.safetensors").exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):
@@ -39,12 +39,12 @@ def external_weights(problems: list[str], key: str, directory: str) -> Json:
 
 
 def without_directory(initial: Json) -> Json:
-    """Initial weights as they enter a fingerprint: where they lie alters nothing."""
+    """Return initial weights without their location, which does not enter fingerprints."""
     return {key: value for key, value in initial.items() if key != "directory"}
 
 
 def external_tokenizer(problems: list[str], key: str, directory: str) -> str:
-    """The file in `directory` that its tokenizer is read from."""
+    """Return the file of the tokenizer in `directory`."""
     try:
         return str(find_tokenizer(Path(directory)))
     except BertlineError as error:

@@ -1,4 +1,4 @@
-"""The fine-tunings of a run: every task, point of its grid, start and seed, named by their fingerprints."""
+"""Resolution of a run's fine-tunings: every task, point of its grid, start and seed, named by fingerprints."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Start:
-    """What the fine-tunings of a run start from. `random` is what random weights depend on."""
+    """The initial weights of a run's fine-tunings. `random` contains what random weights depend on."""
 
     initial: Json
     random: Json
     model: Json
-    network: Json  # the model's description, empty while its directory is not there
-    tokenizer: str | None = None  # its file, where it is not the dataset's
+    network: Json  # the model's configuration, empty while its directory is missing
+    tokenizer: str | None = None  # its file, if it is not the dataset's
 
 
 def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Json) -> None:
     """Add the fine-tunings of a task to the plan and to its run; a task whose data is absent is skipped.
 
-    Raises BertlineError for settings that do not go together, and where the configuration names no data.
+    Raises BertlineError for incompatible settings, and if the configuration names no data.
     """
     is_squad = task.startswith("squad")
     key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
@@ -54,7 +54,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
     )
     name = task if is_squad or "/" in task else f"glue/{task}"
     if absent:
-        # A week of pretraining does not wait for it.
+        # Missing task data should not block a week of pretraining.
         where = key.removeprefix("configuration: ")
         more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
@@ -99,7 +99,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
-    """Every task with its settings: SQuAD's first, then GLUE's, then tables of one's own."""
+    """Yield every task with its settings: SQuAD's first, then GLUE's, then custom tables."""
     for task in ("squad_v1", "squad_v2"):
         if task in finetune:
             yield task, finetune[task]
@@ -109,14 +109,14 @@ def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
 
 
 def key_of_task(task: str) -> str:
-    """Where a task stands under `finetune`."""
+    """Return the key of a task under `finetune`."""
     if task.startswith("squad"):
         return task
     return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
 
 
 def grid_points(grid: Json) -> Iterator[tuple[str, Json]]:
-    """Every combination of a grid's values, and what stands for it in a name; without a grid, the settings alone."""
+    """Yield every combination of a grid's values with its suffix for names; without a grid, a single empty one."""
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
         yield "".join(f"/{key}-{value:g}" for key, value in point.items()), point

@@ -1,4 +1,4 @@
-"""The files that a phase, a fine-tuning or a run is made from."""
+"""The input files of a phase, a fine-tuning or a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def card_of_phase(plan: Plan, phase: str) -> str:
-    """Return the dataset.json that a phase reads its samples by."""
+    """Return the dataset.json of a phase's samples."""
     return plan.dataset_file(plan.phases[phase]["dataset"], paths.CARD)
 
 
@@ -22,7 +22,7 @@ def tokenizer_of_phase(plan: Plan, phase: str) -> str:
 
 
 def weights_before_phase(plan: Plan, phase: str) -> list[str]:
-    """Return the weights that a phase starts from; none for random weights."""
+    """Return the initial weights of a phase; none for random weights."""
     initial = plan.phases[phase]["initial_weights"] or {}
     if "phase" in initial:
         return [paths.PHASE_WEIGHTS.format(phase=initial["phase"])]
@@ -35,13 +35,13 @@ def data_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
 
 
 def tokenizer_of_finetuning(plan: Plan, finetuning: str) -> str:
-    """Return the tokenizer of the dataset, or of weights from elsewhere."""
+    """Return the tokenizer of the dataset, or of external weights."""
     entry = plan.finetunings[finetuning]
     return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
 
 
 def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
-    """Return the export to start from, or weights from elsewhere; none for random weights."""
+    """Return the export to start from, or external weights; none for random weights."""
     initial = plan.finetunings[finetuning]["initial_weights"] or {}
     if "phase" in initial:
         return [paths.PHASE_EXPORT.format(phase=initial["phase"])]
@@ -69,6 +69,6 @@ def export_of_run(plan: Plan, run: str) -> str:
 
 
 def tracked_pretraining(plan: Plan, run: str) -> list[str]:
-    """Return the mark that a run's pretraining is in MLflow; none for a run that fine-tunes weights from elsewhere."""
+    """Return the marker that a run's pretraining is in MLflow; none for a run that fine-tunes external weights."""
     trained = {name: entry for name, entry in plan.trained_runs.items() if name == run}
     return of_runs(paths.TRACKED_PRETRAINING, trained)

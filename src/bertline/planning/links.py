@@ -1,4 +1,4 @@
-"""The names a person uses, results/runs/{run}/... and results/report/latest, as links to fingerprinted folders."""
+"""Readable names, results/runs/{run}/... and results/report/latest, as links to fingerprinted folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
-    """Point the names a person uses, results/runs/{run}/... and results/report/latest, at the fingerprints."""
+    """Link readable names, results/runs/{run}/... and results/report/latest, to the fingerprinted folders."""
     report = report_fingerprint(plan)
     links = [(Path(paths.REPORT.format(fingerprint="latest")), Path(paths.REPORT.format(fingerprint=report)))]
     for name, run in plan.runs.items():

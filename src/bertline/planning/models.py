@@ -1,6 +1,6 @@
-"""The network of a run, and whether it can read what the run gives it. No PyTorch: the graph asks at every start.
+"""Resolution and checks of a run's network, without PyTorch, because the graph runs them at every start.
 
-What is wrong here would else be found when training begins, days of downloading and encoding later.
+Without these checks problems would be found when training begins, after days of downloading and encoding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bertline.settings.configuration import definition, strip_defaults, validate
 
 Json = dict[str, Any]
 
-# What a description may leave out and what is needed here; tests compare it with the networks' classes.
+# Defaults of the keys needed here, which a model may omit; tests compare them with the networks' classes.
 PUBLISHED = {
     "bert": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
     "modern": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 8192},
@@ -23,7 +23,7 @@ PUBLISHED = {
 
 
 def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> Json:
-    """A model's keys without those that equal their defaults.
+    """Return a model's keys without those that equal their defaults.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
     where: the key of the run, for messages.
     model: the name of a file of `models`, or the keys themselves.
 
-    Raises BertlineError for a name that is not there, and for keys that make no network.
+    Raises BertlineError for an unknown name, and for keys of an invalid network.
     """
     if isinstance(model, str):
         known = sorted(path.stem for path in models.glob("*.json"))
@@ -57,7 +57,7 @@ def _check_heads(model: Mapping[str, Any], where: str) -> None:
 
 
 def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
-    """Raise BertlineError, naming the key `where`, for sequences longer than the network reads."""
+    """Raise BertlineError, naming the key `where`, for sequences longer than the network supports."""
     most = _key(model, "max_position_embeddings")
     if length > most:
         raise BertlineError(

@@ -1,4 +1,4 @@
-"""The pretraining phases of a run: checked, and named by their fingerprints."""
+"""Resolution and checks of a run's pretraining phases, named by fingerprints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_phase(
     where: the key of the run, for messages.
     before: the fingerprint of the run's previous phase, if there is one.
 
-    Raises BertlineError for settings that do not go together, or not with the model or the dataset.
+    Raises BertlineError for settings that are incompatible with each other, the model or the dataset.
     """
     _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
     _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
@@ -93,7 +93,7 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
 
 def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:
     corpora = plan.datasets[dataset].get("settings", {}).get("corpora")
-    if corpora is None:  # a finished dataset: its card is asked when training begins
+    if corpora is None:  # a finished dataset: checked against its card when training begins
         return
     weights = settings["corpus_weights"]
     for corpus in weights:

@@ -1,6 +1,6 @@
-"""Everything that a configuration asks for, each under its fingerprint, and what a run consists of.
+"""The plan: everything that a configuration requests, by fingerprint, and the parts of each run.
 
-The graph looks its paths and settings up here; nothing in this package runs a stage or touches the network.
+The graph gets its paths and settings from the plan; nothing in this package runs a stage or accesses the network.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Json = dict[str, Any]
 
 @dataclass
 class Plan:
-    """Everything a configuration asks for. Keys are names with fingerprints, or fingerprints."""
+    """Everything that a configuration requests. Keys are names with fingerprints, or fingerprints."""
 
     config: Json
     schema: Json
     models: Path
-    problems: list[str] = field(default_factory=list)  # inputs that are not there yet: a dry run goes on without
-    warnings: list[str] = field(default_factory=list)  # what a real run goes on without, too
+    problems: list[str] = field(default_factory=list)  # missing inputs: only a dry run continues without
+    warnings: list[str] = field(default_factory=list)  # missing inputs that a real run continues without, too
     corpora: dict[str, Json] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
-    evaluation: Json | None = None  # the sets that documents are compared with, if a dataset asks for it
+    evaluation: Json | None = None  # the sets to compare documents with, if a dataset requests it
     datasets: dict[str, Json] = field(default_factory=dict)
     phases: dict[str, Json] = field(default_factory=dict)
     finetunings: dict[str, Json] = field(default_factory=dict)
@@ -35,21 +35,21 @@ class Plan:
 
     @property
     def trained_runs(self) -> dict[str, Json]:
-        """The runs that pretrain a model; the others fine-tune weights from elsewhere."""
+        """The runs that pretrain a model; the others fine-tune external weights."""
         return {name: run for name, run in self.runs.items() if run["phases"]}
 
     @property
     def skipped(self) -> dict[tuple[str, str], str]:
-        """The tasks that are left out because their data is not there: run and task -> a line that says so."""
+        """The tasks that are skipped because their data is missing: (run, task) -> a message."""
         return {(name, task): line for name, run in self.runs.items() for task, line in run["skipped"].items()}
 
     @property
     def built_datasets(self) -> dict[str, Json]:
-        """The datasets that the graph makes itself; the others are finished ones of someone else's."""
+        """The datasets that the graph makes; the others are finished external ones."""
         return {key: dataset for key, dataset in self.datasets.items() if "path" not in dataset}
 
     def dataset_folder(self, dataset: str) -> str:
-        """Where the dataset lies: in results/, or where someone else's finished one was named."""
+        """Return the dataset's folder: in results/, or the configured one of a finished dataset."""
         return self.datasets[dataset].get("path", paths.DATASET.format(dataset=dataset))
 
     def dataset_file(self, dataset: str, name: str) -> str:
@@ -58,7 +58,7 @@ class Plan:
 
 
 def record(plan: Plan, name: str) -> Json:
-    """What a run consists of: its names and the fingerprints and folders behind them."""
+    """Return the record of a run: its stages with names, fingerprints and folders."""
     run = plan.runs[name]
     return {
         "run": name,
@@ -86,5 +86,5 @@ def record(plan: Plan, name: str) -> Json:
 
 
 def report_fingerprint(plan: Plan) -> str:
-    """The name of the report over all runs of the plan."""
+    """Return the fingerprint of the report over all runs of the plan."""
     return fingerprint([run["fingerprint"] for run in plan.runs.values()])

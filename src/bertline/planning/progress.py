@@ -1,4 +1,4 @@
-"""How far a plan is: what is finished, cut off or still to be made, and the speed of trainings, while they run too."""
+"""Progress of a plan: the state of its results, and the speed of trainings, even while they run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_last_points
 from bertline.training.lock import STALE_SECONDS
 
-# Points of the journal that the speed is measured over.
+# Number of points of the journal over which the speed is measured.
 RECENT_POINTS = 20
 
 
 def overview(plan: Plan) -> list[list[str]]:
-    """One row for every dataset, phase and group of fine-tunings of every run: [run, what, folder, state].
+    """Return one row for every dataset, phase and group of fine-tunings of every run: [run, what, folder, state].
 
-    A finished training appears as `finished`, so that a reader sees before anything runs which models a changed
-    setting leaves alone and which new ones it asks for.
+    Finished trainings are included, so that the overview shows before a run which models a changed setting keeps and
+    which new ones it requires.
     """
     rows = []
     for name, run in plan.runs.items():
@@ -36,7 +36,7 @@ def overview(plan: Plan) -> list[list[str]]:
             finished = sum(paths.is_finished(folder, paths.FINETUNING_OUTPUTS) for folder in folders)
             state = f"{finished} of {len(folders)} finished"
             rows.append([name, "fine-tunings", f"{Path(folders[0]).parent}/", state])
-        rows += [[name, task, "", "left out: its data is not there"] for task in run["skipped"]]
+        rows += [[name, task, "", "left out: its data is missing"] for task in run["skipped"]]
     return rows
 
 
@@ -55,12 +55,12 @@ def _phase_state(folder: Path, steps: int) -> str:
     if paths.is_finished(folder, paths.PHASE_OUTPUTS):
         return "finished"
     step = paths.durable_step(folder)
-    return f"goes on from step {step} of {steps}" if step else "to be trained"
+    return f"continues from step {step} of {steps}" if step else "to be trained"
 
 
 @dataclass(frozen=True)
 class PhaseStatus:
-    """One phase of one run."""
+    """The status of a phase of a run."""
 
     run: str
     phase: str
@@ -71,17 +71,17 @@ class PhaseStatus:
     steps_per_second: float | None  # over the last points of the journal
     saved_step: int  # of the last complete checkpoint
     saved: float | None  # when, in seconds since 1970
-    owner: str  # who trains it now: host, process, job
+    owner: str  # the process that trains it: host, process, job
 
     def time_left(self) -> timedelta | None:
-        """At the present speed; None where it does not train."""
+        """Return the remaining time at the current speed; None if the phase is not being trained."""
         if self.state != "trains" or not self.steps_per_second:
             return None
         return timedelta(seconds=round((self.steps - self.step) / self.steps_per_second))
 
 
 def phase_statuses(plan: Plan) -> list[PhaseStatus]:
-    """The status of every phase of every run of the plan."""
+    """Return the status of every phase of every run of the plan."""
     return [
         _status(name, phase, key, plan.phases[key]["settings"]["steps"])
         for name, run in plan.runs.items()

@@ -1,4 +1,4 @@
-"""What in results/ may be deleted without loss, and what it takes."""
+"""Files in results/ that may be deleted without loss, and their sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bertline.results import paths
 
 @dataclass(frozen=True)
 class Prunable:
-    """A file or folder that nothing finished needs."""
+    """A file or folder that no finished result needs."""
 
     kind: str
     path: Path
@@ -20,14 +20,14 @@ class Prunable:
 
 
 def prunable() -> list[Prunable]:
-    """What of finished datasets and phases is not needed any more, in the order of its path.
+    """Return the files of finished datasets and phases that are no longer needed, ordered by path.
 
-    The newest checkpoint of a phase stays: the next phase takes the optimizer's moments from it. A phase that is not
-    finished keeps everything.
+    The newest checkpoint of a phase is kept: the next phase takes the optimizer's moments from it. An unfinished phase
+    keeps everything.
     """
     found = []
     for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
-        # Written again from the sentences in minutes, should a changed tokenizer ask for them.
+        # If a changed tokenizer needs them, they are rewritten from the sentences in minutes.
         found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
     for phase in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS):
         checkpoints = phase / paths.CHECKPOINTS
@@ -40,7 +40,7 @@ def prunable() -> list[Prunable]:
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:
-    """Results that no entry of the plan's configuration names: perhaps those of another one."""
+    """Return results that the plan's configuration does not request: perhaps those of another configuration."""
     found = []
     for template, keys in (
         (paths.DATASET, plan.datasets),
@@ -57,6 +57,6 @@ def _entries(kind: str, paths: Iterable[Path]) -> list[Prunable]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder, in bytes."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())

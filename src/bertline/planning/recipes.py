@@ -1,4 +1,4 @@
-"""What jobs get of a plan, as files: no limit on their length, and a person can read them and hand them over."""
+"""Recipes: the parts of a plan that jobs read, as files, which are readable and not limited in length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def recipe_path(fingerprint: str) -> str:
-    """Return the path of what a job gets of the plan."""
+    """Return the path of a job's recipe."""
     return paths.PLANNED_RECIPE.format(fingerprint=fingerprint)
 
 
@@ -27,10 +27,10 @@ def recipe_paths(plan: Plan) -> list[Path]:
 
 
 def write_recipes(plan: Plan) -> None:
-    """Write what every phase, fine-tuning, dataset and run of the plan is made by; a file that is equal stays as it is.
+    """Write the recipe of every phase, fine-tuning, dataset and run of the plan; unchanged files are not rewritten.
 
-    They are no inputs of the graph: results are named by fingerprints, so that neither the time of such a file nor a
-    default in it that is new makes anything again.
+    Recipes are not inputs of the graph: results are named by fingerprints, so neither the modification time of a recipe
+    nor a new default in it reruns anything.
     """
     for key, content in _recipes(plan):
         path = Path(recipe_path(key))
@@ -53,17 +53,17 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
 
 
 def digest_of_record(plan: Plan, run: str) -> str:
-    """Return a digest of what a run's fingerprint leaves out: its description, and the places of what it is made of."""
+    """Return a digest of what a run's fingerprint omits: its description, and the folders of its stages."""
     return fingerprint({key: value for key, value in record(plan, run).items() if key != "config"})
 
 
 def digest_of_sources(plan: Plan, dataset: str) -> str:
-    """Return a digest of what a dataset's card says beyond its fingerprint, such as licences."""
+    """Return a digest of what a dataset's fingerprint omits but its card contains, such as licences."""
     return fingerprint(dataset_recipe(plan, dataset)["sources"])
 
 
 def dataset_recipe(plan: Plan, dataset: str) -> Json:
-    """Return the settings of a dataset, and where the text of each of its corpora is from."""
+    """Return the settings of a dataset, and the sources of its corpora."""
     sources = {}
     for key in plan.datasets[dataset]["corpora"]:
         name, settings = plan.corpora[key]["name"], plan.corpora[key]["settings"]

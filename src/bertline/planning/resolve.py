@@ -1,4 +1,4 @@
-"""From a configuration to its plan: the fingerprint and the settings of everything that it asks for."""
+"""Resolution of a configuration into a plan: fingerprints and settings of everything that it requests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bertline.settings.configuration import definition, load, strip_defaults
 
 Json = dict[str, Any]
 
-# Entries of results/runs/{run}/ beside the phases.
+# Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")
 
 
 def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
-    """Resolve a configuration. Raises BertlineError naming the first key that is wrong.
+    """Resolve a configuration. Raises BertlineError naming the first invalid key.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
     plan.warnings += plan.skipped.values()
-    # Documents that hold a task's text are dropped: without its files this would be another dataset.
+    # Documents that contain a task's text are dropped: without the task's files the dataset would be another one.
     if "drop" in overlaps or (plan.evaluation and not plan.evaluation["sets"]):
         plan.problems += plan.warnings
         plan.warnings = []
@@ -76,7 +76,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     stages = ["shards", "tokenizer", "samples"]
     if "duplicates" in semantic:
         stages.append("signatures")
-    # That documents are reported alters no sample; that they are dropped does, and so do the sets.
+    # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
     key = fingerprint(
@@ -143,7 +143,7 @@ def _add_tasks(plan: Plan, name: str, start: Start) -> None:
     run |= {"finetunings": {}, "skipped": {}}
     for task, settings in tasks_of(run["config"]["finetune"]):
         add_finetunings(plan, run, start, task, settings)
-    # Not the description: other words for the same run are no other run.
+    # Without the description, which does not change the run.
     content = {part: run[part] for part in ("dataset", "phases", "finetunings")}
     if run["skipped"]:
         content["skipped"] = list(run["skipped"])
@@ -151,7 +151,7 @@ def _add_tasks(plan: Plan, name: str, start: Start) -> None:
 
 
 def _in_order_of_dependence(runs: Json) -> list[str]:
-    """Runs so that one whose weights another starts from comes first."""
+    """Return the runs in an order in which each follows those whose weights it starts from."""
     ordered: list[str] = []
 
     def visit(name: str, chain: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The files behind the targets that a person asks for."""
+"""The files of the graph's targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def everything(plan: Plan) -> list[str]:
-    """List the results of all runs, one by one, so that one that was deleted is made again."""
+    """List the results of all runs individually, so that deleted ones are made again."""
     return [
         *exports(plan),
         *finetuned(plan),
@@ -23,23 +23,23 @@ def everything(plan: Plan) -> list[str]:
 
 
 def encoded(plan: Plan) -> list[str]:
-    """List the samples that the graph makes, each file, and the card of every dataset."""
+    """List every file of samples that the graph makes, and the card of every dataset."""
     return [*samples(plan, plan.built_datasets), *dataset_cards(plan)]
 
 
 def pretrained(plan: Plan) -> list[str]:
-    """List the exported models, and the marks that their pretraining is in MLflow."""
+    """List the exported models, and the markers that their pretraining is in MLflow."""
     return [*exports(plan), *of_runs(paths.TRACKED_PRETRAINING, plan.trained_runs)]
 
 
 def finetuned(plan: Plan) -> list[str]:
-    """List all scores, and a file that is never there for each task that is skipped because its data is absent."""
+    """List all scores, and a file that never exists for each task that is skipped because its data is absent."""
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
     return [*scores(plan.finetunings), *skipped]
 
 
 def dump_listings(plan: Plan) -> list[str]:
-    """List the pinned listing of every Wikimedia dump asked for."""
+    """List the pinned listing of every Wikimedia dump of the plan."""
     dumps = {(corpus["wiki"], corpus["settings"]["dump"]) for corpus in plan.corpora.values() if "wiki" in corpus}
     return [paths.DUMP_LISTING.format(wiki=wiki, dump=dump) for wiki, dump in sorted(dumps)]
 
@@ -60,7 +60,7 @@ def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SA
 
 
 def dataset_cards(plan: Plan) -> list[str]:
-    """List dataset.json of every dataset, of those made elsewhere too."""
+    """List the dataset.json of every dataset, including external ones."""
     return [plan.dataset_file(dataset, paths.CARD) for dataset in plan.datasets]
 
 
@@ -90,7 +90,7 @@ def submissions(plan: Plan) -> list[str]:
 
 
 def scores_for_submission(plan: Plan, run: str) -> list[str]:
-    """List the scores by which a run's fine-tunings are chosen for GLUE's server."""
+    """List the scores by which a run's fine-tunings for GLUE's server are chosen."""
     return scores(_submitted(plan, plan.runs[run]))
 
 

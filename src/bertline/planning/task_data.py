@@ -1,4 +1,4 @@
-"""Where the files of a fine-tuning task lie: on disk, or to be downloaded."""
+"""The locations of a fine-tuning task's files: on disk, or to be downloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertline.console import BertlineError
 from bertline.results import paths
 
 Json = dict[str, Any]
-Digests = Callable[[str, str], list[str]]  # of the file that a key names; none where it is absent
+Digests = Callable[[str, str], list[str]]  # of the file of a key; empty if it is absent
 
 # The folder of each GLUE task in the official archives, and its files by set; test sets are predicted on request.
 GLUE_FILES = {
@@ -34,7 +34,7 @@ GLUE_FILES = {
     "rte": ("RTE", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
     "wnli": ("WNLI", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
 }
-# A test set of MNLI's classes that is a file of its own.
+# A test set with MNLI's classes, which is a separate file.
 DIAGNOSTIC = "diagnostic/diagnostic.tsv"
 # The files of nyu-mll/glue: {task}/{split}-00000-of-00001.parquet.
 PARQUET_SPLITS = {"dev": "validation"}
@@ -48,7 +48,7 @@ HUB = "https://huggingface.co/datasets"
 
 @dataclass
 class TaskData:
-    """A task's files by set, what identifies their content, the description of a table, and what is to be fetched."""
+    """A task's files by set, the identification of their content, the description of a table, and the downloads."""
 
     files: dict[str, str] = field(default_factory=dict)
     content: Json = field(default_factory=dict)
@@ -57,15 +57,15 @@ class TaskData:
 
 
 def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digests: Digests) -> TaskData:
-    """The data of `squad_v1`, `squad_v2`, a GLUE task, or `table/{name}`.
+    """Return the data of `squad_v1`, `squad_v2`, a GLUE task, or `table/{name}`.
 
     Parameters
     ----------
     evaluation: that part of the configuration.
-    run: who asks, for messages.
+    run: the run's name, for messages.
     with_tests: whether the test sets are predicted, too.
 
-    Raises BertlineError where the configuration does not say where the data is.
+    Raises BertlineError if the configuration does not name the data.
     """
     family, _, name = task.rpartition("/")
     if task.startswith("squad") or family == "table":
@@ -95,7 +95,7 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
     for name in ("train", "dev", *(("test",) if with_tests else ())):
         source = given[name]
         if isinstance(source, dict):
-            # Every table may have a train.csv, and a table's two files one name in two folders of the network.
+            # Several tables may have a train.csv, and a table's two URLs may end with the same name.
             folder = where.removeprefix("evaluation.").replace(".", "/", 1) + f"/{name}/" if "kind" in given else ""
             path = paths.EVALUATION_FILE.format(file=folder + source["url"].rsplit("/", 1)[1])
             data.downloads[path] = source
@@ -109,7 +109,7 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
 
 
 def _glue_folder(folder: str, task: str, with_tests: bool, digests: Digests) -> TaskData:
-    """Files in the layout of the official archives or, where those are absent, of nyu-mll/glue."""
+    """Return files in the layout of the official archives or, if those are absent, of nyu-mll/glue."""
     official, parquet = _official_paths(task, with_tests), _parquet_paths(task, with_tests)
     chosen = official
     if not Path(folder, official["train"]).exists() and Path(folder, parquet["train"]).exists():

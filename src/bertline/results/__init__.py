@@ -1,1 +1,1 @@
-"""Results on the disk: their paths, what is finished, records of runs, journals, curves, descriptions. No MLflow."""
+"""Results on disk: paths, completion, records of runs, journals, curves, descriptions. Does not use MLflow."""

@@ -1,4 +1,4 @@
-"""How a quantity went over a whole pretraining: by step, samples, tokens, hours of training; and what that cost."""
+"""Curves of a quantity over a whole pretraining, by step, samples, tokens and hours of training; and its cost."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bertline.results.records import Phase
 
 
 class Place(NamedTuple):
-    """Where in a pretraining a point of the journal lies, counted from its first phase.
+    """The place of a journal's point in a pretraining, counted from its first phase.
 
-    `hours` are those that steps took: pauses between the jobs of a phase, evaluations and waiting are not in them.
+    `hours` is the time of training steps, without pauses between the jobs of a phase, evaluations and waiting.
     `timestamp` is the point's own, in Unix milliseconds.
     """
 
@@ -25,10 +25,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a pretraining took. `processes` hours are hours times ranks: GPU hours where each rank has a GPU.
+    """The cost of a pretraining. `process_hours` are hours times ranks: GPU hours if each rank has a GPU.
 
-    `kilowatt_hours` is an estimate from the power that a GPU drew on average over the ranks whenever the journal was
-    written; None where no power was recorded.
+    `kilowatt_hours` is an estimate from a GPU's power, averaged over the ranks whenever the journal was written; None
+    if no power was recorded.
     """
 
     process_hours: float
@@ -37,7 +37,7 @@ class Cost:
 
 
 def places(phases: Sequence[Phase]) -> Iterator[tuple[Phase, Place, dict[str, float]]]:
-    """Every point of the phases' journals with its place and its metrics, in order."""
+    """Yield every point of the phases' journals as (phase, place, metrics), in order."""
     before = Place(0, 0.0, 0.0, 0.0, 0)
     for phase in phases:
         now, samples, tokens = before, 0.0, 0.0
@@ -58,18 +58,18 @@ def places(phases: Sequence[Phase]) -> Iterator[tuple[Phase, Place, dict[str, fl
 
 
 def curve(phases: Sequence[Phase], key: str) -> tuple[list[Place], list[float]]:
-    """The places at which `key` was written, and its values there."""
+    """Return the places at which `key` was recorded, and its values there."""
     found = [(place, metrics[key]) for _, place, metrics in places(phases) if key in metrics]
     return [place for place, _ in found], [value for _, value in found]
 
 
 def hours_of(phase: Phase) -> float:
-    """Hours that the steps of a phase took."""
+    """Return the hours that the steps of a phase took."""
     return max((place.hours for _, place, _ in places([phase])), default=0.0)
 
 
 def cost_of(phases: Sequence[Phase]) -> Cost | None:
-    """What the finished phases took; None where none is finished."""
+    """Return the cost of the finished phases; None if none is finished."""
     finished = [phase for phase in phases if phase.finished and phase.recipe.get("world_size") and phase.journal]
     if not finished:
         return None

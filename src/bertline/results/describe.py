@@ -1,4 +1,4 @@
-"""Recipes in words, for MLflow's descriptions and for the report."""
+"""Descriptions of recipes in words, for MLflow and for the report."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats
 
 
 def task_title(group: str) -> str:
-    """How a task is written for people: `glue/cola` is CoLA; a task we have no name for keeps its own."""
+    """Return a task's title: `glue/cola` is CoLA; a task without a title keeps its name."""
     return TASK_TITLES.get(group, group.removeprefix("glue/"))
 
 
 def score_title(score: str) -> str:
-    """How a score is written for people."""
+    """Return a score's title."""
     return SCORE_TITLES.get(score, score.replace("_", " "))
 
 
 def number(value: float) -> str:
-    """A number as people write it: thousands separated, no trailing zeros, exponents without padding."""
+    """Format a number: thousands separated, no trailing zeros, exponents without padding."""
     if isinstance(value, int) or float(value).is_integer():
         return f"{int(value):,}"
     if abs(value) < 1e-3:
@@ -55,12 +55,12 @@ def number(value: float) -> str:
 
 
 def counted(count: float, thing: str) -> str:
-    """A number and what is counted: 1 layer, 2 layers."""
+    """Format a number and a noun: 1 layer, 2 layers."""
     return f"{number(count)} {thing}" + ("" if count == 1 else "s")
 
 
 def duration(hours: float) -> str:
-    """A time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     if hours >= 1:
         return f"{hours:,.1f} h"
     return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
@@ -71,7 +71,7 @@ FILTERS = {"number": number, "duration": duration, "task": task_title, "score": 
 
 
 def describe_network(model: Mapping[str, Any]) -> str:
-    """The network in a sentence, from its description."""
+    """Describe a network in a sentence, from its configuration."""
     name = _NETWORKS.get(model.get("architecture", "bert"), model.get("architecture"))
     return (
         f"{name} with {counted(model['num_hidden_layers'], 'layer')}, {number(model['hidden_size'])} wide, "
@@ -80,7 +80,7 @@ def describe_network(model: Mapping[str, Any]) -> str:
 
 
 def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
-    """A pretraining phase's recipe in words; `phases` gives the names of phases by fingerprint."""
+    """Describe a pretraining phase's recipe; `phases` contains the names of phases by fingerprint."""
     settings = recipe["settings"]
     masking = settings["masking"]
     limit = masking.get("max_predictions")
@@ -99,7 +99,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
 
 
 def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], seeds: Sequence[int] = ()) -> str:
-    """A fine-tuning's recipe in words; `phases` as above, `seeds` where the same was done with several."""
+    """Describe a fine-tuning's recipe; `phases` as above, `seeds` if it was run with several."""
     settings = recipe["settings"]
     drawn = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {recipe['seed']}"
     return " ".join(
@@ -114,7 +114,7 @@ def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], se
 
 
 def describe_dataset(card: Mapping[str, Any]) -> str:
-    """An encoded dataset in words, from its dataset.json."""
+    """Describe an encoded dataset, from its dataset.json."""
     corpora = ", ".join(f"{corpus['name']} ({counted(corpus['documents'], 'document')})" for corpus in card["corpora"])
     lengths = ", ".join(
         f"{counted(content['samples'], 'sample')} of at most {length} tokens"
@@ -137,7 +137,7 @@ def _batch_size_warmup(ramp: Mapping[str, Any] | None) -> str:
 
 
 def _span(value: float) -> str:
-    """A share of the steps or a number of steps, in words."""
+    """Format a share of the steps or a number of steps."""
     return f"{number(100 * value)}% of the steps" if 0 < value < 1 else counted(value, "step")
 
 

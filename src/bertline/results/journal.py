@@ -1,4 +1,4 @@
-"""The metrics journal of a training, read: while it grows, and after."""
+"""Reading of a training's metrics journal, during and after the training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 
-LINE_BYTES = 4096  # more than a point takes
+LINE_BYTES = 4096  # upper bound on the size of a point
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class JournalPoint:
 def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]:
     """Read the points of a metrics journal in the order written, up to and including `last_step`.
 
-    A last line without its newline is still being written and is skipped; a journal that is absent has no points.
-    Raises BertlineError for any other broken line.
+    A last line without its newline is still being written and is skipped; an absent journal has no points. Raises
+    BertlineError for any other invalid line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]
 
 
 def read_last_points(path: Path, count: int) -> list[JournalPoint]:
-    """Read at most the last `count` points of a journal, and little more of the file."""
+    """Read at most the last `count` points of a journal, without reading the whole file."""
     try:
         with path.open("rb") as file:
             start = max(0, path.stat().st_size - (count + 1) * LINE_BYTES)

@@ -1,6 +1,6 @@
-"""The paths under resources/ and results/ that more than one place uses, and what of the results is finished.
+"""Templates of the paths under resources/ and results/, and functions that find finished results.
 
-A template keeps Snakemake's wildcards in braces: a rule takes it as it is, Python fills it in by `str.format`.
+A template contains Snakemake's wildcards in braces: rules use it unchanged, Python fills it in by `str.format`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from bertline.files import read_json
 from bertline.fingerprint import STAGE_VERSIONS
 
-# What was downloaded. Nothing here is ever deleted by us.
+# Downloads, which are never deleted automatically.
 WIKI = "resources/wikimedia/{wiki}"
 DUMP_LISTING = f"{WIKI}/{{dump}}/parts.json"
 DUMP_PART = f"{WIKI}/{{dump}}/{{part}}.xml.bz2"
@@ -23,7 +23,7 @@ COUNTS = f"{CORPUS}/documents/{{part}}.counts.json"
 PUNKT = f"{CORPUS}/punkt"
 SENTENCES = f"{CORPUS}/sentences/{{part}}.txt.zst"
 SENTENCE_INDEX = f"{CORPUS}/sentences/{{part}}.index.npy"
-# With the version in the path, corpora are not made again when the way to compare them changes.
+# With the version in the path, changes of the signatures do not rebuild corpora.
 SIGNATURES = f"{CORPUS}/signatures-{STAGE_VERSIONS['signatures']}/{{part}}.npy"
 OVERLAP = f"{CORPUS}/overlap/{{evaluation}}/{{part}}.json"
 EVALUATION = "results/evaluation/{evaluation}"
@@ -39,10 +39,10 @@ DATASET_CARD = f"{DATASET}/{CARD}"
 DATASET_TOKENIZER = f"{DATASET}/{TOKENIZER}"
 DATASET_SAMPLES = f"{DATASET}/{SAMPLES}"
 DATASET_SHARD = f"{DATASET}/{SHARD}"
-# With how many masked copies of each sample: NVIDIA's own files have five.
+# `copies` is the number of masked copies of each sample: NVIDIA's own files have five.
 NVIDIA_SAMPLES_COPIED = f"{DATASET}/nvidia/seq_len_{{length}}_dupe_factor_{{copies}}/bertline_{{split}}_{{shard}}.hdf5"
 NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", "5")
-# No held-out text: its reader takes every file below the folder that it is given, and evaluates nothing.
+# No held-out text: gpauloski's reader trains on every file below its folder, and has no evaluation.
 GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf5"
 SHARD_PLAN = f"{DATASET}/plan.json"
 REMOVED = f"{DATASET}/removed.jsonl.zst"
@@ -54,7 +54,7 @@ RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
 TRIGRAM = "trigram.json"
-# The same while it is trained.
+# The same during training.
 CHECKPOINTS = "checkpoints"
 DURABLE = f"{CHECKPOINTS}/durable.json"
 STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
@@ -71,7 +71,7 @@ FINETUNING_SCORES = f"{FINETUNING}/{SCORES}"
 FINETUNING_JOURNAL = f"{FINETUNING}/{JOURNAL}"
 FINETUNING_RECIPE = f"{FINETUNING}/{RECIPE}"
 
-# What jobs get of the plan: see planning/recipes.py.
+# The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 
 RUN = "results/runs/{run}"
@@ -80,7 +80,7 @@ TRACKED_PRETRAINING = f"{RUN}/tracked-pretrain-{{fingerprint}}.json"
 TRACKED_RUN = f"{RUN}/tracked-complete-{{fingerprint}}.json"
 LOGGED_MODEL = f"{RUN}/logged-model-{{fingerprint}}.json"
 SUBMISSION = f"{RUN}/glue-submission-{{fingerprint}}.zip"
-SKIPPED_TASK = "results/skipped/{run}/{task}"  # never there: its job fails
+SKIPPED_TASK = "results/skipped/{run}/{task}"  # never exists: its job fails
 MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
 REPORT = "results/report/{fingerprint}"
 REPORT_PAGE = f"{REPORT}/index.html"
@@ -92,16 +92,16 @@ FINETUNING_OUTPUTS = (SCORES, JOURNAL, RECIPE)
 
 
 def is_finished(folder: Path | str, outputs: tuple[str, ...]) -> bool:
-    """Return whether all `outputs` are in a result's folder; the graph makes a result again of which one is absent."""
+    """Return whether all `outputs` are in a result's folder; if one is absent, the graph makes the result again."""
     return all(Path(folder, output).exists() for output in outputs)
 
 
 def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
-    """List the folders of finished results of one kind, such as `PHASE`, of whatever configuration."""
+    """List the folders of finished results of one kind, such as `PHASE`, of any configuration."""
     return [folder for folder in sorted(Path(template).parent.glob("*")) if is_finished(folder, outputs)]
 
 
 def durable_step(folder: Path | str) -> int:
-    """Return the step of the last complete checkpoint of a training; 0 without one."""
+    """Return the step of the last complete checkpoint of a training; 0 if there is none."""
     durable = Path(folder, DURABLE)
     return int(read_json(durable)["step"]) if durable.exists() else 0

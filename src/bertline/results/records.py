@@ -1,7 +1,7 @@
-"""Read a run record and what the stages it names have left on disk so far.
+"""Reading of run records and of the results on disk that they refer to.
 
-A record is the graph's list of what a run consists of: names and fingerprints. Everything else (recipes, journals,
-scores, the dataset's card) is read from the folders it points to, whatever of it exists yet.
+A record lists a run's stages with names and fingerprints. Everything else (recipes, journals, scores, the dataset's
+card) is read from the folders it refers to, as far as it exists.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bertline.results.journal import JournalPoint, read_journal
 
 @dataclass(frozen=True)
 class Training:
-    """A pretraining phase or a fine-tuning as it lies on disk.
+    """The state of a pretraining phase or a fine-tuning on disk.
 
-    `recipe` is empty until a trainer has started; `journal` holds only points that no resume will take back.
+    `recipe` is empty until the trainer has started; `journal` contains only points up to the last checkpoint.
     """
 
     name: str
@@ -34,18 +34,18 @@ class Training:
 
     @property
     def started(self) -> bool:
-        """Whether a trainer has left anything."""
+        """Whether the trainer has started."""
         return bool(self.recipe or self.journal)
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
-        """The steps at which `key` was written and its values there."""
+        """Return the steps at which `key` was recorded and its values there."""
         points = [point for point in self.journal if key in point.metrics]
         return [point.step for point in points], [point.metrics[key] for point in points]
 
 
 @dataclass(frozen=True)
 class Finetuning(Training):
-    """A fine-tuning: one task, one seed, one start. `result` is its metrics.json, empty until it is finished."""
+    """A fine-tuning with one task, one seed, one start. `result` is its metrics.json, empty until it is finished."""
 
     task: str = ""
     seed: int = 0
@@ -55,20 +55,20 @@ class Finetuning(Training):
 
     @property
     def group(self) -> str:
-        """The task's name as a person writes it: `squad_v1`, `glue/cola`."""
+        """The task's name as in the configuration: `squad_v1`, `glue/cola`."""
         return "glue/" + self.task if self.name.startswith("glue/") else self.task
 
     @property
     def settings_name(self) -> str:
-        """The name without the seed: all seeds of a task's settings, such as a point of its grid, share it."""
+        """The name without the seed, shared by all seeds of a task's settings, such as a point of its grid."""
         return self.name.rpartition("/")[0]
 
 
 def chosen_on_dev(finetunings: Sequence[Finetuning]) -> list[Finetuning]:
-    """Of a task's grid only the settings that score best on the dev set; without a grid, all fine-tunings.
+    """Return only the settings of a task's grid that score best on the dev set; without a grid, all fine-tunings.
 
-    The finished fine-tunings from pretrained weights are compared by the median of their main score over the seeds, the
-    first of equals being chosen. Those from random weights stay.
+    The finished fine-tunings from pretrained weights are compared by the median of their main score over the seeds; the
+    first of equals is chosen. Those from random weights are kept.
     """
     settings: dict[str, list[float]] = {}
     for one in finetunings:
@@ -82,12 +82,12 @@ def chosen_on_dev(finetunings: Sequence[Finetuning]) -> list[Finetuning]:
 
 @dataclass(frozen=True)
 class Phase(Training):
-    """A pretraining phase. `trigram_loss` is the baseline on its held-out tokens, in nats; None when not measured."""
+    """A pretraining phase. `trigram_loss` is the baseline on its held-out tokens, in nats; None if not measured."""
 
     trigram_loss: float | None = None
 
     def held_out(self, name: str) -> float | None:
-        """The last value of held_out/`name`; of a finished phase, that of the step whose weights it published."""
+        """Return the last value of held_out/`name`; for a finished phase, that of the step of the published weights."""
         steps, values = self.series(f"held_out/{name}")
         published = self.recipe.get("published_step")
         if published in steps:
@@ -97,9 +97,9 @@ class Phase(Training):
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """A dataset folder; `card` is its dataset.json, empty until it is there.
+    """A dataset folder; `card` is its dataset.json, empty until it exists.
 
-    A run that fine-tunes weights from elsewhere has none: its fingerprint is empty.
+    A run that fine-tunes external weights has no dataset: the fingerprint is empty.
     """
 
     fingerprint: str
@@ -108,13 +108,13 @@ class EncodedDataset:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it is still to be made."""
+        """Whether the dataset is complete, or not needed."""
         return bool(self.card) or not self.fingerprint
 
 
 @dataclass(frozen=True)
 class Record:
-    """An entry of `runs:` and what exists of it. `skipped`: a line for each task whose data was not there."""
+    """An entry of `runs:` and its existing results. `skipped`: a line for each task whose data was absent."""
 
     path: Path
     name: str
@@ -129,14 +129,14 @@ class Record:
 
     @property
     def finished(self) -> bool:
-        """True when every stage of the run is complete."""
+        """Whether every stage of the run is complete."""
         return self.dataset.finished and all(stage.finished for stage in [*self.phases, *self.finetunings])
 
     @property
     def network(self) -> dict[str, Any]:
-        """The description of the run's network: of its last phase or, without phases, of what is fine-tuned.
+        """The configuration of the network of the run's last phase or, without phases, of its last fine-tuning.
 
-        Empty while no trainer has started.
+        Empty until a trainer has started.
         """
         stages: list[Training] = [*self.phases] if self.phases else [*self.finetunings]
         models = [stage.recipe["model"] for stage in stages if stage.recipe]
@@ -157,7 +157,7 @@ class Record:
 
 
 def read_record(path: Path | str) -> Record:
-    """Read a record-{fingerprint}.json and everything it points to. Raises BertlineError for a malformed file."""
+    """Read a record-{fingerprint}.json and everything it refers to. Raises BertlineError for a malformed file."""
     path = Path(path).resolve()  # record.json beside the run's links is a link to it
     content = read_json(path)
     try:
@@ -180,7 +180,7 @@ def read_record(path: Path | str) -> Record:
 
 
 def read_dataset(fingerprint: str, path: Path) -> EncodedDataset:
-    """Read a dataset's card, if it is there."""
+    """Read a dataset's card, if it exists."""
     card = path / paths.CARD
     return EncodedDataset(fingerprint, path, read_json(card) if card.exists() else {})
 

@@ -1,1 +1,1 @@
-"""The settings that a person writes: read, checked against the schema, completed with defaults."""
+"""Settings files: reading, validation against the schema, completion with defaults."""

@@ -1,4 +1,4 @@
-"""The configuration a person writes: checked against config/config.schema.yaml, with every default filled in."""
+"""The configuration: validated against config/config.schema.yaml and completed with defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jsonschema.exceptions import ValidationError
 from bertline.console import BertlineError
 
 Json = dict[str, Any]
-# JSON Schema takes 8.0 for an integer; the trainer counts with what is given, and its fingerprint would be another.
+# JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
 )
@@ -22,14 +22,14 @@ _Validator: Any = validators.extend(Draft202012Validator, type_checker=_WHOLE_NU
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what YAML takes silently: a key that stands twice, of which it keeps the last, and 24:00 for 1,440."""
+    """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return node
@@ -45,7 +45,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def read_yaml(path: Path | str) -> Any:
-    """What a YAML file written by a person says. Raises BertlineError with file, line and column."""
+    """Read a YAML file. Raises BertlineError with file, line and column."""
     try:
         return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def load_schema(path: Path | str) -> Json:
 
 
 def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
-    """Raise BertlineError with one line for the first thing wrong in `what`: the key, what was given and is allowed."""
+    """Raise BertlineError with one line for the first problem in `what`: the key, the given and the allowed values."""
     errors = [_deepest(error) for error in _Validator(schema).iter_errors(config)]
     if errors:
         errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
@@ -81,7 +81,7 @@ def validate(config: Json, schema: Json, *, what: str = "configuration") -> None
 
 
 def _infinite(value: Any, *keys: str) -> str:
-    """The key of the first number that is none; JSON, and so a fingerprint, has no such numbers."""
+    """Return the key of the first infinity or NaN, which JSON, and so a fingerprint, cannot represent; else ''."""
     if isinstance(value, float) and not math.isfinite(value):
         return ".".join(keys)
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -89,7 +89,7 @@ def _infinite(value: Any, *keys: str) -> str:
 
 
 def _deepest(error: ValidationError) -> ValidationError:
-    """The error that names the wrong key, where several forms are allowed and none matched."""
+    """Return the error that names the wrong key if several forms are allowed and none matched."""
     while error.context:
         deepest = max(error.context, key=lambda inner: len(inner.absolute_path))
         if len(deepest.absolute_path) <= len(error.absolute_path):
@@ -152,9 +152,9 @@ TYPES = {
 
 
 def _how_to_write(given: Any, types: list[str], schema: Json) -> str:
-    """What to do about a value that YAML reads as another type than was meant; empty where nothing is near."""
+    """Return advice on a value that YAML reads as another type than intended; empty if there is none."""
     if given is None and "object" in types and not {"required", "minProperties"} & schema.keys():
-        return "; {} takes every default"
+        return "; {} uses all defaults"
     if given is not None and not isinstance(given, dict | list | str) and "string" in types:
         return "; put it in quotes"
     if "array" in types and not isinstance(given, dict | None):
@@ -171,7 +171,7 @@ def _how_to_write(given: Any, types: list[str], schema: Json) -> str:
 
 
 def _shown(given: Any) -> str:
-    """A value as a person wrote it, roughly."""
+    """Return a value roughly as written in the file."""
     if given is None:
         return "nothing"
     if isinstance(given, bool):
@@ -180,7 +180,7 @@ def _shown(given: Any) -> str:
 
 
 def fill_defaults(value: Any, schema: Json, root: Json) -> Any:
-    """A copy of a valid `value` in which every absent key that has a default has it."""
+    """Return a copy of a valid `value` in which absent keys have their defaults."""
     schema = _resolve(schema, value, root)
     if not isinstance(value, dict):
         return value
@@ -198,9 +198,9 @@ def fill_defaults(value: Any, schema: Json, root: Json) -> Any:
 
 
 def strip_defaults(value: Any, schema: Json, root: Json) -> Any:
-    """A copy of a valid `value` without the keys that equal their defaults: what enters a fingerprint.
+    """Return a copy of a valid `value` without the keys that equal their defaults, for fingerprints.
 
-    A setting that is added later, with the default that describes today's behaviour, then changes no fingerprint.
+    A setting that is added later, with a default that describes the present behaviour, then changes no fingerprint.
     """
     schema = _resolve(schema, value, root)
     if not isinstance(value, dict):
@@ -231,7 +231,7 @@ def _resolve(schema: Json, value: Any, root: Json) -> Json:
 
 
 def definition(root: Json, name: str) -> Json:
-    """The schema's part called `name`."""
+    """Return the schema's definition called `name`."""
     return root["$defs"][name]
 
 

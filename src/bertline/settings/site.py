@@ -1,6 +1,6 @@
 """The settings of a cluster: a small file with account, partitions and the size of each phase's jobs.
 
-No setting alters a result, so none enters a fingerprint, and changing one runs nothing again.
+No setting changes a result, so fingerprints do not depend on them, and changing one reruns nothing.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class Site:
 
 
 def read_site(path: Path | str, schema_path: Path | str) -> Site:
-    """Read a site file. Raises BertlineError with one line for the first thing wrong.
+    """Read a site file. Raises BertlineError with one line for the first problem.
 
     Parameters
     ----------
-    path: of a file like profiles/slurm/site.example.yaml.
+    path: of a file such as profiles/slurm/site.example.yaml.
     schema_path: config/site.schema.yaml.
     """
     if not Path(path).exists():
@@ -119,7 +119,7 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
 
 
 def _size(given: dict[str, Any]) -> Size:
-    """Complete a size. Additional nodes take what they leave out from the first ones, apart from the constraint."""
+    """Complete a size. Additional nodes take omitted settings from the first ones, except for the constraint."""
     first = {field.name: given[field.name] for field in fields(Nodes)} | {"constraint": None}
     additional = tuple(Nodes(**{**first, **others}) for others in given["additional_nodes"])
     return Size(**{**given, "additional_nodes": additional})
