@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, id_type, open_samples
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
+from bertline.encoding.tokenizer import id_type
 from bertline.files import read_json
 
 HELD_OUT = "held_out"

@@ -37,6 +37,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import id_type
 from bertline.encoding.violations import Violation, Violations
 from bertline.files import write_atomically
 
@@ -67,8 +68,7 @@ ATTRIBUTES: dict[str, type] = {
     "samples_without_partner": int,
     "passes": int,
 }
-# Omitted if they have these values, as in older files.
-OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}
+OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}  # omitted if they have these values, as in older files
 COLUMNS: dict[str, np.dtype[Any]] = {
     "sample_offsets": np.dtype("<u8"),
     "second_segment_start": np.dtype("<u2"),
@@ -80,11 +80,6 @@ MASK_COLUMNS: dict[str, np.dtype[Any]] = {"mask_offsets": np.dtype("<u8"), "mask
 MASKS = (*MASK_COLUMNS, "masked_input_ids")
 SAMPLES_PER_BLOCK = 50_000
 BYTES_PER_DIGEST = 1 << 24
-
-
-def id_type(vocab_size: int) -> type[np.unsignedinteger]:
-    """Return the type in which ids are stored: uint16 if the vocabulary allows it, else uint32."""
-    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)

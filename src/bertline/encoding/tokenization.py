@@ -10,10 +10,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import id_type
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.spool import Spool
-from bertline.encoding.tokenizer import continuations, special_token_ids
+from bertline.encoding.tokenizer import continuations, id_type, special_token_ids
 from bertline.encoding.word_cache import WordCache
 
 

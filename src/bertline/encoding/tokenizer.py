@@ -27,6 +27,11 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
 
+def id_type(vocab_size: int) -> type[np.unsignedinteger]:
+    """Return the type in which ids are stored: uint16 if the vocabulary allows it, else uint32."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
 def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -> Tokenizer:
     """Return BERT's normalizer, pre-tokenizer and WordPiece with `vocabulary`, whose order gives the ids.
 
