@@ -217,7 +217,7 @@ class BertForQuestionAnswering(nn.Module):
 
 
 def initialize(model: nn.Module, config: BertConfig) -> None:
-    """Draw weights from a normal distribution of standard deviation `initializer_range`; set linear biases to 0.
+    """Draw weights from a normal distribution of deviation `initializer_range`; biases are 0, normalisation scales 1.
 
     Draws from PyTorch's global generator: call `torch.manual_seed` before it for reproducible weights.
     """

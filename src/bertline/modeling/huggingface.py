@@ -85,10 +85,10 @@ def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Te
 
 
 def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Convert Hugging Face's weights, also under names of old versions, to Bertline's names: float32, padded vocabulary.
+    """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
-    Unknown names are left out. `source` names the weights in errors. Raises BertlineError if the vocabulary's size
-    differs from that in `config`.
+    Names of old versions are accepted, unknown names left out. `source` names the weights in errors. Raises
+    BertlineError if the vocabulary's size differs from that in `config`.
     """
     layout = architecture_of(config).layout
     theirs = {layout.present_name(name): tensor.float() for name, tensor in weights.items()}

@@ -12,7 +12,7 @@ from bertline.tracking.run_tree import flatten
 
 Rows = list[list[str]]
 ABSENT = "–"
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 
 
 def differing_settings(runs: Sequence[Record]) -> Rows:
@@ -26,7 +26,7 @@ def differing_settings(runs: Sequence[Record]) -> Rows:
 def as_table(runs: Sequence[Record], rows: Rows) -> Rows:
     """Rows with the runs' names above them; many runs stand below each other, as a page is longer than wide."""
     table = [["", *(run.name for run in runs)], *rows]
-    return table if len(runs) <= MOST_COLUMNS else [list(column) for column in zip(*table, strict=True)]
+    return table if len(runs) <= MAX_COLUMNS else [list(column) for column in zip(*table, strict=True)]
 
 
 def outcomes(runs: Sequence[Record]) -> Rows:
