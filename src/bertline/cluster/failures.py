@@ -1,4 +1,4 @@
-"""The reasons why jobs of Snakemake failed, as printed below the output of a run, and the report of what succeeded."""
+"""Reasons for failed Snakemake jobs, printed below the output of a run, and the report of what succeeded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_reasons(snakemake_log: str) -> list[str]:
     for failed in FAILED.finditer(snakemake_log):
         rule, number, logs = failed.groups()
         first = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
-        # Inside a Slurm job every job has number 0, and its failure is printed once more.
+        # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
             done_later.add(first)
         found[first] = f"{rule}: {last_words(Path(first))} ({first})"
@@ -34,18 +34,18 @@ def find_reasons(snakemake_log: str) -> list[str]:
 
 
 def last_words(log: Path) -> str:
-    """Return the last line of a job's log, apart from srun's, which say how tasks ended and not why."""
+    """Return the last line of a job's log, ignoring srun's, which report how tasks ended but not why."""
     lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
     return lines[-1] if lines else "ended without a word"
 
 
 def report_what_succeeded(records: list[str], scores: list[str]) -> None:
-    """Write a report of the scores that exist, after one failed that the whole report needs, and send it to MLflow.
+    """Write a report of the existing scores when the whole report cannot be made, and send it to MLflow.
 
     Parameters
     ----------
     records: of all runs.
-    scores: of all fine-tunings; without any nothing is written.
+    scores: of all fine-tunings; if none exists, nothing is written.
     """
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):

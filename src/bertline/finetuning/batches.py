@@ -67,7 +67,7 @@ def pad(
 def pad_values(
     values: np.ndarray, sequences: Sequences, rows: np.ndarray, padding: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens' `values` [T] for inputs `rows`, int64 [B,S], and the mask that excludes padding, bool [B,S]."""
+    """Return the tokens' `values` [T] for inputs `rows`, int64 [B,S], and a mask that excludes padding, bool [B,S]."""
     lengths = sequences.lengths[rows]
     position = np.arange(lengths.max())
     mask = position < lengths[:, None]
