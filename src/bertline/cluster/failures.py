@@ -36,7 +36,7 @@ def find_reasons(snakemake_log: str) -> list[str]:
 def last_words(log: Path) -> str:
     """Return the last line of a job's log, ignoring srun's, which report how tasks ended but not why."""
     lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
-    return lines[-1] if lines else "ended without a word"
+    return lines[-1] if lines else "ended without output"
 
 
 def report_what_succeeded(records: list[str], scores: list[str]) -> None:
@@ -53,7 +53,7 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     command = ["python", "workflow/scripts/report.py", "--record", *present, "--output-directory", str(UNFINISHED)]
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
-    print(f"The report of what is there: {UNFINISHED}/index.html", file=sys.stderr)
+    print(f"The report of the finished results: {UNFINISHED}/index.html", file=sys.stderr)
     if Path("results/mlflow-is-initialised").exists():
         track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
         subprocess.run(track, check=False)  # noqa: S603

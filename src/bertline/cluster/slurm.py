@@ -70,7 +70,7 @@ def requeue_own_job() -> None:
         text=True,
         check=False,
     )
-    outcome = "is back in the queue and goes on from there" if requeued.returncode == 0 else requeued.stderr.strip()
+    outcome = "was requeued and will resume" if requeued.returncode == 0 else requeued.stderr.strip()
     print(f"job {job.number} {outcome}", file=sys.stderr, flush=True)
 
 

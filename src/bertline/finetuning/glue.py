@@ -154,7 +154,7 @@ def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
     present = {path.name for _, files in best.values() for path in files}
     absent = [name for task in GLUE_TASKS.values() for name in task.submissions.values() if name not in present]
     if absent:
-        logger.warning("the server wants every file, and these are missing: %s", ", ".join(absent))
+        logger.warning("the server requires every file, and these are missing: %s", ", ".join(absent))
     return [path for _, files in best.values() for path in files]
 
 

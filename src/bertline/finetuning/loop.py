@@ -90,7 +90,7 @@ def train(
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
-        logger.info("going on from step %d of %d", done, steps)
+        logger.info("resuming at step %d of %d", done, steps)
     journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
     writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
     written = time.monotonic()

@@ -32,7 +32,7 @@ def prepare_squad(
     for split, file in files.items():
         if file.misplaced:
             logger.warning(
-                "%s: questions with an answer that does not stand at its offset: %d, the first is '%s'; %s",
+                "%s: questions with an answer that is not at its offset: %d, the first is '%s'; %s",
                 data[split],
                 len(file.misplaced),
                 file.misplaced[0],
@@ -45,7 +45,7 @@ def prepare_squad(
     }
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
-        raise BertlineError(f"{data['train']}: no question has an answer that stands at its offset; name another file")
+        raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")
     answers = {question.id: [answer.text for answer in question.answers] for question in files["dev"].questions}
 
     def score(predictions: dict[str, str]) -> float:

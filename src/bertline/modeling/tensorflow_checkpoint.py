@@ -70,7 +70,7 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values of a table: an index block points to the blocks with them."""
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or struct.unpack("<Q", footer[-8:])[0] != MAGIC:
-        raise ValueError("its last bytes are others")
+        raise ValueError("its magic number is wrong")
     _, at = _handle(footer, 0)
     index, _ = _handle(footer, at)
     for _, handle in _block(content, *index):

@@ -40,7 +40,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         write_model_card(run, directory / "model-cards" / f"{run.name}.md")
     side_by_side = [
         (title, as_table(runs, rows))
-        for title, rows in (("What differs", differing_settings(runs)), ("What came of it", outcomes(runs)))
+        for title, rows in (("Differences", differing_settings(runs)), ("Results", outcomes(runs)))
         if rows
     ]
     losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
@@ -170,7 +170,7 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
             settings = len({one.settings_name for one in pretrained})
             if settings > 1:
                 sentence += (
-                    f" Chosen on the dev set among {settings} settings, so its scores there are a little too good."
+                    f" Chosen on the dev set among {settings} settings, so its scores there are slightly optimistic."
                 )
             recipes.append((describe.task_title(group), sentence))
     return recipes

@@ -116,8 +116,8 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     ):
         if theirs != ours:
             raise BertlineError(
-                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
-                "phase ended: set carry_over: weights+moments"
+                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot continue where "
+                "that phase ended: set carry_over: weights+moments"
             )
     return int(before["next_position"])
 
@@ -145,7 +145,7 @@ def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -
         tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
         ours = [tokenizer.id_to_token(index) for index in range(data.vocab_size)]
         if theirs != ours:
-            problem = "numbers its words otherwise than the dataset's tokenizer"
+            problem = "numbers its words differently from the dataset's tokenizer"
     if problem:
         raise BertlineError(
             f"initial weights: {folder} {problem}; "

@@ -58,7 +58,7 @@ class PhaseLock:
         owner = _read(self._path)
         if owner is None or owner.get("token") != self._token:
             raise BertlineError(
-                f"{self._path} belongs to another trainer, because this one's heartbeat was still for more than "
+                f"{self._path} belongs to another trainer, because this one's heartbeat stopped for more than "
                 f"{STALE_SECONDS:.0f} s; let the other one finish"
             )
 

@@ -67,7 +67,7 @@ def train(
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()
-                    logger.info("asked to stop: step %d is saved; run the same command to go on", phase.progress.step)
+                    logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
                     raise SystemExit(STOPPED)
         if profiler is not None:
             profiler.stop()

@@ -192,7 +192,7 @@ class Phase:
         if found[1]["step"] == self.rolled_back_to:
             raise BertlineError(f"{explanation}, also after returning to step {self.rolled_back_to}; {advice}")
         next_batch = self.progress.next_batch
-        logger.warning("%s; returning to step %d and going on behind them", explanation, found[1]["step"])
+        logger.warning("%s; returning to step %d and continuing after them", explanation, found[1]["step"])
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
         self.rolled_back_to = self.progress.step

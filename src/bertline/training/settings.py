@@ -22,7 +22,7 @@ def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: M
         for other, values in part.get("used_with", {}).items():
             if key in chosen and settings[other] not in values:
                 raise BertlineError(
-                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' does not use it; "
                     f"leave it out, or choose {other} {' or '.join(values)}"
                 )
 
@@ -48,7 +48,7 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
     if share_or_steps(settings["warmup"], total) > total:
         raise BertlineError(
             f"{where}.warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, "
-            f"{total}, for else the learning rate is never reached"
+            f"{total}; otherwise the learning rate is never reached"
         )
     if settings["schedule"] == "wsd":
         rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))

@@ -54,7 +54,7 @@ def export_nvidia(
     """
     file, reader = _open(samples, card_json)
     if reader.mask_counts is not None:
-        raise BertlineError(f"{file.path} was imported and keeps its own masks; give away the files it was made from")
+        raise BertlineError(f"{file.path} was imported and keeps its own masks; use the files it was made from")
     length = reader.sequence_length
     most = default_max_predictions(length) if max_predictions is None else max_predictions
     masking, vocabulary, shard_seed = Masking(probability, most), Vocabulary.of_card(reader.card), _seed(file, seed)
