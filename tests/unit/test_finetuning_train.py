@@ -573,12 +573,12 @@ def test_an_empty_dev_set_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
     (tmp_path / "dev.tsv").write_text("")
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
     recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
-    with pytest.raises(BertlineError, match=r"dev\.tsv holds no example"):
+    with pytest.raises(BertlineError, match=r"dev\.tsv contains no example"):
         finetune(recipe, tokenizer, tmp_path / "out")
     (tmp_path / "dev.json").write_text('{"data": []}')
     recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
     recipe["data"]["dev"] = str(tmp_path / "dev.json")
-    with pytest.raises(BertlineError, match=r"dev\.json holds no question"):
+    with pytest.raises(BertlineError, match=r"dev\.json contains no question"):
         finetune(recipe, tokenizer, tmp_path / "out")
 
 

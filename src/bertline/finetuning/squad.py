@@ -68,7 +68,7 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
                     misplaced.append(question.id)
             contexts.append(context)
     if not questions:
-        raise BertlineError(f"{path} holds no question; name a SQuAD file that does")
+        raise BertlineError(f"{path} contains no question; name a SQuAD file that does")
     return SquadFile(contexts, questions, misplaced)
 
 

@@ -100,7 +100,7 @@ def read_examples(
         if labelled:
             targets.append(_target(cells[-1], task, classes, f"{where}: column '{task.label}'"))
     if not texts[0]:
-        raise BertlineError(f"{path} holds no example; name a file with at least one")
+        raise BertlineError(f"{path} contains no example; name a file with at least one")
     array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
     return Examples(texts[0], texts[1] if len(texts) > 1 else None, array, skipped)
 

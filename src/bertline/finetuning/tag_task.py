@@ -64,7 +64,7 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
         file.words.append(words)
         file.tags.append(tags)
     if not file.words:
-        raise BertlineError(f"{path} holds no sentence; name a file with at least one")
+        raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
 
 

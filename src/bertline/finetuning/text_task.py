@@ -59,7 +59,7 @@ def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
     is_regression = table["kind"] == "regression"
     labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
     if not is_regression and len(labels) < 2:
-        raise BertlineError(f"{train}: column '{table['label']}' holds one class only; a task needs two or more")
+        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
     allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
     usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
     metrics = tuple(table.get("metrics", ())) or usual

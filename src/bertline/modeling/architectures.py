@@ -36,7 +36,7 @@ class Layout(Protocol):
 
     MODEL_TYPE: str
     INPUTS: tuple[str, ...]  # the tokenizer's outputs that the network takes
-    PADDED: tuple[str, ...]  # our names of the weights whose first dimension is the padded vocabulary
+    PADDED: tuple[str, ...]  # Bertline's names of the weights whose first dimension is the padded vocabulary
 
     def names_of(self, config: Any) -> dict[str, tuple[str, ...]]: ...
     def present_name(self, name: str) -> str: ...

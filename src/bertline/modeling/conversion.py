@@ -50,7 +50,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         config = read_configuration(source)
         theirs = _of_pickle(source / PICKLE)
     else:
-        raise BertlineError(f"{source} holds neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
+        raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
     weights = from_huggingface(config, theirs, str(source))
     for name in architecture_of(config).layout.names_of(config):
         if OF_ENCODER.match(name) and name not in weights:
@@ -95,7 +95,7 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
         return read_tokenizer(path)
     if lowercase is None:
         raise BertlineError(
-            f"{path} does not say its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
+            f"{path} does not specify its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
         )
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)

@@ -103,6 +103,6 @@ def _check_that_all_is_global(path: Path, given: Mapping[str, Any], layers: int)
     local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
     if local:
         raise BertlineError(
-            f"{path}: {len(local)} of {layers} layers see a window only, and ours see the whole sequence; choose "
+            f"{path}: {len(local)} of {layers} layers attend to a window only, which is not supported; choose "
             "weights with global_attn_every_n_layers: 1"
         )

@@ -43,8 +43,10 @@ def write_model_card(run: Record, path: Path) -> None:
 
 
 def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
-    """Return the card's metadata. Scores are included only for official development sets, under whose names the Hub
-    lists them."""
+    """Return the card's metadata.
+
+    Scores are included only for official development sets, under whose names the Hub lists them.
+    """
     official: Any = [
         EvalResult(
             task_type="question-answering" if row.group.startswith("squad") else "text-classification",

@@ -55,7 +55,7 @@ def _run_of(client: MlflowClient, record: Record) -> Run:
     condition = f"tags.`bertline.stage` = 'run' AND tags.`bertline.record` = '{record.fingerprint}'"
     found = client.search_runs([experiment.experiment_id], condition) if experiment else []
     if not found:
-        raise BertlineError(f"MLflow does not hold the run {record.name}; run `make track` first")
+        raise BertlineError(f"MLflow does not have the run {record.name}; run `make track` first")
     return found[0]
 
 

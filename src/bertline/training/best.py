@@ -17,7 +17,7 @@ class Best:
         self.mlm_loss = math.inf
 
     def is_due(self, step: int) -> bool:
-        """Return whether the recipe asks for an evaluation after `step`."""
+        """Return whether the recipe requires an evaluation after `step`."""
         return self.every is not None and step % self.every == 0
 
     def update(self, step: int, metrics: Mapping[str, float], *, last: bool) -> bool:

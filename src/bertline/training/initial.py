@@ -85,14 +85,14 @@ def load_carried_over_moments(
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
-            f"carry_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
+            f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
             "set carry_over: weights, or the same optimizer in both phases"
         )
     published = before.get("published_step", before["settings"]["steps"])
     found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"carry_over: {folder}/checkpoints holds no moments of step {published} any more; set carry_over: weights"
+            f"carry_over: {folder}/checkpoints no longer has the moments of step {published}; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"

@@ -110,5 +110,5 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except json.JSONDecodeError:
-        raise BertlineError(f"{path} is not a lock of ours; delete it if no trainer runs on this phase") from None
+        raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs on this phase") from None
     return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None

@@ -26,8 +26,8 @@ class Options:
     threads: int = _option(1, "of this node, divided among its processes")
     micro_batch_tokens: int | None = _option(
         16384,
-        "computed at once by a process, as many full rows as fit, at least one; auto: as many as a GPU's memory holds, "
-        "or as are fastest on a CPU",
+        "computed at once by a process, as many full rows as fit, at least one; auto: as many as fit into a GPU's "
+        "memory, or the fastest number on a CPU",
         type=_tokens_or_auto,
         metavar="TOKENS|auto",
     )

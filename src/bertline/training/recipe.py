@@ -32,7 +32,7 @@ def parse_recipe(text: str) -> Json:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BertlineError(f"recipe: not JSON ({error}); give what a planned phase or a recipe.json holds") from None
+        raise BertlineError(f"recipe: not JSON ({error}); give that of a planned phase or a recipe.json") from None
     recipe = complete_recipe(given, "phase")
     check_together(recipe["settings"], "recipe.settings")
     check_packing(recipe["settings"], recipe["model"], "recipe.settings")

@@ -104,7 +104,7 @@ def describe(group: Group) -> str:
     """Describe the devices for the log: a machine whose GPU is not found also trains, but a hundred times slower."""
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
-        missing = "; this PyTorch could use a GPU and finds none (nvidia-smi says more)" if torch.version.cuda else ""
+        missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)" if torch.version.cuda else ""
         return f"{processes} on CPUs{missing}"
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
