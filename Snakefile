@@ -1,4 +1,4 @@
-"""bertline: from raw text to a fine-tuned BERT. The rules below are what a person asks for."""
+"""bertline: from raw text to a fine-tuned BERT. The rules below are the targets for users."""
 
 # A --configfile replaces the default configuration; with a plain `configfile:` Snakemake would merge the two.
 if not workflow.configfiles:

@@ -1,12 +1,12 @@
-"""How fast text becomes samples, stage by stage, on one core; and ids against the library that defines them.
+"""Measure the speed from text to samples by stage, on one core, and encoding against the tokenizers library.
 
     python bench/encoding.py FOLDER
 
-FOLDER holds a dump (the largest .bz2 in it) and books/*.txt; Google's vocab/bert-base-uncased-vocab.txt is used if it
-is there, else one is trained. Each stage runs in a process of its own, which tells its memory; times are processor
-times. MB are of extracted text. Then the library alone and the whole of encode_shard (shard read, both lengths with
-next sentence prediction, HDF5 written) take turns on the same text: with nothing remembered, and warm. The last line
-is JSON.
+FOLDER contains a dump (the largest .bz2 in it) and books/*.txt; Google's vocab/bert-base-uncased-vocab.txt is used if
+present, otherwise a vocabulary is trained. Each stage runs in its own process, whose memory is measured; times are
+processor times. MB are of extracted text. Then the library alone and all of encode_shard (reading the shard, both
+lengths with next sentence prediction, writing HDF5) alternate on the same text: with an empty cache, and warm. The last
+line is JSON.
 """
 
 import argparse
@@ -55,13 +55,13 @@ SETTINGS: dict[str, Any] = {
     "pair_objective": "next_sentence",
     "short_sequence_probability": 0.1,
 }
-# English Wikipedia, from which core-hours are extrapolated: extraction by compressed bytes, the rest by text.
+# English Wikipedia, to which core-hours are extrapolated: extraction by compressed bytes, the rest by text.
 DUMP_BYTES, DUMP_TEXT_BYTES = 25e9, 20e9
 READ_SECONDS = 2.0
 
 
 class Inputs(NamedTuple):
-    """Where the bench reads, and the folder that it works in."""
+    """Inputs of the benchmark, and its working folder."""
 
     dump: Path
     books: list[Path]
@@ -70,7 +70,7 @@ class Inputs(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a stage took: seconds of processor time, MB of memory at the most, bytes of files written."""
+    """Cost of a stage: seconds of processor time, peak memory in MB, bytes of files written."""
 
     seconds: float
     megabytes: float
@@ -98,7 +98,7 @@ def clean(given: Inputs) -> None:
 
 
 def dedup(given: Inputs) -> None:
-    """Signatures of every document, and the list of those that repeat one before them."""
+    """Write the signatures of all documents, and the list of duplicates of earlier ones."""
     corpora = []
     for part in sorted(given.work.glob("*.jsonl.zst")):
         name = part.name.removesuffix(".jsonl.zst")
@@ -132,7 +132,7 @@ def encode(given: Inputs) -> None:
     encode_once(given.work)
 
 
-# What a stage is called -> what it runs. The first reads the dump; every other reads what those before it wrote.
+# Stages by name. The first reads the dump; every other reads the output of those before it.
 STAGES: dict[str, Callable[[Inputs], None]] = {
     "extract": extract,
     "extract_bertline": extract_bertline,
@@ -145,12 +145,12 @@ STAGES: dict[str, Callable[[Inputs], None]] = {
 }
 # Their time does not grow with the corpus.
 OF_FIXED_LENGTH = ("punkt",)
-# In place of another stage, so not in the sum; its MB are those of the text that the other gives.
+# An alternative to another stage, so not in the sum; its MB are those of the other's text.
 INSTEAD = ("extract_bertline",)
 
 
 def encode_once(work: Path, words: WordCache | None = None) -> None:
-    """The whole of encode_shard, to both lengths."""
+    """Run encode_shard for both lengths."""
     outputs = {length: work / f"{length}.h5" for length in LENGTHS}
     encode_shard(work / "00000.txt.zst", work / "tokenizer.json", work / "plan.json", outputs, words=words, **SETTINGS)
 
@@ -164,8 +164,7 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _measured(stage: str, given: Inputs) -> tuple[float, float]:
-    """Run a stage in this process. Returns seconds of processor time, and MB of memory at the most; programs that it
-    starts included."""
+    """Run a stage in this process. Returns seconds of processor time and peak memory in MB, including children."""
     STAGES[stage](given)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(times.ru_utime + times.ru_stime for times in used), max(times.ru_maxrss for times in used) / 1024
@@ -177,7 +176,7 @@ def _idle() -> float:
 
 
 def in_its_own_process(stage: str, given: Inputs) -> Spent:
-    """As `_measured`, without the time that a process takes to import what it needs; and the bytes it left behind."""
+    """Return the results of `_measured` in a new process, without the time for imports, and the bytes written."""
     before = _bytes_in(given.work)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         imports = pool.submit(_idle).result()
@@ -199,7 +198,7 @@ def take_vocabulary(given: Inputs) -> None:
 
 
 def against_library(work: Path, rounds: int) -> dict[str, float]:
-    """Medians over interleaved rounds of the library's time divided by ours."""
+    """Return medians over interleaved rounds of the library's time divided by Bertline's."""
     text = (line for block, _ in read_text_blocks(work / "00000.txt.zst") for line in block.split("\n"))
     lines = [line for line in text if line]
     warm = WordCache(load_tokenizer(work / "tokenizer.json"))
@@ -221,7 +220,7 @@ def against_library(work: Path, rounds: int) -> dict[str, float]:
 
 
 def read_samples_per_second(work: Path) -> float:
-    """Seeded random batches of 256 samples of length 128."""
+    """Measure reading of seeded random batches of 256 samples of length 128."""
     file = open_samples(work / "128.h5")
     reader = SampleReader([file], 128, {"tokenizer": {"vocab_size": file.attributes["vocab_size"]}})
     order = np.random.default_rng(1).permutation(len(reader))

@@ -1,10 +1,10 @@
-"""What each extractor leaves of a page's visible text, beside mwparserfromhell, and the CPU time of all three.
+"""Measure the share of a page's visible text that each extractor keeps, and CPU times, including mwparserfromhell's.
 
     pip install mwparserfromhell==0.7.2
     python bench/extraction.py enwiki-pages-articles1.xml.bz2 --pages 50
 
 The visible text is read from the wikitext by mwparserfromhell: without comments, references, tables, files, categories
-and templates, but with those that stand for words, as `convert`. docs/extraction.md explains the columns.
+and templates, except those that represent words, such as `convert`. docs/extraction.md explains the columns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXTRACTORS: tuple[Extractor, ...] = ("wikiextractor", "bertline")
 
 
 def articles(dump: Path) -> Iterator[tuple[str, str, str]]:
-    """Id, title and wikitext of each article, by an XML parser."""
+    """Yield id, title and wikitext of each article, using an XML parser."""
     with bz2.open(dump) as file:
         yield from pages_of(file)
 
@@ -64,7 +64,7 @@ def pages_of(file: IO[bytes]) -> Iterator[tuple[str, str, str]]:
 
 
 def hidden_link(dump: Path) -> re.Pattern[str]:
-    """What the links of pictures, categories and other languages begin with in this wiki."""
+    """Return the prefixes of links to pictures, categories and other languages in this wiki."""
     with bz2.open(dump) as file:
         for _, element in ElementTree.iterparse(file):  # noqa: S314
             if element.tag.endswith("}namespaces"):
@@ -74,7 +74,7 @@ def hidden_link(dump: Path) -> re.Pattern[str]:
 
 
 def visible_words(wikitext: str, hidden: re.Pattern[str]) -> dict[str, Counter[str]]:
-    """The words that a reader of the page sees, by the kind of line that they stand in."""
+    """Return the words visible to a reader of the page, by the kind of their line."""
     code = mwparserfromhell.parse(wikitext)
     for tag in code.filter_tags(matches=lambda node: str(node.tag).lower() in HIDDEN_TAGS):
         remove(code, tag)
@@ -87,7 +87,7 @@ def visible_words(wikitext: str, hidden: re.Pattern[str]) -> dict[str, Counter[s
     for template in code.filter_templates():
         name, values = template.name.strip(), [str(part.value) for part in template.params]
         if name.lower() in ("convert", "cvt") and len(values) > 1:
-            of_templates.update(words(" ".join(values[:2] * 2)))  # 3 miles (5 km): twice a number and a unit
+            of_templates.update(words(" ".join(values[:2] * 2)))  # 3 miles (5 km): a number and a unit, twice
         elif name.lower() == "as of":
             of_templates.update(words(" ".join(["as of", *values])))
         elif values and WORDS_FIRST.fullmatch(name):
@@ -118,7 +118,7 @@ def shown_of(wikitext: str) -> str:
 def remove(code: Wikicode, node: object) -> None:
     try:
         code.remove(node)
-    except ValueError:  # it went with one around it
+    except ValueError:  # removed together with an enclosing node
         return
 
 
@@ -132,7 +132,7 @@ def cpu_seconds() -> float:
 
 
 def kept_by(extractor: Extractor, dump: Path, rounds: int) -> tuple[dict[str, Counter[str]], float]:
-    """The words of each article after extraction and the default cleaning, and the CPU seconds of the extraction."""
+    """Return the words of each article after extraction and default cleaning, and the CPU seconds of the extraction."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
         for _ in range(rounds):
@@ -155,8 +155,8 @@ def lines_of(path: Path) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump", type=Path, help="a .xml.bz2 of pages-articles")
-    parser.add_argument("--pages", type=int, default=50, help="how many of its articles to compare")
-    parser.add_argument("--rounds", type=int, default=3, help="extractions to take the least CPU time of")
+    parser.add_argument("--pages", type=int, default=50, help="number of articles to compare")
+    parser.add_argument("--rounds", type=int, default=3, help="number of extractions; the least CPU time counts")
     arguments = parser.parse_args()
     kept: dict[str, dict[str, Counter[str]]] = {}
     seconds: dict[str, float] = {}
@@ -166,13 +166,13 @@ def main() -> None:
     sizes = Counter[str]()
     sums = {extractor: Counter[str]() for extractor in EXTRACTORS}
     hidden = hidden_link(arguments.dump)
-    for identity, title, wikitext in list(articles(arguments.dump))[: arguments.pages]:
+    for page_id, title, wikitext in list(articles(arguments.dump))[: arguments.pages]:
         found = visible_words(wikitext, hidden)
         visible = sum((found[kind] for kind in KINDS), Counter[str]())
         sizes.update({kind: found[kind].total() for kind in KINDS})
         shares = [percent(found[kind].total(), visible.total()) for kind in KINDS]
         for extractor in EXTRACTORS:
-            taken = kept[extractor].get(identity, Counter())
+            taken = kept[extractor].get(page_id, Counter())
             of_page = {kind: taken_of(kind, taken, found) for kind in KINDS}
             of_page["all visible words"] = (taken & visible).total()
             of_page["not visible"] = (taken - visible).total()
@@ -199,7 +199,7 @@ def main() -> None:
 
 
 def taken_of(kind: str, taken: Counter[str], found: dict[str, Counter[str]]) -> int:
-    """How many of the words of a kind were kept: those that the kinds before it cannot account for."""
+    """Return how many words of a kind were kept: those that the kinds before it do not account for."""
     before = sum((found[other] for other in KINDS[: KINDS.index(kind)]), Counter[str]())
     return (taken & (before + found[kind])).total() - (taken & before).total()
 

@@ -1,13 +1,13 @@
-"""How fast fine-tuning on SQuAD is: our loop against transformers' BertForQuestionAnswering, in one process, in turns.
+"""Compare the speed of fine-tuning on SQuAD with transformers' BertForQuestionAnswering, alternating in one process.
 
     python bench/finetune.py dev-v1.1.json vocab.txt --threads 1
 
-Both sides train on the windows (384 tokens, stride 128) of the whole file, a few batches of 32 a round, with dropout
-0.1, gradient clipping and AdamW, and predict the same sample of windows. Batches of transformers are drawn at random
-and padded to their longest input, and it is given the faster of its sdpa and eager attention in each precision. Ours is
-the loop as a fine-tuning runs it, with batches of its own choice. Counted are real tokens a second, without padding.
-Rounds alternate, times are the processor's (on a GPU the clock's), and a ratio is that of the medians over the rounds.
-The last line is JSON.
+Both train on the windows (384 tokens, stride 128) of the whole file, a few batches of 32 per round, with dropout 0.1,
+gradient clipping and AdamW, and predict the same sample of windows. Batches of transformers are drawn at random and
+padded to their longest input; in each precision, the faster of its sdpa and eager attention counts. Bertline runs its
+loop as in a fine-tuning, with its own batches. Speeds are in real tokens per second, without padding. Rounds alternate,
+times are processor times (on a GPU, wall times), and a ratio is that of the medians over the rounds. The last line is
+JSON.
 """
 
 import argparse
@@ -57,14 +57,14 @@ Work = Callable[[], int]  # returns the number of real tokens
 
 
 def some_windows(sequences: Sequences, rows: np.ndarray) -> Sequences:
-    """Only the inputs `rows`."""
+    """Return the inputs `rows`."""
     parts = [sequences.tokens[sequences.offsets[row] : sequences.offsets[row + 1]] for row in rows]
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
     return Sequences(np.concatenate(parts), offsets, sequences.second_segment_start[rows])
 
 
 def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
-    """All windows of a SQuAD file to train on, and `windows` of them, drawn at random, to predict."""
+    """Prepare all windows of a SQuAD file for training, and `windows` of them, drawn at random, for prediction."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Path(folder) / "tokenizer.json"
         save_tokenizer(take_tokenizer(vocabulary, lowercase=True), tokenizer)
@@ -74,7 +74,7 @@ def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
 
 
 def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
-    """Training on so many batches and predicting the sample, by name."""
+    """Return functions, by name, that train on `batches` batches and predict the sample."""
     model = make_model(read_json(MODELS / f"bert-{shape}.json"), task, 384, None).to(device)
 
     epochs = batches / -(-len(task.train) // BATCH)
@@ -98,7 +98,7 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
 
 
 def their_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
-    """The same with transformers, for each precision and attention."""
+    """Return the same functions with transformers, for each precision and attention."""
     described = read_json(MODELS / f"bert-{shape}.json")
     settings = {**described, "vocab_size": task.vocabulary, "attn_implementation": "sdpa"}
     model: Any = transformers.BertForQuestionAnswering(transformers.BertConfig(**settings))
@@ -146,7 +146,7 @@ def their_work(task: PreparedTask, shape: str, batches: int, device: torch.devic
 
 
 def paddings(task: PreparedTask) -> dict[str, float]:
-    """Which share of the tokens that are computed is padding, on the whole file."""
+    """Return the share of padding in the computed tokens, on the whole file."""
     lengths = task.train.lengths
     drawn = np.random.default_rng(0).permutation(len(lengths))
     batches = {
@@ -161,21 +161,21 @@ def paddings(task: PreparedTask) -> dict[str, float]:
 
 
 def measure(work: dict[str, Work], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Real tokens a second of each, in turns."""
+    """Return the real tokens per second of each function; the functions alternate."""
     speeds: dict[str, list[float]] = {name: [] for name in work}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     for _ in range(rounds):
         for name, run in work.items():
-            begun = clock()
+            started = clock()
             tokens = run()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            speeds[name].append(tokens / (clock() - begun))
+            speeds[name].append(tokens / (clock() - started))
     return speeds
 
 
 def ratios(kind: str, speeds: dict[str, list[float]]) -> dict[str, float]:
-    """Ours / theirs: our default, bf16, against theirs, fp32; and in equal precision, the lower of the two."""
+    """Return the speed-ups: default bf16 against transformers' fp32, and the lower one in equal precision."""
     median = {name: statistics.median(values) for name, values in speeds.items()}
     ours = {precision: median[f"{kind} ours {precision}"] for precision in PRECISIONS}
     theirs = {
@@ -193,8 +193,8 @@ def main() -> None:
     parser.add_argument("squad", type=Path, help="a file of SQuAD v1.1, such as dev-v1.1.json")
     parser.add_argument("vocabulary", type=Path, help="a vocab.txt, such as that of BERT-base uncased")
     parser.add_argument("--shape", default="mini", help="of config/models/bert-*.json")
-    parser.add_argument("--batches", type=int, default=4, help="that are trained on in a round")
-    parser.add_argument("--windows", type=int, default=256, help="that are predicted in a round")
+    parser.add_argument("--batches", type=int, default=4, help="to train on per round")
+    parser.add_argument("--windows", type=int, default=256, help="to predict per round")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

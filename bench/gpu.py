@@ -1,13 +1,13 @@
-"""Everything that is to be measured on a GPU, in one command: correctness, speed, a profile, a training with a kill.
+"""Run all measurements on a GPU in one command: correctness, speed, a profile, a training with a kill.
 
     PYTHONPATH=src python bench/gpu.py --out gpu-results
     PYTHONPATH=src python bench/gpu.py --only speed profile --minutes 9 --out gpu-results
     PYTHONPATH=src python bench/gpu.py --tiny --minutes 3        # on a CPU, to see that it runs
 
-It needs no dataset, no network and no more packages than training does. Parts run one after the other, the most telling
-first, each in a process of its own that is stopped when its time is up; a part that fails says so in one line, and the
-others go on. Results are appended to results.jsonl as they come, the output of each part to its .log, and the table at
-the end is written to table.txt, too. Started again with the same folder, parts see what earlier ones found.
+It needs no dataset, no network and no packages beyond those for training. Parts run one after another, the most
+important first, each in its own process with a time limit; a part that fails prints one line, and the others continue.
+Results are appended to results.jsonl as they arrive, the output of each part to its .log, and the final table is also
+written to table.txt. In a repeated call with the same folder, parts use earlier results.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import Any, NoReturn
 from gpu_parts.context import Context, results_file
 from gpu_parts.table import tables
 
-LONGEST_MINUTES = 7.5  # of a part
-GRACE_SECONDS = 10.0  # between a part's deadline and its end by force
+MAX_MINUTES = 7.5  # of a part
+GRACE_SECONDS = 10.0  # between a part's deadline and its kill
 
 
 @dataclass(frozen=True)
 class Job:
-    """A part, perhaps of one network, and how much of the time it gets beside the others."""
+    """A part, perhaps for one network, and its weight in the division of the time."""
 
     part: str
     network: str
@@ -56,13 +56,13 @@ WEIGHTS = {
     "training": (5.0, 5.0),
 }
 OF_NETWORKS = ("speed", "profile")
-# Names of speed.NETWORKS, which is not imported here: PyTorch is for the parts.
+# Names of speed.NETWORKS, not imported here: only the parts import PyTorch.
 NETWORKS = ("large-128", "large-512-packed", "base-128", "modern-base-512-packed")
-TINY_NETWORKS = ("base-128", "modern-base-512-packed")  # both families, in rows and packed
+TINY_NETWORKS = ("base-128", "modern-base-512-packed")  # both architectures, in rows and packed
 
 
 def jobs_of(parts: list[str], tiny: bool) -> list[Job]:
-    """Return what is run, in order."""
+    """Return the jobs in the order of their runs."""
     networks = TINY_NETWORKS if tiny else NETWORKS
     return [
         Job(part, network, weights[tiny])
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(WEIGHTS), default=list(WEIGHTS), metavar="PART",
                         help=f"of {', '.join(WEIGHTS)}")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=25.0, help="for all parts together (default: %(default)s)")
-    parser.add_argument("--tiny", action="store_true", help="networks and matrices of a size for a CPU")
+    parser.add_argument("--tiny", action="store_true", help="networks and matrices small enough for a CPU")
     parser.add_argument("--out", type=Path, default=Path("gpu-results"), help="(default: %(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of each part; 0 (default) for all cores")
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)  # part, network and deadline of one process
@@ -88,7 +88,7 @@ def main() -> None:
         run_part(part, Context(given.out, float(deadline), given.tiny, network, threads))
     given.out.mkdir(parents=True, exist_ok=True)
     try:
-        # A caller's own limit, and Ctrl-C: what was found until then is shown all the same.
+        # A caller's time limit, and Ctrl-C: the results so far are shown nevertheless.
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         failed = run_jobs(
             jobs_of(given.only, given.tiny), given.out, time.time() + 60 * given.minutes, given.tiny, threads
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def run_part(part: str, context: Context) -> NoReturn:
-    """Run one part in this process and leave it at once: nothing that hangs in a driver keeps it alive."""
+    """Run one part in this process and exit without cleanup, so that nothing hanging in a driver keeps it alive."""
     status = 0
     try:
         for result in importlib.import_module(f"gpu_parts.{part}").run(context):
@@ -117,15 +117,15 @@ def run_part(part: str, context: Context) -> NoReturn:
 
 
 def run_jobs(jobs: list[Job], folder: Path, end: float, tiny: bool, threads: int) -> list[str]:
-    """Run each job in a process of its own; what one leaves of its time, the others get. Returns those that failed."""
+    """Run each job in its own process; unused time goes to the others. Returns the names of those that failed."""
     failed: list[str] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
         for number, job in enumerate(jobs):
             share = job.weight / sum(later.weight for later in jobs[number:])
-            seconds = min(60 * LONGEST_MINUTES, share * (end - time.time()))
+            seconds = min(60 * MAX_MINUTES, share * (end - time.time()))
             log = folder / f"{job.part}.log"
             print(f"{job.name}: at most {max(0.0, seconds):.0f} s", flush=True)
-            # A process that was killed may leave half a program in the cache: the next one gets a new cache.
+            # A killed process may leave an incomplete program in the cache: the next one gets a new cache.
             cache = Path(caches) / str(len(failed))
             started = time.monotonic()
             error = run_job(job, folder, log, cache, seconds, tiny, threads)
@@ -138,7 +138,7 @@ def run_jobs(jobs: list[Job], folder: Path, end: float, tiny: bool, threads: int
 
 
 def run_job(job: Job, folder: Path, log: Path, cache: Path, seconds: float, tiny: bool, threads: int) -> str:
-    """Returns what was wrong, or nothing."""
+    """Run a job. Returns the reason of its failure, or ""."""
     if seconds < 1:
         return "not started: the time was up"
     command = [sys.executable, __file__, "--out", str(folder), "--threads", str(threads), *(["--tiny"] * tiny)]
@@ -146,7 +146,7 @@ def run_job(job: Job, folder: Path, log: Path, cache: Path, seconds: float, tiny
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
     with log.open("a", encoding="utf-8") as output:
         print(f"==== {job.name}", file=output, flush=True)
-        # In a session of its own, so that a trainer that it started ends with it.
+        # In its own session, so that a trainer that it started ends with it.
         process = subprocess.Popen(  # noqa: S603
             command, stdout=output, stderr=output, env=environment, start_new_session=True
         )
@@ -164,7 +164,7 @@ def run_job(job: Job, folder: Path, log: Path, cache: Path, seconds: float, tiny
 
 
 def add(folder: Path, result: dict[str, Any]) -> None:
-    """Append a result; a line is written whole or not at all."""
+    """Append a result as one line."""
     line = json.dumps({name: value for name, value in result.items() if value != ""}) + "\n"
     with results_file(folder).open("a", encoding="utf-8") as file:
         file.write(line)

@@ -1,12 +1,12 @@
-"""Whether fine-tuning ends where transformers ends: the same weights, settings and seeds, our loop and the usual one.
+"""Compare the scores of fine-tuning with those of transformers in the usual loop, with equal weights and settings.
 
     python bench/quality.py results/runs/demo/export cola resources/sample/glue/CoLA/train.tsv .../dev.tsv \\
         --epochs 3 --batch-size 32 --learning-rate 5e-4
 
-Ours is `finetune` as the graph calls it. Theirs is transformers' network with its own loss, torch.optim.AdamW with the
-same betas and epsilon and without decay of biases and normalisations, transformers' linear schedule, and batches drawn
-at random. Both read the same tokens, and the same code scores what they predict. The last line is JSON: medians, and
-their difference beside the wider of the two ranges over the seeds.
+Bertline runs `finetune` as in the workflow. The other side is transformers' network with its own loss,
+torch.optim.AdamW with the same betas and epsilon and without decay of biases and normalisations, transformers' linear
+schedule, and batches drawn at random. Both use the same seeds and tokens, and the same code scores their predictions.
+The last line is JSON: medians, their difference, and the wider of the two ranges over the seeds.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Settings = dict[str, Any]
 
 
 def inputs_of(task: PreparedTask, sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
-    """A padded batch under transformers' names."""
+    """Return a padded batch under transformers' names."""
     input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, torch.device("cpu"))
     mask = torch.ones_like(input_ids) if mask is None else mask.long()
     return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
@@ -49,7 +49,7 @@ def targets_of(task: PreparedTask, rows: np.ndarray) -> dict[str, torch.Tensor]:
 
 
 def theirs(task: PreparedTask, directory: Path, settings: Settings, seed: int) -> dict[str, float]:
-    """Scores of transformers' network, trained in the usual loop."""
+    """Return the scores of transformers' network, trained in the usual loop."""
     transformers.set_seed(seed)
     if task.head == "answer":
         model = transformers.AutoModelForQuestionAnswering.from_pretrained(directory)
@@ -78,7 +78,7 @@ def theirs(task: PreparedTask, directory: Path, settings: Settings, seed: int) -
 
 @torch.inference_mode()
 def their_outputs(task: PreparedTask, model: torch.nn.Module) -> np.ndarray:
-    """As `PredictedSet.evaluate` wants them, one input at a time."""
+    """Return outputs for `PredictedSet.evaluate`, computed one input at a time."""
     model.eval()
     found = []
     for row in range(len(task.dev.inputs)):
@@ -103,9 +103,9 @@ def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, sett
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path, help="a BERT in Hugging Face's layout, such as the demo's export")
-    parser.add_argument("task", help="squad_v1, or a task of GLUE but STS-B")
+    parser.add_argument("task", help="squad_v1, or a task of GLUE except STS-B")
     parser.add_argument("train", help="the task's training file")
-    parser.add_argument("dev", help="the file that is scored")
+    parser.add_argument("dev", help="the file to score")
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=5e-5)

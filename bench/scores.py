@@ -1,13 +1,13 @@
-"""The table of scores on real text and real tasks: a BERT-mini from a sample of English, fine-tuned on all there is.
+"""Make the table of scores on real text and tasks: a BERT-mini from a sample of English, fine-tuned on all tasks.
 
     python bench/scores.py path/to/test-data folder
 
-The test data are the real files that `make e2e` takes. Of some tasks they hold a part, and `folder` gets it in the
-shape of a whole one: the first 10,000 rows of SST-2's training set under their official name; 1,500 dev rows of QNLI,
-1,000 pairs of MNLI and 2,000 of Quora, four fifths to train on; the three articles of SQuAD v2.0, two to train on. Then
-the graph runs in `folder` with config/mini.yaml as `snakemake finetune`: two phases of pretraining, every task with
-three seeds, and the same network without pretraining beside it. Started again, it goes on where it was. At the end
-comes the table, as after the demo.
+The test data are the real files of `make e2e`. For some tasks they contain only a part, from which a complete task is
+made in `folder`: the first 10,000 rows of SST-2's training set under their official name; 1,500 dev rows of QNLI, 1,000
+pairs of MNLI and 2,000 of Quora, four fifths of them for training; the three articles of SQuAD v2.0, two of them for
+training. Then the workflow runs in `folder` with config/mini.yaml as `snakemake finetune`: two phases of pretraining,
+every task with three seeds, and the same network without pretraining. A repeated call resumes. The table is printed at
+the end, as after the demo.
 """
 
 import argparse
@@ -46,7 +46,7 @@ TASKS: dict[str, Any] = {
 
 
 def write_parts(rows: pd.DataFrame, folder: Path, **layout: Any) -> dict[str, str]:
-    """train.* with four fifths of the rows and dev.* with every fifth; the paths of both."""
+    """Write train.* with four fifths of the rows and dev.* with every fifth; return the paths of both."""
     folder.mkdir(parents=True)
     suffix = "tsv" if layout else "csv"
     paths = {name: folder / f"{name}.{suffix}" for name in ("train", "dev")}
@@ -56,7 +56,7 @@ def write_parts(rows: pd.DataFrame, folder: Path, **layout: Any) -> dict[str, st
 
 
 def prepare_evaluation(data: Path, folder: Path) -> dict[str, Any]:
-    """Write into `folder` what `evaluation:` of a configuration names. Returns that."""
+    """Write the evaluation data to `folder`. Returns the configuration's `evaluation:`."""
     tab: dict[str, Any] = {"sep": "\t", "quoting": csv.QUOTE_NONE}
     text: dict[str, Any] = {"dtype": str, "na_filter": False}
     glue = folder / "glue"
@@ -93,7 +93,7 @@ def prepare_evaluation(data: Path, folder: Path) -> dict[str, Any]:
 
 
 def configuration(data: Path, folder: Path) -> dict[str, Any]:
-    """config/mini.yaml with the sample of English, and with every task."""
+    """Return config/mini.yaml with the sample of English and all tasks."""
     config = yaml.safe_load((folder / "config/mini.yaml").read_text())
     books = {str(path): path.name in LATIN_1_BOOKS for path in sorted((data / "books").glob("*.txt"))}
     config["mirrors"] = [str(folder / "mirror")]
@@ -115,12 +115,12 @@ def configuration(data: Path, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("data", type=Path, help="the folder with wiki/, books/, glue/ and squad/")
-    parser.add_argument("folder", type=Path, help="where everything goes; the report is in its results/report")
+    parser.add_argument("folder", type=Path, help="for all files; the report is in its results/report")
     given = parser.parse_args()
     data, folder = given.data.absolute(), given.folder.absolute()
     if not (folder / "scores.yaml").exists():
         if folder.exists():
-            raise BertlineError(f"{folder} is not from an earlier start of this, or one that failed; give a new folder")
+            raise BertlineError(f"{folder} is not from an earlier call, or from one that failed; give a new folder")
         folder.mkdir(parents=True)
         copy_workflow(folder)
         make_mirror(data, folder / "mirror")
@@ -132,7 +132,7 @@ def main() -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for target in ("pretrain", "finetune", "report"):
         subprocess.run([*command, target], cwd=folder, env=environment, check=True)  # noqa: S603
-    # A record names what it is made of from there.
+    # Paths in a record are relative to this folder.
     os.chdir(folder)
     sys.stdout.write(summary(["results/runs/mini/record.json"], Path("results/report/latest/index.html")))
 

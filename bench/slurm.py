@@ -1,15 +1,15 @@
-"""What a Slurm cluster makes of the demo graph: submissions, time, what each job costs; with and without grouping.
+"""Measure the demo workflow on a Slurm cluster: submissions, time, cost of each job, with and without grouping.
 
     python bench/slurm.py
 
-It brings up the test cluster of tests/slurm (root; packages: tests/slurm/packages.txt), four nodes on this one machine,
-and runs the whole demo graph through profiles/slurm, its pretraining on two nodes with two ranks each: once with every
-job by itself, once grouped as the profile says, once with fine-tunings grouped as well. Then the three phases are
-trained with four ranks on this machine alone, and the weights compared. About an hour on two cores; `--ways grouped`
-does one of them. The last line is JSON.
+It starts the test cluster of tests/slurm (root; packages: tests/slurm/packages.txt), four nodes on this machine, and
+runs the whole demo workflow through profiles/slurm, its pretraining on two nodes with two ranks each: once without
+groups, once with the profile's groups, once with fine-tunings grouped as well. Then the three phases are trained with
+four ranks on this machine alone, and the weights are compared. This takes about an hour on two cores; `--ways grouped`
+runs one of them. The last line is JSON.
 
-CPU seconds are Slurm's own. A submission costs its batch step, in which the executor's Snakemake starts the jobs one
-after the other, each as a step with a Snakemake of its own.
+CPU seconds are Slurm's. A submission costs its batch step, in which the executor's Snakemake starts the jobs one after
+another, each as a step with its own Snakemake.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from bertline.demo_data.generate import generate
 CONFIG = "config/demo.yaml"
 PHASES = ("warm_up", "phase1", "phase2")
 SECONDS = 3 * 3600
-# What each way makes of the profile's groups, and how many jobs are in one of them.
+# How each way changes the profile's groups and the number of jobs in them.
 WAYS: dict[str, Any] = {
     "one by one": lambda profile: profile.pop("groups"),
     "grouped": lambda profile: None,
@@ -51,7 +51,7 @@ WAYS: dict[str, Any] = {
 
 
 def run_demo(folder: Path, way: str) -> dict[str, Any]:
-    """The whole graph in `folder`, which is new; what Slurm and Snakemake tell of it."""
+    """Run the whole workflow in the new `folder`; return the figures of Slurm and Snakemake."""
     folder.mkdir()
     copy_workflow(folder)
     generate(folder / "resources/sample", 1)
@@ -60,10 +60,10 @@ def run_demo(folder: Path, way: str) -> dict[str, Any]:
     WAYS[way](profile)
     path.write_text(yaml.safe_dump(profile))
     write_site(folder, {"nodes": 2, "gpus_per_node": 2})
-    before, begun = last_job(), time.monotonic()
+    before, started = last_job(), time.monotonic()
     with submitted(folder, config=CONFIG) as submission:
         output = submission.finish(seconds=SECONDS)
-    took = time.monotonic() - begun
+    took = time.monotonic() - started
     steps = finished_steps(before)
     sent = dict(re.findall(r"SLURM jobid (\d+) \(log: \S*/logs/slurm/(\w+)/", output))
     if set(steps.job) != set(sent) or set(steps.state) != {"COMPLETED"}:
@@ -80,7 +80,7 @@ def run_demo(folder: Path, way: str) -> dict[str, Any]:
 
 
 def finished_steps(since: int) -> pd.DataFrame:
-    """The steps of every job after `since` in Slurm's accounting: job, step, state, cpu_seconds."""
+    """Return the steps of all jobs after `since` in Slurm's accounting: job, step, state, cpu_seconds."""
     command = ["sacct", "--format=JobIDRaw,State,TotalCPU", "--parsable2", "--noheader", "--duplicates"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     rows = [line.split("|") for line in listed.stdout.splitlines()]
@@ -93,19 +93,19 @@ def finished_steps(since: int) -> pd.DataFrame:
 
 
 def jobs_on_nodes(folder: Path, sent: dict[str, str]) -> int:
-    """How many of Snakemake's jobs left a benchmark and ran on nodes; `sent` names the rules of each submission."""
+    """Return how many of Snakemake's jobs wrote a benchmark and ran on nodes; `sent` has each submission's rules."""
     rules = [path.relative_to(folder).parts[1] for path in folder.glob("benchmarks/*/**/*.tsv")]
     return sum(any(rule in name for name in sent.values()) for rule in rules)
 
 
 def ranks_of(folder: Path, phase: str) -> list[str]:
-    """Which ranks the nodes of a phase's job had, as its log says."""
+    """Return the ranks of each node of a phase's job, from its log."""
     log = (folder / "results/runs/demo" / phase / "checkpoints/training.log").read_text()
     return sorted(re.findall(r"^(ranks \d+ to \d+ of \d+ on \w+)$", log, flags=re.MULTILINE))
 
 
 def train_here(demo: Path, folder: Path) -> list[bool]:
-    """Train the phases of `demo` with four ranks on this machine; whether each has the same weights, to the bit."""
+    """Train the phases of `demo` with four ranks on this machine; return whether each has bit-identical weights."""
     folder.mkdir()
     copy_workflow(folder)
     shutil.copytree(demo / "resources", folder / "resources", symlinks=True)

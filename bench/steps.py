@@ -1,4 +1,4 @@
-"""Training steps that the benchmarks time: the engine's as a phase runs them, and transformers' on the same batches."""
+"""Training steps for the benchmarks: the engine's as in a phase, and transformers' on the same batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Step = Callable[[], None]
 
 
 def make_recipe(model: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return a recipe for a network, with the settings of the tests' recipe where `settings` has no others."""
+    """Return a recipe for a network; `settings` override those of the tests' recipe."""
     return {**recipe(**settings), "model": dict(model)}
 
 
@@ -72,7 +72,7 @@ def group_of_one(threads: int) -> Iterator[Group]:
 
 @dataclass
 class OurStep:
-    """One update by the engine, as a phase makes it. Call it."""
+    """Callable that makes one update by the engine, as a phase does."""
 
     learner: Learner
     numbers: Iterator[int]
@@ -82,12 +82,12 @@ class OurStep:
 
     @property
     def model(self) -> nn.Module:
-        """The network."""
+        """Network."""
         return self.learner.model
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer of all its parameters."""
+        """Optimizer of all its parameters."""
         return self.learner.optimizer
 
     def __call__(self) -> None:
@@ -128,7 +128,7 @@ def make_our_step(
 def batches_of_transformers(
     recipe: dict[str, Any], data: TrainingData, group: Group, layout: Layout, steps: int
 ) -> list[list[dict[str, Tensor]]]:
-    """Return the micro-batches of the first global batches, masked, under the names that transformers has for them."""
+    """Return the masked micro-batches of the first global batches under transformers' names."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     inputs = architecture_of(config).layout.INPUTS
     masking = masking_of(recipe["settings"])
@@ -154,7 +154,7 @@ def batches_of_transformers(
         left -= 1
         rows = item.micro_batch
         assert rows is not None, "a group of one has no idle rank"  # noqa: S101
-        if rows.masked is not None:  # imported, and masked before
+        if rows.masked is not None:  # imported, with static masks
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
             ids, positions, originals = mask_batch(
@@ -179,7 +179,7 @@ def batches_of_transformers(
 def make_transformers_model(
     recipe: dict[str, Any], data: TrainingData, device: torch.device, attention: str = "sdpa"
 ) -> nn.Module:
-    """Make the same network as transformers has it: BertForPreTraining, or ModernBertForMaskedLM."""
+    """Make transformers' version of the network: BertForPreTraining or ModernBertForMaskedLM."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     content = architecture_of(config).layout.config_json(config, {"[PAD]": data.padding_id, "[CLS]": 2, "[SEP]": 3})
     theirs = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
@@ -196,7 +196,7 @@ def make_transformers_step(
     device: torch.device,
     precision: str,
 ) -> Step:
-    """Return a function that makes one update; `forward` is `model`, or the same compiled."""
+    """Return a function that makes one update; `forward` is `model`, compiled or not."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     steps, dtype = itertools.count(), AUTOCAST[precision]
 
@@ -214,17 +214,17 @@ def make_transformers_step(
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done what was asked of it."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def time_step(step: Step, device: torch.device, *, rounds: int, seconds: float) -> tuple[float, float]:
-    """Return the median seconds of a step, and those that the first one took longer: compilation, most of all.
+    """Return the median seconds of a step, and the extra seconds of the first ones, mostly for compilation.
 
     Parameters
     ----------
-    rounds, seconds: steps are timed until there are so many, or so much time is over; two at least.
+    rounds, seconds: stop after so many timed steps or so much time, but time at least two steps.
     """
     warm_up = [_timed(step, device) for _ in range(WARM_UP_STEPS)]
     times: list[float] = []
@@ -255,7 +255,7 @@ def take_turns(steps: Mapping[str, Step], rounds: int, device: torch.device) -> 
 
 
 def free_memory() -> None:
-    """Give back what deleted networks and compiled programs held."""
+    """Free the memory of deleted networks and compiled programs."""
     torch._dynamo.reset()
     gc.collect()
     if torch.cuda.is_available():

@@ -1,11 +1,12 @@
-"""How fast pretraining is on a CPU: our engine against transformers' BertForPreTraining, in one process, in turns.
+"""Compare the speed of pretraining on a CPU with transformers' BertForPreTraining, alternating in one process.
 
     python bench/train.py results/runs/demo/dataset/dataset.json --threads 2
 
-Both sides compute the same batches of real samples, 8 x 128, with dropout 0.1 and fused AdamW. Ours is the engine as a
-phase runs it: it reads, masks, accumulates, clips and steps. transformers' has its batches ready, and is the faster of
-its sdpa and eager attention. Rounds alternate; a ratio is the median over rounds of theirs / ours. Also measured: the
-share of a step that waits for data, and of a checkpoint at the default interval. The last line is JSON.
+Both compute the same batches of real samples, 8 x 128, with dropout 0.1 and fused AdamW. Bertline runs the engine as in
+a phase: it reads, masks, accumulates, clips and steps. transformers gets prepared batches, and the faster of its sdpa
+and eager attention counts. Rounds alternate; a ratio is the median over rounds of transformers' time / Bertline's. Also
+measured are the share of a step spent waiting for data, and the share of time for checkpoints at the default interval.
+The last line is JSON.
 
 bench/gpu.py measures a GPU.
 """
@@ -48,7 +49,7 @@ PRECISIONS, ATTENTIONS = ("fp32", "bf16"), ("sdpa", "eager")
 
 
 def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled: bool) -> dict[str, float]:
-    """Time the steps of one shape in turns; print them, and return the ratios."""
+    """Time the alternating steps of one shape; print the times and return the ratios."""
     recipes = {kind: make_recipe(read_model(f"bert-{shape}"), precision=kind) for kind in PRECISIONS}
     batches = batches_of_transformers(recipes["fp32"], data, group, Layout(LENGTH, BATCH), rounds)
     steps: dict[str, Step] = {}
@@ -82,7 +83,7 @@ def ratio(theirs: list[float], ours: list[float]) -> float:
 
 
 def checkpoint_share(step: OurStep) -> float:
-    """Of the time that training stands still for a checkpoint, at the default interval: the copy of its state."""
+    """Return the share of time that training pauses to copy its state for checkpoints, at the default interval."""
     with tempfile.TemporaryDirectory() as folder:
         writer = CheckpointWriter(Path(folder), keep=1, keep_every=0, before=lambda: None)
         started = time.perf_counter()

@@ -1,1 +1,1 @@
-"""The parts of bench/gpu.py: each has a function `run` that yields its results as dictionaries, most telling first."""
+"""Parts of bench/gpu.py; each has a function `run` that yields its results as dictionaries, most important first."""

@@ -1,4 +1,4 @@
-"""What a part of the benchmark is given: where it writes, how long it has, and what earlier parts found."""
+"""Context of a part of the benchmark: its output folder, its time limit, and the results of earlier parts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Context:
-    """The circumstances of a part.
+    """Context of a part.
 
     Attributes
     ----------
-    folder: with results.jsonl, which holds what was found so far.
+    folder: contains results.jsonl, the results so far.
     deadline: in seconds of `time.time`; the part is killed soon after.
-    tiny: networks and matrices of a size for a CPU.
-    network: which of `speed.NETWORKS`, for the parts that take one.
+    tiny: use networks and matrices small enough for a CPU.
+    network: a name in `speed.NETWORKS`, for the parts that take one.
     threads: of this process.
     """
 
@@ -37,7 +37,7 @@ class Context:
         return self.deadline - time.time()
 
     def results(self, part: str) -> Iterator[Result]:
-        """Yield what an earlier part found, also in an earlier start that wrote to the same folder."""
+        """Yield the results of a part, including those of earlier calls with the same folder."""
         path = results_file(self.folder)
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             result = json.loads(line)
@@ -46,5 +46,5 @@ class Context:
 
 
 def results_file(folder: Path) -> Path:
-    """Return the file that results are appended to, one JSON object a line."""
+    """Return the file to which results are appended, one JSON object per line."""
     return folder / "results.jsonl"

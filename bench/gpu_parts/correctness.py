@@ -1,4 +1,4 @@
-"""What tests/unit/test_on_a_real_gpu.py finds, a test at a time."""
+"""Outcomes of tests/unit/test_on_a_real_gpu.py, one test at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
-# What takes a CPU a second each.
+# Tests that take about a second each on a CPU.
 TINY = "masks or float64 or padded_rows or (transformers and fp32) or test_gradients or (stopped_phase and lamb)"
 
 
 class _Recorder:
-    """A plugin of pytest that hands over each test's outcome."""
+    """A pytest plugin that puts each test's outcome into a queue."""
 
     def __init__(self, results: queue.Queue[Result | None]) -> None:
         self._results = results
@@ -38,7 +38,7 @@ def _first_line(report: pytest.TestReport) -> str:
 
 
 def run(context: Context) -> Iterator[Result]:
-    """Yield the outcome of each test as it ends; what failed is in the part's log, with its traceback."""
+    """Yield the outcome of each test as it ends; the part's log contains the tracebacks of failures."""
     if context.tiny:
         os.environ["BERTLINE_REHEARSE_GPU"] = "1"
     arguments = [str(TESTS), "-q", "-p", "no:cacheprovider", *(["-k", TINY] if context.tiny else [])]

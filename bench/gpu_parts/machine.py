@@ -20,7 +20,7 @@ ROUNDS, SECONDS = 20, 2.0
 
 
 def run(context: Context) -> Iterator[Result]:
-    """Yield names and versions, then a rate at a time."""
+    """Yield names and versions, then the rates."""
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     yield {"case": "names", **names(device)}
     size = 256 if context.tiny else 8192
@@ -35,7 +35,7 @@ def run(context: Context) -> Iterator[Result]:
 
 
 def names(device: torch.device) -> Result:
-    """Return what the machine and its software are called."""
+    """Return the names and versions of the machine and its software."""
     found: Result = {"python": platform.python_version(), "cores": os.cpu_count()}
     for package in PACKAGES:
         try:
@@ -83,7 +83,7 @@ def _tflops(multiply: Callable[[], Tensor], size: int, device: torch.device) -> 
 
 
 def _copies(source: torch.device, target: torch.device, elements: int) -> float:
-    """Gigabytes read and written in a second."""
+    """Return the gigabytes read and written per second."""
     first = torch.empty(elements, dtype=torch.float32, device=source).normal_()
     if source != target:
         first = first.pin_memory()

@@ -1,4 +1,4 @@
-"""Where the time of a network's fastest step goes: by class of kernel, idle, and the ten longest kernels."""
+"""Profile of a network's fastest step: time by class of kernel, idle time, and the ten longest kernels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bertline.training.profiling import class_of
 from gpu_parts.context import Context, Result
 from gpu_parts.speed import WAYS, Case, cases, make_step, open_data
 
-STEPS, LONGEST = 2, 10
-# `class_of` is finer than the question asked here.
+STEPS, MAX_KERNELS = 2, 10
+# `class_of` is finer than needed here.
 ELEMENTWISE = ("compiled programs", "dropout", "normalisation", "lookups", "other")
 
 
@@ -52,13 +52,13 @@ def run(context: Context) -> Iterator[Result]:
         "milliseconds": round(wall, 2),
         **{name: round(spent, 2) for name, spent in sorted(milliseconds.items(), key=lambda item: -item[1]) if spent},
     }
-    longest = sorted(kernels.items(), key=lambda item: -item[1])[:LONGEST]
+    longest = sorted(kernels.items(), key=lambda item: -item[1])[:MAX_KERNELS]
     for number, (name, spent) in enumerate(longest, 1):
         yield {"case": f"kernel {number}", "milliseconds": round(spent, 2), "kernel": name[:120]}
 
 
 def fastest(context: Context) -> Case:
-    """Return our case with the most tokens a second in part `speed`, or the first one that it measures."""
+    """Return the engine's case with the most tokens per second in part `speed`; if none was measured, the first."""
     ours = {case.name: case for case in cases(context) if case.way != WAYS[-1]}
     measured = {
         result["case"]: result["tokens_per_second"]

@@ -1,4 +1,4 @@
-"""A synthetic dataset with the lengths of Wikipedia, so that the benchmark needs no other file."""
+"""A synthetic dataset with the length distribution of Wikipedia, so that the benchmark needs no other file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from steps import write_dataset
 
 VOCAB_SIZE, TINY_VOCAB_SIZE = 30522, 1000
-WORDS = 500  # that the text is made of: few enough to be learned in minutes
-# Every 32nd of the samples of English Wikipedia of at most 512 tokens, in order of length: mean 256, and 23 percent of
-# 512. From the histogram of 16,279,552 samples that was published with Krell et al. 2021 (arXiv 2107.02027).
+WORDS = 500  # distinct words of the text: few enough to be learned in minutes
+# Quantiles, in steps of 1/32, of the lengths of English Wikipedia's samples of at most 512 tokens: mean 256, and 23
+# percent of 512. From the histogram of 16,279,552 samples published with Krell et al. 2021 (arXiv 2107.02027).
 LENGTHS_AT_512 = (
     5, 31, 39, 46, 53, 60, 67, 75, 84, 94, 105, 117, 131, 147, 164, 183, 204, 227, 253, 282, 314, 350, 390, 434, 484,
     512, 512, 512, 512, 512, 512, 512, 512,
 )  # fmt: skip
-# Of our encoder's samples of at most 128 tokens: mean 121 on the English sample (bench/results/train-cpu.txt).
+# For samples of at most 128 tokens from Bertline's encoder: mean 121 on the English sample
+# (bench/results/train-cpu.txt).
 FULL_AT_128, SHORTEST_AT_128 = 0.85, 32
-SHORTEST = 12  # what `write_dataset` needs for two segments
+SHORTEST = 12  # required by `write_dataset` for two segments
 
 
 def write_samples_like_wikipedia(folder: Path, sequence_length: int, samples: int, *, tiny: bool) -> Path:
-    """Write an encoded dataset of one sequence length; returns its dataset.json."""
+    """Write an encoded dataset of one sequence length; return its dataset.json."""
     return write_dataset(
         folder,
         samples=samples,

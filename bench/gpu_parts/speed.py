@@ -1,4 +1,4 @@
-"""Training steps of a network: eager, compiled, replayed from CUDA graphs, in fp8, and transformers' beside."""
+"""Speed of a network's training steps: eager, compiled, replayed from CUDA graphs, in fp8, and transformers'."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SAMPLES = 20_000
 
 @dataclass(frozen=True)
 class Network:
-    """What is trained: a file of config/models, at a sequence length, in padded rows or packed."""
+    """A network to train: a file of config/models, a sequence length, and padded rows or packing."""
 
     model: str
     sequence_length: int
@@ -58,7 +58,7 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One way to compute a step, with so many tokens in a micro-batch."""
+    """One way to compute a step, with `tokens` tokens in a micro-batch."""
 
     way: str  # of WAYS
     tokens: int
@@ -72,11 +72,11 @@ WAYS = ("eager", "compiled", "cuda graphs", "fp8", "transformers")
 
 
 def cases(context: Context) -> list[Case]:
-    """Return the cases in the order in which they tell most: the deadline may cut the last ones off."""
-    if context.tiny:  # every way once: compiling takes a CPU long
+    """Return the cases in order of importance: the deadline may prevent the last ones."""
+    if context.tiny:  # every way once: a CPU compiles slowly
         ways = ("eager", "transformers", "fp8") if NETWORKS[context.network].packed else ("eager", "compiled")
         return [Case(way, 256) for way in ways]
-    # Eager first: it is there in seconds, where the first compilation may take the whole time.
+    # Eager first: it takes seconds, and the first compilation may take all the time.
     first = [Case("eager", 32768), Case("compiled", 32768), Case("transformers", 32768), Case("compiled", 65536)]
     second = [Case("cuda graphs", 32768), Case("fp8", 65536), Case("compiled", 131072), Case("compiled", 16384)]
     rest = [Case("eager", tokens) for tokens in (65536, 16384, 131072)]
@@ -84,7 +84,7 @@ def cases(context: Context) -> list[Case]:
 
 
 def run(context: Context) -> Iterator[Result]:
-    """Yield the optimizer's time, then a case at a time until the deadline is near."""
+    """Yield the optimizer's time, then the cases until the deadline is near."""
     with tempfile.TemporaryDirectory() as folder, group_of_one(context.threads) as group:
         data = open_data(context, Path(folder), group)
         peak = measured_peak(context, group.device)
@@ -115,7 +115,7 @@ def run(context: Context) -> Iterator[Result]:
 
 
 def possible(case: Case, device: torch.device) -> bool:
-    """Return whether the device has what a case needs."""
+    """Return whether the device supports a case."""
     if case.way == "cuda graphs":
         return device.type == "cuda"
     return case.way != "fp8" or knows_float8(device)
@@ -129,7 +129,7 @@ def open_data(context: Context, folder: Path, group: Group) -> TrainingData:
 
 
 def measured_peak(context: Context, device: torch.device) -> float:
-    """Return the TFLOP/s of bf16 products, as part `machine` measured them."""
+    """Return the TFLOP/s of bf16 products measured by part `machine`, or measure them."""
     for result in context.results("machine"):
         if "bf16 products" in result["case"]:
             return float(result["tflops"])
@@ -137,7 +137,7 @@ def measured_peak(context: Context, device: torch.device) -> float:
 
 
 def recipe_and_layout(context: Context, data: TrainingData, case: Case, group: Group) -> tuple[dict, Layout]:
-    """Return what a case trains: steps of `MICRO_BATCHES` micro-batches that are nearly full."""
+    """Return a case's recipe and layout: steps of `MICRO_BATCHES` nearly full micro-batches."""
     network = NETWORKS[context.network]
     model = read_model(network.model)
     if context.tiny:
@@ -196,7 +196,7 @@ def measure(context: Context, case: Case, data: TrainingData, group: Group, peak
 
 
 def measure_transformers(context: Context, case: Case, data: TrainingData, group: Group) -> Result:
-    """Time compiled steps in bf16 with sdpa, on padded rows whose masks and labels are ready."""
+    """Time compiled steps in bf16 with sdpa, on padded rows with prepared masks and labels."""
     recipe, layout = recipe_and_layout(context, data, case, group)
     batches = batches_of_transformers(recipe, data, group, layout, 1)
     model = make_transformers_model(recipe, data, group.device)
@@ -214,7 +214,7 @@ def measure_transformers(context: Context, case: Case, data: TrainingData, group
 
 
 def optimizer_milliseconds(recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Result:
-    """Time LAMB alone, as it is and compiled."""
+    """Time LAMB alone, eager and compiled."""
     step = make_our_step(recipe, data, group, layout, compiled=False)
     step.close()
     for weight in step.model.parameters():
@@ -228,5 +228,5 @@ def optimizer_milliseconds(recipe: dict, data: TrainingData, group: Group, layou
 
 
 def memory() -> Result:
-    """Return the most memory that tensors took; nothing for a CPU."""
+    """Return the peak memory of tensors; nothing for a CPU."""
     return {"memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if torch.cuda.is_available() else {}

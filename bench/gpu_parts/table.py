@@ -1,4 +1,4 @@
-"""Results as tables that a person reads."""
+"""Formatting of results as tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = {
 
 
 def tables(results: list[Result]) -> str:
-    """Return a table for each part, in the order in which they came; of a case that was run again, the last result."""
+    """Return a table for each part, in order of arrival; for a repeated case, with the last result."""
     parts: dict[str, dict[tuple[str, str], Result]] = {}
     for result in results:
         key = (result.get("network", ""), result.get("case", ""))
@@ -45,7 +45,7 @@ def _profile(rows: list[Result]) -> str:
 
 
 def _correctness(rows: list[Result]) -> str:
-    """Return the counts, and the tests that failed."""
+    """Return the counts and the tests that failed."""
     outcomes = [row["outcome"] for row in rows if "outcome" in row]
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in sorted(set(outcomes)))
     return "\n".join([counts, *(f"{row.get('case', '')}: {row['error']}" for row in rows if "error" in row)])

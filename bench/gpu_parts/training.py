@@ -1,4 +1,4 @@
-"""A training as a phase runs it, with a checkpoint and a kill in it: deterministic to the bit, and at full speed."""
+"""A training as in a phase, with a checkpoint and a kill: deterministic to the bit, and at full speed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TRAINER = ROOT / "workflow/scripts/pretrain.py"
 SAMPLES = 50_000
 TRAININGS, STARTS = 3, 5
 SECONDS_TO_START = 12.0  # a trainer: imports, data, the first kernels
-DETERMINISTIC_COST = 1.3  # at most, so that the steps fit into the time
-SHORTEST, LONGEST = 12, 3000  # steps
-POINTS = 10  # of a training's losses in its result
+DETERMINISTIC_COST = 1.3  # upper bound, so that the steps fit into the time
+MIN_STEPS, MAX_STEPS = 12, 3000
+POINTS = 10  # number of a training's losses in its result
 
 
 def run(context: Context) -> Iterator[Result]:
-    """Yield a training at a time, then whether a kill altered the weights and what determinism costs."""
+    """Yield the results of each training, whether a kill changed the weights, and the cost of determinism."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model, settings, tokens = what_is_trained(context)
@@ -41,9 +41,9 @@ def run(context: Context) -> Iterator[Result]:
         recipe = make_recipe(model, **settings)
         seconds = seconds_a_step(context, card, recipe, tokens)
         available = context.seconds_left() - STARTS * SECONDS_TO_START
-        steps = max(SHORTEST, min(LONGEST, int(available / (TRAININGS * DETERMINISTIC_COST * seconds))))
+        steps = max(MIN_STEPS, min(MAX_STEPS, int(available / (TRAININGS * DETERMINISTIC_COST * seconds))))
         if context.tiny:
-            steps = SHORTEST
+            steps = MIN_STEPS
         recipe["settings"]["steps"] = steps
         trainer = Trainer(card, recipe, tokens, context.threads)
         whole = trainer.train(folder / "whole", deterministic=True)
@@ -67,7 +67,7 @@ def what_is_trained(context: Context) -> tuple[dict[str, Any], dict[str, Any], i
 
 
 def seconds_a_step(context: Context, card: Path, recipe: dict[str, Any], tokens: int) -> float:
-    """Time some steps, to know how many fit."""
+    """Measure the time of a step, to determine how many fit."""
     length = recipe["settings"]["sequence_length"]
     with group_of_one(context.threads) as group:
         data = open_training_data(card, length, group.device)
@@ -81,7 +81,7 @@ def seconds_a_step(context: Context, card: Path, recipe: dict[str, Any], tokens:
 
 
 class Trainer:
-    """Starts workflow/scripts/pretrain.py, as the graph does."""
+    """Runner of workflow/scripts/pretrain.py, as in the workflow."""
 
     def __init__(self, card: Path, recipe: dict[str, Any], tokens: int, threads: int) -> None:
         self._card, self._recipe, self._tokens, self._threads = card, recipe, tokens, threads
@@ -97,7 +97,7 @@ class Trainer:
         return self._result(output)
 
     def train_with_a_kill(self, output: Path, *, deterministic: bool) -> Result:
-        """Kill the trainer after its first checkpoint, start it again, and train to the end."""
+        """Kill the trainer after its first checkpoint, restart it, and train to the end."""
         process = self._start(output, deterministic)
         marker = output / "checkpoints/durable.json"
         while process.poll() is None and not marker.exists():

@@ -259,7 +259,7 @@ MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
         ("mrpc", f"{MRPC}1\t2\t3\ta\tb\n0\t2\t3\ta\n".encode(), "line 3: no column '#2 String', it has 4 of 5"),
         ("mrpc", f"{MRPC}1\t2\t3\ta\tb\tc\n".encode(), "line 2: too many columns"),
         ("mrpc", f"{MRPC}2\t2\t3\ta\tb\n".encode(), "line 2: column 'Quality': given '2', allowed are 0, 1"),
-        ("mrpc", MRPC.encode(), "holds no example"),
+        ("mrpc", MRPC.encode(), "contains no example"),
         ("cola", b"gj04\t1\t\tFine.\ngj04\t1\n", "line 2: no column 'original_judgement', it has 2 of 4"),
         ("sst2", b"sentence\tlabel\nna\xefve\t1\n", "line 2: not UTF-8"),
         ("stsb", b"sentence1\tsentence2\tscore\na\tb\tmuch\n", "line 2: column 'score': given 'much'"),

@@ -200,7 +200,7 @@ def broken(change: Callable[[Json], None]) -> Json:
         ),
         (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(id="q1"), "'q1' appears twice"),
         (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(answers=[]), "'q2' has no answer.*squad_v2"),
-        (lambda d: d["data"].clear(), "holds no question"),
+        (lambda d: d["data"].clear(), "contains no question"),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_the_place(

@@ -85,7 +85,7 @@ def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None
             "premise,claim,verdict\n\na,b,maybe\n",
             "line 3: column 'verdict': given 'maybe', allowed are no, yes",
         ),
-        ("d.csv", "premise,claim,verdict\n", "holds no example"),
+        ("d.csv", "premise,claim,verdict\n", "contains no example"),
         ("d.jsonl", '{"premise": "a"}\n', "line 1: no column 'claim', found are premise"),
         (
             "d.jsonl",
@@ -94,7 +94,7 @@ def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None
         ),
         ("d.jsonl", '{"premise": "a", "claim": "b", "verdict": "no"}\n{', "line 2: not JSON"),
         ("d.jsonl", "[1]\n", "line 1: no JSON object"),
-        ("d.jsonl", "", "holds no example"),
+        ("d.jsonl", "", "contains no example"),
         ("d.parquet", "PAR", "is no Parquet file"),
         ("d.xlsx", "", "given '.xlsx', allowed are .tsv, .csv, .jsonl, .parquet"),
         ("d.csv", b"premise,claim,verdict\n\xff,b,yes\n", "is not UTF-8"),
@@ -192,7 +192,7 @@ def test_words_and_tags_are_read_from_columns(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"We O\nmet\n", "line 2: 1 columns, words are in column 0 and tags in 1"),
-        (b"\n\n", "holds no sentence"),
+        (b"\n\n", "contains no sentence"),
         (b"We O\nna\xefve O\n", "line 2: not UTF-8"),
     ],
 )

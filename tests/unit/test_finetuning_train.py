@@ -537,7 +537,7 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     with caplog.at_level("INFO"):
         resumed = finetune(recipe, tokenizer, tmp_path / "killed", threads=1)
-    assert any(line.startswith("going on from step ") for line in caplog.messages)
+    assert any(line.startswith("resuming at step ") for line in caplog.messages)
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
     frozen = json.loads((tmp_path / "killed/recipe.json").read_text())
     assert (begun["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
@@ -573,12 +573,12 @@ def test_an_empty_dev_set_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
     (tmp_path / "dev.tsv").write_text("")
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
     recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
-    with pytest.raises(BertlineError, match=r"dev\.tsv holds no example"):
+    with pytest.raises(BertlineError, match=r"dev\.tsv contains no example"):
         finetune(recipe, tokenizer, tmp_path / "out")
     (tmp_path / "dev.json").write_text('{"data": []}')
     recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
     recipe["data"]["dev"] = str(tmp_path / "dev.json")
-    with pytest.raises(BertlineError, match=r"dev\.json holds no question"):
+    with pytest.raises(BertlineError, match=r"dev\.json contains no question"):
         finetune(recipe, tokenizer, tmp_path / "out")
 
 
@@ -592,7 +592,7 @@ def test_answers_that_are_not_in_their_context_are_reported(
     prepared = prepare_task("squad_v1", recipe["data"], recipe["settings"], tokenizer)
     assert (prepared.examples["train"], prepared.examples["dev"]) == (31, 32)
     assert [line.split(": ", 1)[1] for line in caplog.messages] == [
-        "questions with an answer that does not stand at its offset: 1, the first is '0-was born'; " + rest
+        "questions with an answer that is not at its offset: 1, the first is '0-was born'; " + rest
         for rest in ("training leaves them out", "they are scored by the answer's text")
     ]
 

@@ -25,7 +25,7 @@ def forbidden(room: str) -> set[str]:
     if room == "tracking":
         names |= {f"bertline.{stage}" for stage in (*STAGES, "modeling")}
     if room in (*STAGES, "modeling"):
-        names |= {"snakemake", "mlflow"}
+        names |= {"snakemake", "mlflow", "bertline.tracking"}
     return names
 
 

@@ -128,7 +128,11 @@ def cut(path: Path, size: int) -> None:
         (lambda folder: (folder / "bert_config.json").unlink(), True, r"bert_config\.json does not exist"),
         (lambda folder: (folder / "vocab.txt").unlink(), True, r"neither tokenizer\.json nor vocab\.txt"),
         (lambda folder: None, None, "give --lowercase for an uncased model, --no-lowercase for a cased one"),
-        (lambda folder: (folder / "bert_model.ckpt.index").unlink(), True, r"holds neither \*\.ckpt\.index nor pyto"),
+        (
+            lambda folder: (folder / "bert_model.ckpt.index").unlink(),
+            True,
+            r"neither \*\.ckpt\.index nor pytorch_model",
+        ),
         (
             lambda folder: (folder / "vocab.txt").write_text("\n".join([*VOCABULARY[:-1], "Paris"])),
             True,

@@ -372,8 +372,8 @@ def test_defaults_are_those_of_transformers():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"global_attn_every_n_layers": 2}, r"1 of 3 layers see a window only.*global_attn_every_n_layers: 1"),
-        ({"layer_types": ["sliding_attention"] * 3}, "3 of 3 layers see a window only"),
+        ({"global_attn_every_n_layers": 2}, r"1 of 3 layers attend to a window only.*global_attn_every_n_layers: 1"),
+        ({"layer_types": ["sliding_attention"] * 3}, "3 of 3 layers attend to a window only"),
         ({"norm_bias": True}, "norm_bias is True, only False can be read"),
         ({"classifier_activation": "relu"}, "classifier_activation is 'relu', only 'gelu' can be read"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "of the type 'default'"),

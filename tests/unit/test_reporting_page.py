@@ -182,7 +182,7 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
     assert 'id="demo"' in page
     assert 'href="#other"' in page
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    assert "What differs demo other phases.phase1.steps 200 400 What came of it" in text
+    assert "Differences demo other phases.phase1.steps 200 400 Results" in text
     assert "SQuAD 1.1 F1 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
     with pytest.raises(BertlineError, match="two records of the same run"):
         write_report([record, record], Path("report"))
@@ -200,8 +200,8 @@ def test_many_runs_stand_below_each_other_and_their_losses_in_one_figure(record:
         records.append(record.with_name(f"{number}.json"))
         write(records[-1], content)
     text = as_text(write_report(records, Path("report")))
-    assert "6 runs demo seed-1 seed-2 seed-3 seed-4 seed-5 What differs" in text
-    assert "What differs seed demo 42 seed-1 1 seed-2 2 seed-3 3 seed-4 4 seed-5 5" in text
+    assert "6 runs demo seed-1 seed-2 seed-3 seed-4 seed-5 Differences" in text
+    assert "Differences seed demo 42 seed-1 1 seed-2 2 seed-3 3 seed-4 4 seed-5 5" in text
     figure = Path("report/figures/held-out-losses.svg").read_text()
     assert all(f">seed-{number}<" in figure for number in range(1, 6))
 

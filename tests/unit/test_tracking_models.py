@@ -98,7 +98,7 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
 
 
 def test_a_run_that_was_not_tracked_or_exported_is_one_line(record: Path) -> None:
-    with pytest.raises(BertlineError, match=r"^MLflow does not hold the run demo; run `make track` first$"):
+    with pytest.raises(BertlineError, match=r"^MLflow does not have the run demo; run `make track` first$"):
         log_model(record, uri())
     content = json.loads(record.read_text())
     write(record, content | {"phases": content["phases"][:1]})

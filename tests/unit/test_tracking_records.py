@@ -10,10 +10,10 @@ import pytest
 from fabricated_runs import journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
-from bertline.results.describe import describe_network
+from bertline.results.describe import describe_network, flatten
 from bertline.results.journal import read_journal
 from bertline.results.records import read_record
-from bertline.tracking.run_tree import flatten, lay_out
+from bertline.tracking.run_tree import lay_out
 
 
 @pytest.fixture

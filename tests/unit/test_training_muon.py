@@ -204,7 +204,7 @@ def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
     assert taken["encoder.embeddings.word.weight.step"] == 3
 
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
-    with pytest.raises(BertlineError, match=r"the moments of muon in .* are of no use to adamw"):
+    with pytest.raises(BertlineError, match=r"the moments of muon in .* cannot be used by adamw"):
         load_carried_over_moments(make_optimizer(second, other["settings"]), second, other, tmp_path)
 
     del tensors["encoder.layers.0.qkv.weight.momentum_buffer"]

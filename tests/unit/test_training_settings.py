@@ -27,15 +27,15 @@ def check(**changes):
     ("changes", "message"),
     [
         ({"lamb_variant": "paper", "optimizer": "adamw"}, "phase1.lamb_variant: given 'paper', but optimizer 'adamw' "),
-        ({"muon": {"momentum": 0.9}}, "phase1.muon: given {'momentum': 0.9}, but optimizer 'lamb' makes no use of it"),
+        ({"muon": {"momentum": 0.9}}, "phase1.muon: given {'momentum': 0.9}, but optimizer 'lamb' does not use it"),
         (
             {"betas": [0.9, 0.99], "optimizer": "lion"},
             "phase1.betas: given [0.9, 0.99], but optimizer 'lion'",
         ),
         ({"power": 1.0, "schedule": "linear"}, "phase1.power: given 1.0, but schedule 'linear'"),
-        ({"decay": 0.2}, "phase1.decay: given 0.2, but schedule 'polynomial' makes no use of it; leave it out, or"),
+        ({"decay": 0.2}, "phase1.decay: given 0.2, but schedule 'polynomial' does not use it; leave it out, or"),
         ({"end_learning_rate": 0.01, "schedule": "constant"}, "phase1.end_learning_rate: given 0.01, but schedule"),
-        ({"base_batch_size": 8}, "phase1.base_batch_size: given 8, but learning_rate_scaling 'none' makes no use"),
+        ({"base_batch_size": 8}, "phase1.base_batch_size: given 8, but learning_rate_scaling 'none' does not use"),
         ({"learning_rate_scaling": "linear"}, "phase1.base_batch_size: missing, but learning_rate_scaling 'linear'"),
         ({"end_learning_rate": 0.03}, "phase1.end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
         ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),

@@ -293,7 +293,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_p
 def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group, card, tmp_path, caplog):
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
-    assert "returning to step 10 and going on behind them" in caplog.text
+    assert "returning to step 10 and continuing after them" in caplog.text
     assert "samples of the last global batch: " in caplog.text
     # Steps 11 and 12 were taken back, so their two batches are passed over as well.
     assert (phase.progress.step, phase.progress.skipped) == (40, MAX_SKIPPED_IN_A_ROW + 2)
@@ -316,7 +316,7 @@ def test_two_ranks_roll_back_together_and_stop_together_if_it_does_not_help(card
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     status, counts, text = run_two_ranks(card, tmp_path / "phase", poisoned=poisoned, steps=13)
     assert (status, counts) == (0, [f"13 {MAX_SKIPPED_IN_A_ROW + 2}"] * 2)
-    assert "returning to step 10 and going on behind them" in text
+    assert "returning to step 10 and continuing after them" in text
     status, counts, text = run_two_ranks(card, tmp_path / "other", poisoned=set(range(12, 200)))
     assert (status, counts) == (1, [])
     assert "also after returning to step 10; lower learning_rate" in text

@@ -1,4 +1,4 @@
-"""What stops a real run before its first job, what a dry one prints, and what is done at the start and the end."""
+"""Checks before the first job of a real run, output of a dry run, and handlers for the start and the end."""
 
 import atexit
 
@@ -7,7 +7,7 @@ from bertline.cluster.site_check import check_site
 
 
 def check_cluster():
-    """Stop a real run whose site.yaml asks for what the Slurm cluster does not have."""
+    """Stop a real run whose site.yaml requests what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     try:
         if SITE and hasattr(settings, "status_command"):
@@ -21,7 +21,7 @@ def phase_names():
 
 
 def check_inputs():
-    """Stop a real run, not a dry one, while files that the configuration names are absent."""
+    """Stop a real run, not a dry one, if files that the configuration names are absent."""
     if plan.problems:
         first, *others = plan.problems
         plan.problems.clear()
@@ -29,13 +29,13 @@ def check_inputs():
 
 
 def print_warnings():
-    """Before the first job of a real run; of tasks, the failed jobs of rule task_without_data say it again at its end."""
+    """Print warnings before the first job; for tasks, the failed jobs of rule task_without_data repeat them at the end."""
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
 def print_missing_inputs():
-    if workflow.dag is None:  # --lint and its like
+    if workflow.dag is None:  # with --lint and the like
         return
     for problem in plan.problems:
         print(f"before a real run: {problem}", file=sys.stderr)
@@ -43,12 +43,12 @@ def print_missing_inputs():
         print_warnings()
 
 
-# A dry run calls no handler of Snakemake's, and lists jobs by the thousand: below them, this is read.
+# A dry run calls no handlers and may list thousands of jobs: this output goes below them.
 if workflow.is_main_process:
     atexit.register(print_missing_inputs)
 
 
-# One site file may serve several configurations, so this is no error.
+# Not an error, because one site file may serve several configurations.
 if SITE and workflow.is_main_process:
     for name in sorted(SITE.phases.keys() - {"default", *phase_names()}):
         print(
@@ -65,7 +65,7 @@ onstart:
     write_recipes(plan)
 
 
-# Snakemake (9.27) forgets what is still to be made behind a job that runs again while its followers do not.
+# Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.
 onsuccess:
     shutil.rmtree(failures.UNFINISHED, ignore_errors=True)
     absent = [
@@ -80,10 +80,10 @@ onsuccess:
         )
 
 
-# The reason of each failure once more, below all that Snakemake prints around it.
+# Repeats the reason of each failure below Snakemake's own output.
 onerror:
     reasons = failures.read_reasons([Path(path) for path in log])
-    # After Ctrl-C on a cluster no job has failed.
+    # After Ctrl-C on a cluster, no job has failed.
     if reasons and not Path(targets.report_page(plan)).exists():
         failures.report_what_succeeded(
             targets.of_runs(paths.RECORD, plan.runs),

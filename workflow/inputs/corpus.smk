@@ -1,8 +1,8 @@
-"""From wildcards to files and settings, for the rules of rules/corpus.smk."""
+"""Functions from wildcards to files and settings, for the rules of rules/corpus.smk."""
 
 
 def corpus_setting(key):
-    """A rule's input or parameter that is a setting of its corpus."""
+    """Return a function for a rule's input or parameter that is a setting of its corpus."""
     return lambda wildcards: plan.corpora[wildcards.corpus]["settings"][key]
 
 
@@ -11,7 +11,7 @@ def corpus_name(wildcards):
 
 
 def slice_of(wildcards):
-    """A file of a dump, and which slice of it of how many; a part that the listing does not name is refused."""
+    """Return a part's file in the dump, the slice's number and their count. Raises ValueError for an unlisted part."""
     slices = slices_of(listing_of(wildcards.corpus))
     if wildcards.part not in slices:
         raise ValueError(
@@ -21,7 +21,7 @@ def slice_of(wildcards):
 
 
 def dump_part(wildcards):
-    """The downloaded file that a part of a Wikimedia corpus is read from."""
+    """Return the downloaded file from which a part of a Wikimedia corpus is read."""
     entry = plan.corpora[wildcards.corpus]
     file, _, _ = slice_of(wildcards)
     return paths.DUMP_PART.format(
@@ -35,7 +35,7 @@ def slice_option(wildcards):
 
 
 def extractor_options(wildcards):
-    """What tells our own extractor to do the work; wikiextractor has no options."""
+    """Return the options that select the built-in extractor; wikiextractor has none."""
     settings = plan.corpora[wildcards.corpus]["settings"]
     if settings["extractor"] == "wikiextractor":
         return ""
@@ -43,7 +43,7 @@ def extractor_options(wildcards):
 
 
 def extraction_threads(wildcards):
-    """Of our own extractor one; wikiextractor works beside the process that feeds it."""
+    """Return 1 for the built-in extractor, 2 for wikiextractor, which runs next to the process that feeds it."""
     settings = plan.corpora[wildcards.corpus]["settings"]
     return 2 if settings["extractor"] == "wikiextractor" else 1
 
@@ -54,7 +54,7 @@ def dump_name(wildcards):
 
 
 def text_files(wildcards):
-    """The files of a part, each with a mark where its name begins."""
+    """Return the files of a part, each with a mark at the start of its name."""
     return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
 
 
@@ -63,7 +63,7 @@ def text_file_paths(wildcards):
 
 
 def option_of_setting(option, key):
-    """A rule's parameter: `option value`, or nothing where the corpus does not have the setting."""
+    """Return a function for a rule's parameter: `option value`, or nothing if the corpus lacks the setting."""
 
     def value(wildcards):
         setting = plan.corpora[wildcards.corpus]["settings"].get(key)
@@ -73,7 +73,7 @@ def option_of_setting(option, key):
 
 
 def column_options(wildcards):
-    """Which columns of a table hold what."""
+    """Return the options that name a table's columns."""
     settings = plan.corpora[wildcards.corpus]["settings"]
     keys = ("text", "id", "title", "url")
     return shlex.join(
@@ -89,7 +89,7 @@ def number_of_part(wildcards):
 
 
 def of_all_parts(pattern):
-    """A rule's input: the files of all parts of its corpus."""
+    """Return a function for a rule's input: the files of all parts of its corpus."""
     return lambda wildcards: [
         pattern.format(corpus=wildcards.corpus, part=part)
         for part in parts_of(wildcards.corpus)
@@ -97,7 +97,7 @@ def of_all_parts(pattern):
 
 
 def punkt_model(wildcards):
-    """The folder of the Punkt model that splits a corpus's sentences, unless their marks alone do."""
+    """Return the folder of the Punkt model of a corpus; nothing if sentences are split by punctuation marks."""
     settings = plan.corpora[wildcards.corpus]["settings"]
     if settings["sentences"] == "unicode":
         return []
@@ -111,7 +111,7 @@ def splitter_option(wildcards):
 
 
 def downloaded_files(wildcards):
-    """Every part of every dump, and the evaluation data that comes from the network."""
+    """Return every part of every dump, and the downloaded evaluation data."""
     parts = [
         paths.DUMP_PART.format(
             wiki=entry["wiki"], dump=entry["settings"]["dump"], part=part
@@ -124,7 +124,7 @@ def downloaded_files(wildcards):
 
 
 def sentence_files(wildcards):
-    """The sentences of every part of every corpus that a dataset of this configuration is made from."""
+    """Return the sentences of every part of every corpus in this configuration's datasets."""
     used = {
         corpus
         for dataset in plan.built_datasets.values()
@@ -138,7 +138,7 @@ def sentence_files(wildcards):
 
 
 def download_options(wildcards):
-    """Where a file of evaluation data is from: its URL, and digest and place in an archive if it has any."""
+    """Return the source of a file of evaluation data: its URL and, if given, digest and path in an archive."""
     path = paths.EVALUATION_FILE.format(file=wildcards.file)
     if path not in plan.downloads:
         raise ValueError(f"{path} is no evaluation data of this configuration")

@@ -1,8 +1,8 @@
-"""From wildcards to files and settings, for the rules of shards.smk and encode.smk."""
+"""Functions from wildcards to files and settings, for the rules of shards.smk and encode.smk."""
 
 
 def dataset_setting(*keys):
-    """A rule's parameter that is a setting of its dataset."""
+    """Return a function for a rule's parameter that is a setting of its dataset."""
 
     def value(wildcards):
         setting = plan.datasets[wildcards.dataset]["settings"]
@@ -14,7 +14,7 @@ def dataset_setting(*keys):
 
 
 def of_all_corpora(pattern):
-    """A rule's input: the files of all parts of all corpora of its dataset."""
+    """Return a function for a rule's input: the files of all parts of all corpora of its dataset."""
     return lambda wildcards: [
         pattern.format(corpus=corpus, part=part)
         for corpus in plan.datasets[wildcards.dataset]["corpora"]
@@ -23,7 +23,7 @@ def of_all_corpora(pattern):
 
 
 def by_corpus(option, pattern):
-    """A rule's parameter: `option name file...` once for each corpus of its dataset."""
+    """Return a function for a rule's parameter: `option name file...` once for each corpus of its dataset."""
 
     def options(wildcards):
         words = []
@@ -55,14 +55,14 @@ def lowercase_option(wildcards):
 
 
 def overlap_pattern():
-    """paths.OVERLAP with the evaluation sets of this configuration."""
+    """Return paths.OVERLAP for the evaluation sets of this configuration."""
     return paths.OVERLAP.replace(
         "{evaluation}", (plan.evaluation or {}).get("fingerprint", "")
     )
 
 
 def removes(wildcards):
-    """The patterns of what a dataset's removal list is made from, by the option that takes them."""
+    """Return the patterns of the inputs of a dataset's removal list, by option."""
     settings = plan.datasets[wildcards.dataset]["settings"]
     patterns = {}
     if settings["duplicates"] != "keep":
@@ -91,7 +91,7 @@ def removal_options(wildcards):
 
 
 def removal_list(wildcards):
-    """The list of documents that the dataset leaves out, if it leaves any out."""
+    """Return the list of documents that the dataset leaves out, if there is one."""
     removed = paths.REMOVED.format(dataset=wildcards.dataset)
     return [removed] if removes(wildcards) else []
 
@@ -106,7 +106,7 @@ def reports_overlap(wildcards):
 
 
 def overlap_reports(wildcards):
-    """What was found of the evaluation sets in the parts of a dataset, if it wants to know."""
+    """Return the overlap of a dataset's parts with the evaluation sets, unless it is ignored."""
     if not reports_overlap(wildcards):
         return []
     return of_all_corpora(overlap_pattern())(wildcards)
@@ -119,7 +119,7 @@ def overlap_options(wildcards):
 
 
 def evaluation_files(wildcards):
-    """The files of the evaluation sets; those of another configuration are refused."""
+    """Return the files of the evaluation sets. Raises ValueError for those of another configuration."""
     if (
         plan.evaluation is None
         or plan.evaluation["fingerprint"] != wildcards.evaluation

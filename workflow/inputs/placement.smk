@@ -1,4 +1,4 @@
-"""From site.yaml to the resources of jobs, in the words of Snakemake's Slurm executor. Without a site they are empty."""
+"""Resources of jobs for Snakemake's Slurm executor, from site.yaml. Without a site they are empty."""
 
 import sys
 
@@ -6,7 +6,7 @@ from bertline.cluster import placement, slurm
 from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
-# The Slurm profile sets it. No setting of the configuration: it alters no result.
+# Set by the Slurm profile. Not a setting of the configuration, because it does not affect results.
 site_file = config.pop("site", None)
 try:
     SITE = site_file and read_site(
@@ -17,7 +17,7 @@ except BertlineError as error:
 
 
 def phase_size(field, elsewhere):
-    """A resource of a phase's job: of its size by site.yaml, or what it is elsewhere."""
+    """Return a function for a resource of a phase's job: from its size in site.yaml, or `elsewhere` without a site."""
 
     def value(wildcards):
         return getattr(size_of(wildcards), field) if SITE else elsewhere
@@ -30,14 +30,14 @@ def size_of(wildcards):
 
 
 def phase_threads(wildcards):
-    """On one machine all its cores: nothing else, on its GPUs neither, then runs beside a training."""
+    """Return the cores of a phase's job; on a single machine all, so that nothing else runs during a training."""
     if SITE:
         return size_of(wildcards).cpus_per_node
     return workflow.resource_settings.cores or 16
 
 
 def phase_resource(name):
-    """A resource of a phase's job on Slurm. A job that still trains the phase, for a snakemake that died, comes first."""
+    """Return a function for a resource of a phase's Slurm job, which waits for the phase's jobs of an ended snakemake."""
 
     def value(wildcards):
         comment = f"rule_pretrain_phase_wildcards_{wildcards.phase}"
@@ -49,7 +49,7 @@ def phase_resource(name):
 
 
 def phase_additional_nodes(wildcards):
-    """Nodes of other kinds, for launch.py."""
+    """Return the nodes of other kinds, for launch.py."""
     return placement.additional_nodes_option(size_of(wildcards)) if SITE else ""
 
 
@@ -63,14 +63,14 @@ def phase_trainer_options(wildcards):
 
 ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}
 CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]} if SITE else {}
-# Of such jobs a few make one Slurm job, which is as large as one of them: see the profile.
+# A few such jobs form one Slurm job of the size of one of them: see the profile.
 GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1} if SITE else {}
 GPU_JOB = (
     {
         **ALL_JOBS,
         "slurm_partition": SITE.partitions["gpu"],
         "constraint": SITE.constraint,
-        # Else the executor takes Slurm's tasks for tasks of each GPU.
+        # Otherwise the executor takes Slurm's tasks for tasks per GPU.
         "tasks_per_gpu": 0,
     }
     if SITE

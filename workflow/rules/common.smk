@@ -1,4 +1,4 @@
-"""The plan behind the rules: what the configuration asks for, and functions from wildcards to files."""
+"""The plan behind the rules, made from the configuration, and functions from wildcards to files."""
 
 import json
 import re
@@ -24,15 +24,15 @@ from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 
-# Scripts import the bertline of this checkout. A conda environment does not hold it: those of several checkouts may be
-# one, and Snakemake clears PYTHONPATH there.
+# Scripts import the bertline of this checkout. Conda environments do not contain it, because several checkouts may
+# share one, and Snakemake clears PYTHONPATH there.
 shell.prefix(
     f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
     "${{PYTHONPATH:+:$PYTHONPATH}}; "
 )
 
 try:
-    # Snakemake has read them, and keeps silent about a key that stands twice.
+    # Snakemake has read them, but does not report duplicate keys.
     for path in workflow.configfiles if workflow.is_main_process else ():
         read_yaml(path)
     plan = make_plan(
@@ -43,12 +43,12 @@ try:
 except BertlineError as error:
     sys.exit(f"error: {error}")
 
-# Names of runs follow the configuration even when nothing has to run, as after a setting was changed back.
+# The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
 if workflow.is_main_process:
     write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
-# Resources of the download rules and not params: where a file comes from, and who fetches it, runs nothing again.
+# Resources of the download rules, not params: a change of source or contact must not rerun them.
 CONTACT = shlex.quote(plan.config.get("contact", ""))
 MIRRORS = shlex.join(plan.config["mirrors"])
 
@@ -68,7 +68,7 @@ wildcard_constraints:
 
 
 def only(entries, holds):
-    """A wildcard's constraint to the keys of those entries for which `holds`."""
+    """Return a wildcard constraint to the keys of the entries for which `holds` is true."""
     return (
         "|".join(re.escape(key) for key, entry in entries.items() if holds(entry))
         or "(?!)"
@@ -96,7 +96,7 @@ def takes_tokenizer(dataset):
 
 
 def listing_of(corpus):
-    """The files of a dump, which are known once it was listed."""
+    """Return the listing of a dump's files, made by the checkpoint."""
     entry = plan.corpora[corpus]
     listing = checkpoints.list_dump_parts.get(
         wiki=entry["wiki"], dump=entry["settings"]["dump"]
@@ -105,18 +105,18 @@ def listing_of(corpus):
 
 
 def parts_of(corpus):
-    """The names of what is read by one job each: of a dump, slices of its files."""
+    """Return the names of a corpus's parts, one per job; for a dump, slices of its files."""
     entry = plan.corpora[corpus]
     return list(slices_of(listing_of(corpus)) if from_dump(entry) else entry["parts"])
 
 
 def of(function, wildcard):
-    """A rule's input or parameter: what `function` of planning/inputs.py says of the plan and a wildcard's value."""
+    """Return a function for a rule's input or parameter: `function` of planning/inputs.py at a wildcard's value."""
     return lambda wildcards: function(plan, wildcards[wildcard])
 
 
 def planned_recipe(wildcard):
-    """A rule's parameter: the file by which it makes the result that a wildcard names; see planning/recipes.py."""
+    """Return a function for a rule's parameter: the recipe file of the result that a wildcard names."""
     return lambda wildcards: recipe_path(wildcards[wildcard])
 
 

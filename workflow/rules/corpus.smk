@@ -1,4 +1,4 @@
-"""From downloaded dumps, files and datasets to cleaned documents, part by part."""
+"""Rules from downloaded dumps, files and datasets to cleaned documents, part by part."""
 
 
 rule extract_part:

@@ -1,11 +1,11 @@
-"""From the network to resources/. Nothing here is ever deleted by us."""
+"""Rules that download to resources/. These files are never deleted automatically."""
 
-# Wikimedia asks for no more than two connections at a time: with every profile, and without one.
+# Wikimedia allows at most two connections at a time; this limit applies with every profile and without one.
 if "wikimedia_connections" not in workflow.global_resources:
     workflow.register_resource("wikimedia_connections", 2)
 
 
-# The one checkpoint: the names of a dump's parts carry page ranges and are known only after a look.
+# The only checkpoint: the names of a dump's parts contain page ranges and are known only after listing.
 checkpoint list_dump_parts:
     output:
         paths.DUMP_LISTING,

@@ -1,4 +1,4 @@
-"""From shards to a tokenizer and HDF5 samples."""
+"""Rules from shards to a tokenizer and HDF5 samples."""
 
 
 rule train_tokenizer:
@@ -51,7 +51,7 @@ rule take_tokenizer:
         "python workflow/scripts/take_tokenizer.py {input:q} {params.lowercase} --output {output} > {log} 2>&1"
 
 
-# All lengths in one job: the text is tokenized once.
+# One job for all lengths, so that the text is tokenized once.
 rule encode_shard:
     input:
         shard=ancient(paths.DATASET_SHARD),

@@ -1,4 +1,4 @@
-"""From weights to scores: one job for a task, a start and a seed."""
+"""Rules from weights to scores: one job per task, start and seed."""
 
 
 rule finetune_task:
@@ -14,7 +14,7 @@ rule finetune_task:
         "logs/finetune_task/{finetuning}.log",
     benchmark:
         "benchmarks/finetune_task/{finetuning}.tsv"
-    # Nothing waits for a score, and those from random weights could otherwise come before what all else waits for.
+    # No job waits for a score, and those from random weights could otherwise run before jobs that others wait for.
     priority: -1
     conda:
         "../../envs/bertline.yaml"
@@ -32,7 +32,7 @@ rule finetune_task:
         " --threads {threads} > {log} 2>&1"
 
 
-# Everything else is made; that this fails gives snakemake's exit status, and a line at its end.
+# Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.
 rule task_without_data:
     output:
         paths.SKIPPED_TASK,
@@ -53,7 +53,7 @@ rule task_without_data:
         "echo error: {params.reason:q} > {log}; exit 1"
 
 
-# What the GLUE server takes: of each task the fine-tuning that is best on the dev set.
+# For the GLUE server: each task's fine-tuning with the best dev score.
 rule glue_submission:
     input:
         ancient(of(targets.scores_for_submission, "run")),

@@ -1,4 +1,4 @@
-"""The same samples in the layouts of other programs: `snakemake nvidia`, `snakemake gpauloski`."""
+"""Rules for the samples in the layouts of other programs: `snakemake nvidia`, `snakemake gpauloski`."""
 
 
 rule export_nvidia:

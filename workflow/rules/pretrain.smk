@@ -1,10 +1,10 @@
-"""From HDF5 to weights: the phases of pretraining, and the model in Hugging Face's layout."""
+"""Rules from HDF5 to weights: the phases of pretraining, and the model in Hugging Face's layout."""
 
 from bertline.training.options import Options
 
 
 rule pretrain_phase:
-    # Inputs are named by fingerprints: their files' times say nothing, and must never train a model again.
+    # Inputs are named by fingerprints: file times are meaningless and must never cause another training.
     input:
         dataset=ancient(of(inputs.card_of_phase, "phase")),
         initial_weights=ancient(of(inputs.weights_before_phase, "phase")),
@@ -19,23 +19,23 @@ rule pretrain_phase:
     conda:
         "../../envs/bertline.yaml"
     threads: phase_threads
-    # Placement, by a profile or site.yaml. None of it alters what is trained or trains anything again.
+    # Placement, by a profile or site.yaml. It affects no result and causes no other training.
     resources:
         **PHASE_JOB,
         nodes=phase_size("nodes", 1),
         processes_per_node=phase_size("processes_per_node", 1),
         additional_nodes=phase_additional_nodes,
-        # Or auto.
+        # a number or auto
         micro_batch_tokens=phase_size("micro_batch_tokens", Options.micro_batch_tokens),
-        # Options of scripts/pretrain.py that a site wants: --compile, --activation-checkpointing, --profile.
+        # Site-specific options of scripts/pretrain.py: --compile, --activation-checkpointing, --profile.
         trainer_options=phase_trainer_options,
         checkpoint_every_minutes=Options.checkpoint_every_minutes,
-        # Before a Slurm job's walltime ends: for the step at work, and to save.
+        # Before a Slurm job's walltime ends: time for the current step and for saving.
         minutes_to_save=5,
         attempt=lambda wildcards, attempt: attempt,
         log_every=Options.log_every,
         evaluate_every=Options.evaluate_every,
-        # Not more with every attempt: what training takes does not grow.
+        # Constant over attempts, since the memory of a training does not grow.
         mem_mb=phase_size("memory_mb", 8000),
         runtime=phase_size("walltime", 1440),
     params:
@@ -44,8 +44,8 @@ rule pretrain_phase:
         initial_weights=lambda wildcards, input: [
             str(Path(weights).parent) for weights in input.initial_weights
         ],
-    # Slurm tells every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
-    # the log ahead of every attempt; the one beside the checkpoints holds them all.
+    # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake
+    # deletes the log before every attempt; the one next to the checkpoints contains them all.
     shell:
         "trap '' TERM; mkdir -p {params.folder}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
         " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"

@@ -1,4 +1,4 @@
-"""What a person looks at: the runs' records, MLflow, and the report."""
+"""Rules for the runs' records, MLflow, and the report."""
 
 
 rule describe_run:
@@ -21,7 +21,7 @@ rule describe_run:
         "cp {params.record} {output} > {log} 2>&1"
 
 
-# Only MLflow's own program makes its database: several that start on a fresh file break it for good.
+# A job of its own creates MLflow's database: several processes that start on a new file corrupt it.
 rule initialise_mlflow:
     output:
         touch(paths.MLFLOW_IS_INITIALISED),
@@ -104,7 +104,7 @@ rule log_model:
         mem_mb=4000,
         runtime=60,
     message:
-        "Keeping the model of run {wildcards.run} in MLflow"
+        "Logging the model of run {wildcards.run} to MLflow"
     shell:
         "python workflow/scripts/log_model.py {input.record} --output {output} > {log} 2>&1"
 

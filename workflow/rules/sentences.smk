@@ -1,4 +1,4 @@
-"""From the documents of a corpus to their sentences, part by part."""
+"""Rules from the documents of a corpus to their sentences, part by part."""
 
 
 rule train_punkt:

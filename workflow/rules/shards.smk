@@ -1,4 +1,4 @@
-"""From sentences to shards of equal size, the held-out one apart; without duplicates and text of the evaluation sets."""
+"""Rules from sentences to shards of equal size and a held-out one, without duplicates and text of evaluation sets."""
 
 
 rule write_signatures:
@@ -64,7 +64,7 @@ rule find_overlap:
         " --output {output} > {log} 2>&1"
 
 
-# The one job that looks at the documents of all corpora together, by their signatures.
+# The only job that compares the documents of all corpora, by their signatures.
 rule list_removed:
     input:
         ancient(removal_sources),

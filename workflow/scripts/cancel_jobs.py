@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wait for the end of snakemake, and cancel those of its jobs on LSF, PBS or Cobalt that are not over by then."""
+"""Wait for the end of snakemake, and cancel its unfinished jobs on LSF, PBS or Cobalt."""
 
 import argparse
 

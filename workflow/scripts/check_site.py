@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("site", help="the site file")
     site = read_site(parser.parse_args().site, "config/site.schema.yaml")
     check_site(site, status_command=None)
-    print(f"{site.path}: partitions, account and sizes are there")
+    print(f"{site.path}: partitions, account and sizes exist")
 
 
 if __name__ == "__main__":

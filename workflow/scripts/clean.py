@@ -1,4 +1,4 @@
-"""Remove the generated sample and what the demo made of it. Results of other configurations stay."""
+"""Remove the generated sample and the demo's results. Results of other configurations are kept."""
 
 import argparse
 import shutil
@@ -13,7 +13,7 @@ from bertline.settings.configuration import read_yaml
 
 
 def folders_of(plan: Plan) -> list[str]:
-    """Every folder that belongs to the plan alone."""
+    """Return the folders that belong to the plan alone."""
     return [
         *(paths.CORPUS.format(corpus=key) for key in plan.corpora),
         *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),

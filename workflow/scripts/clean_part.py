@@ -1,4 +1,4 @@
-"""Turn the extracted articles of one part into documents, and count what is dropped."""
+"""Convert the extracted articles of one part to documents, and count those dropped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def main() -> None:
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
     )
     parser.add_argument("--extracted", required=True, help="the folder that extract_part.py made")
-    parser.add_argument("--source", required=True, help="stands in every document")
+    parser.add_argument("--source", required=True, help="name of the source, stored in every document")
     parser.add_argument("--minimum-characters", type=int, default=200, help="shorter articles are dropped")
     parser.add_argument(
-        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="cleaning steps, in the order given"
     )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")

@@ -1,4 +1,4 @@
-"""Collect the 13-word sequences of evaluation sets, which no document should share."""
+"""Collect the 13-word sequences of evaluation sets, which documents should not contain."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def main() -> None:
         "--lowercase",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="how a vocab.txt is meant, where nothing beside it says so",
+        help="case of a vocab.txt, if no other file in the folder specifies it",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the directory to write")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Download a file of a fine-tuning task's data, by itself or out of the task's official archive."""
+"""Download a file of a fine-tuning task's data, directly or from the task's official archive."""
 
 import argparse
 
@@ -13,8 +13,8 @@ def main() -> None:
         epilog="example: python workflow/scripts/download_evaluation.py --url https://host/CoLA.zip "
         "--member CoLA/dev.tsv --output dev.tsv",
     )
-    parser.add_argument("--url", required=True, help="of the file, or of the archive that it is in")
-    parser.add_argument("--sha256", help="of what the URL leads to")
+    parser.add_argument("--url", required=True, help="of the file, or of the archive that contains it")
+    parser.add_argument("--sha256", help="of the file at the URL")
     parser.add_argument("--member", help="the file's path in the archive")
     parser.add_argument("--contact", help="an e-mail address or a URL, for the User-Agent")
     parser.add_argument("--output", required=True, help="the file to write")

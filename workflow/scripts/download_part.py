@@ -1,4 +1,4 @@
-"""Download one part of a dump: resumed where it was cut, its size and checksum verified."""
+"""Download one part of a dump: resume an interrupted download, and verify size and checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     )
     parser.add_argument("--listing", required=True, help="the parts.json that list_parts.py wrote")
     parser.add_argument("--part", required=True, help="the part's name in the listing")
-    parser.add_argument("--mirrors", required=True, nargs="+", help="URLs, or folders that hold a copy; tried in order")
+    parser.add_argument("--mirrors", required=True, nargs="+", help="URLs, or folders with a copy; tried in order")
     parser.add_argument("--contact", help="an e-mail address or a URL; Wikimedia blocks requests without one")
     parser.add_argument("--output", required=True, help="the file to write")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Encode one shard: its text once to token ids, these to samples for every sequence length."""
+"""Encode one shard: its text once to token ids, and these to samples for every sequence length."""
 
 import argparse
 from pathlib import Path
@@ -17,12 +17,12 @@ def main() -> None:
         "--outputs seq128/00000.h5 seq512/00000.h5",
     )
     parser.add_argument("shard", type=Path, help="{shard}.txt.zst; its name also seeds the random choices")
-    parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan the shard was made by")
+    parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan of the shard")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="JSON", help="tokenizer.json")
     parser.add_argument("--fingerprint", required=True, help="of the dataset")
     parser.add_argument("--seed", type=int, default=12345, help="of the dataset (default: %(default)s)")
     parser.add_argument("--pair-objective", choices=PAIR_OBJECTIVES, default=PAIR_OBJECTIVES[0])
-    parser.add_argument("--passes", type=int, default=1, help="how often the text is paired (default: %(default)s)")
+    parser.add_argument("--passes", type=int, default=1, help="passes of pairing over the text (default: %(default)s)")
     parser.add_argument(
         "--short-sequence-probability", type=float, default=0.1, help="share of samples of random length"
     )

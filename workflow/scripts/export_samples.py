@@ -1,4 +1,4 @@
-"""Write native files of samples in NVIDIA's layout, masked, or in gpauloski's, for the programs that read these."""
+"""Convert native files of samples to NVIDIA's layout, masked, or to gpauloski's, for programs that read these."""
 
 import argparse
 from pathlib import Path

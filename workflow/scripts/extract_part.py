@@ -20,16 +20,19 @@ def main() -> None:
     parser.add_argument("--part", required=True, help="a .xml.bz2 of pages-articles")
     parser.add_argument("--extractor", choices=["wikiextractor", "bertline"], default="wikiextractor")
     parser.add_argument(
-        "--list-items", choices=get_args(ListItems), default="sentences", help="which bertline's own extractor keeps"
+        "--list-items",
+        choices=get_args(ListItems),
+        default="sentences",
+        help="list items that bertline's own extractor keeps",
     )
-    parser.add_argument("--processes", type=int, default=1, help="how many wikiextractor may use")
+    parser.add_argument("--processes", type=int, default=1, help="number for wikiextractor")
     parser.add_argument(
         "--slice",
         type=int,
         nargs=2,
         default=[0, 1],
         metavar=("NUMBER", "OF"),
-        help="read only one slice, from 0, of so many",
+        help="read only one slice, counted from 0, of this many",
     )
     parser.add_argument("--output", required=True, help="the folder to make")
     arguments = parser.parse_args()

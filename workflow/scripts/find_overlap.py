@@ -1,4 +1,4 @@
-"""Find the documents of a part that hold text of the evaluation sets."""
+"""Find the documents of a part that contain text of the evaluation sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
         "--ngrams ngrams.npz --output overlap/part-00000.json",
     )
     parser.add_argument("--documents", required=True, help="a .jsonl.zst")
-    parser.add_argument("--ngrams", required=True, help="what collect_ngrams.py wrote")
+    parser.add_argument("--ngrams", required=True, help="the output of collect_ngrams.py")
     parser.add_argument("--output", required=True, help="the .json to write")
     arguments = parser.parse_args()
     find_overlap(arguments.documents, arguments.ngrams, arguments.output)

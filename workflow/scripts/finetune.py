@@ -18,7 +18,7 @@ EXAMPLE = """example:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument(
-        "--recipe", required=True, type=Path, metavar="JSON", help="the file with everything that alters the result"
+        "--recipe", required=True, type=Path, metavar="JSON", help="the file with everything that determines the result"
     )
     parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json of the pretraining dataset")
     parser.add_argument(
@@ -26,7 +26,7 @@ def main() -> None:
         type=Path,
         nargs="?",
         metavar="DIRECTORY",
-        help="pretrained weights in Hugging Face's layout; nothing for random weights",
+        help="pretrained weights in Hugging Face's layout; omit for random weights",
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for scores, predictions, journal and recipe")
     parser.add_argument(

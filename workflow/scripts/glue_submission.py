@@ -1,4 +1,4 @@
-"""Zip predictions of GLUE's test sets for its server: of each task those of the best fine-tuning on the dev set."""
+"""Zip predictions for GLUE's test sets for its server, from each task's fine-tuning with the best dev score."""
 
 import argparse
 from pathlib import Path

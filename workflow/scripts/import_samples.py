@@ -1,6 +1,6 @@
-"""Make a dataset of files of samples in NVIDIA's or gpauloski's layout: check them, and write them natively.
+"""Check files of samples in NVIDIA's or gpauloski's layout and convert them to a native dataset.
 
-The folder that it writes is one to name in the configuration: `datasets: {theirs: {path: FOLDER}}`."""
+Name the output folder in the configuration: `datasets: {theirs: {path: FOLDER}}`."""
 
 import argparse
 from pathlib import Path
@@ -17,12 +17,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="HDF5", help="files to train on, of all lengths")
     parser.add_argument("--held-out", nargs="*", type=Path, default=[], metavar="HDF5", help="files to evaluate on")
-    parser.add_argument(
-        "--tokenizer", type=Path, required=True, help="the vocab.txt or tokenizer.json that they were made with"
-    )
-    parser.add_argument(
-        "--lowercase", action=argparse.BooleanOptionalAction, default=True, help="how a vocab.txt is meant"
-    )
+    parser.add_argument("--tokenizer", type=Path, required=True, help="the vocab.txt or tokenizer.json of the files")
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="case of a vocab.txt")
     parser.add_argument("--name", default="imported", help="of the corpus in reports (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="the dataset's folder")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Create MLflow's database, or upgrade it, before anything uses it."""
+"""Create or upgrade MLflow's database before its first use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print whether a job of LSF, Cobalt or PBS is running (or waits), ended with success, or failed."""
+"""Print whether a job of LSF, Cobalt or PBS is running (or waiting), succeeded, or failed."""
 
 import argparse
 

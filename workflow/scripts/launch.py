@@ -1,8 +1,8 @@
 """Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of PBS, LSF or Cobalt.
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
-The exit status is that of the first process that failed. In a cluster's job the trainer stops ahead of the walltime,
-and a job of Slurm then asks to be run again; after three attempts without progress it gives up.
+The exit status is that of the first process that failed. In a cluster job the trainer stops before the walltime ends,
+and a Slurm job is then requeued; after three attempts without progress it fails.
 """
 
 import argparse
@@ -20,23 +20,26 @@ EXAMPLE = """example:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1, help="more than one: inside a job of a scheduler")
-    parser.add_argument("--processes-per-node", type=int, default=1, help="one a GPU")
+    parser.add_argument("--nodes", type=int, default=1, help="more than one only inside a job of a scheduler")
+    parser.add_argument("--processes-per-node", type=int, default=1, help="one per GPU")
     parser.add_argument(
         "--additional-nodes",
         default="",
         metavar="NODESxPROCESSES,...",
-        help="nodes of other kinds in the same Slurm job, and the processes of each",
+        help="nodes of other kinds in the same Slurm job, and processes per node",
     )
     parser.add_argument("--threads", type=int, default=1, help="of a node, divided among its processes")
     parser.add_argument(
-        "--checkpoints", type=Path, metavar="FOLDER", help="where progress is read, and attempts are counted"
+        "--checkpoints", type=Path, metavar="FOLDER", help="folder in which progress is read and attempts are counted"
     )
-    parser.add_argument("--attempt", type=int, default=1, help="1 when a person asks: restarts the count of attempts")
+    parser.add_argument("--attempt", type=int, default=1, help="1 for a start by the user, which resets the count")
     parser.add_argument(
-        "--minutes-to-save", type=float, default=5.0, help="how long before a job's walltime the trainer stops"
+        "--minutes-to-save",
+        type=float,
+        default=5.0,
+        help="time between the trainer's stop and the end of the job's walltime",
     )
-    parser.add_argument("--options", default="", help="further options of the script, in one word")
+    parser.add_argument("--options", default="", help="further options of the script, as one shell word")
     parser.add_argument("--within-srun", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--on-node", nargs=3, metavar=("NODE", "ADDRESS", "PORT"), help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script [arguments]")

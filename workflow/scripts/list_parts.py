@@ -1,4 +1,4 @@
-"""Ask the mirrors which parts a dump of Wikimedia consists of."""
+"""Ask the mirrors for the parts of a Wikimedia dump."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main() -> None:
     )
     parser.add_argument("--wiki", required=True, help="the wiki's database name")
     parser.add_argument("--dump", required=True, help="the dump's date")
-    parser.add_argument("--mirrors", required=True, nargs="+", help="URLs, or folders that hold a copy; tried in order")
+    parser.add_argument("--mirrors", required=True, nargs="+", help="URLs, or folders with a copy; tried in order")
     parser.add_argument("--contact", help="an e-mail address or a URL; Wikimedia blocks requests without one")
     parser.add_argument("--output", required=True, help="the listing to write")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""List the documents that a dataset leaves out: those that repeat an earlier one or overlap with evaluation sets."""
+"""List the documents to leave out of a dataset: duplicates of earlier ones, and overlaps with evaluation sets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def main() -> None:
             nargs="+",
             default=[],
             metavar=("CORPUS", "PART"),
-            help=f"a corpus's name and what {script} wrote for each of its parts, in order; once for each corpus",
+            help=f"a corpus's name and the output of {script} for each of its parts, in order; once for each corpus",
         )
-    parser.add_argument("--near", action="store_true", help="remove near-duplicates too")
+    parser.add_argument("--near", action="store_true", help="also remove near-duplicates")
     parser.add_argument("--output", required=True, help="the .jsonl.zst to write")
     arguments = parser.parse_args()
     if not arguments.signatures and not arguments.overlap:

@@ -1,4 +1,4 @@
-"""Keep a run's final model in MLflow, for `mlflow.transformers.load_model`; --register makes it a version."""
+"""Log a run's final model to MLflow, for `mlflow.transformers.load_model`; --register makes it a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generate the demo's sample: a Wikipedia-shaped mirror, books, SQuAD and GLUE files about an invented world."""
+"""Generate the demo's synthetic sample: a Wikimedia mirror, books, SQuAD and GLUE files about an invented world."""
 
 import argparse
 
@@ -12,8 +12,8 @@ def main() -> None:
         formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/make_demo_data.py --output resources/sample --seed 1",
     )
-    parser.add_argument("--output", required=True, help="the folder to make; an older one is replaced")
-    parser.add_argument("--seed", type=int, default=1, help="another seed makes another world")
+    parser.add_argument("--output", required=True, help="the folder to make; an existing one is replaced")
+    parser.add_argument("--seed", type=int, default=1, help="of the invented world")
     arguments = parser.parse_args()
     generate(arguments.output, arguments.seed)
 

@@ -1,4 +1,4 @@
-"""Assign every document to one shard or to the held-out set, from the indexes beside the parts."""
+"""Assign every document to one shard or to the held-out set, using the parts' indexes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def main() -> None:
         metavar=("NAME", "PART"),
         help="a corpus's name and the .txt.zst of its parts, in order; once for each corpus",
     )
-    parser.add_argument("--shards", required=True, type=int, help="how many to make")
-    parser.add_argument("--held-out", required=True, type=float, help="share of documents")
-    parser.add_argument("--removed", help="the list of documents to leave out, which list_removed.py wrote")
+    parser.add_argument("--shards", required=True, type=int, help="number of shards")
+    parser.add_argument("--held-out", required=True, type=float, help="fraction of documents to hold out")
+    parser.add_argument("--removed", help="the list of documents to leave out, from list_removed.py")
     parser.add_argument("--output", required=True, help="the plan to write")
     arguments = parser.parse_args()
     corpora = [(name, parts) for name, *parts in arguments.corpus]

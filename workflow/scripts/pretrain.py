@@ -23,7 +23,7 @@ EXAMPLE = """example:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument(
-        "--recipe", type=Path, required=True, metavar="JSON", help="the file with everything that alters the result"
+        "--recipe", type=Path, required=True, metavar="JSON", help="the file with everything that determines the result"
     )
     parser.add_argument("--dataset", type=Path, required=True, help="the dataset's dataset.json")
     parser.add_argument("--output", type=Path, required=True, help="the phase's folder")
@@ -35,10 +35,10 @@ def main() -> None:
         "--stop-after-minutes",
         type=float,
         metavar="MINUTES",
-        help="save and exit with status 75 after this time; the same command goes on",
+        help="save and exit with status 75 after this time; the same command resumes",
     )
     given = parser.parse_args()
-    # Before PyTorch is imported: a signal in those seconds must not end the trainer.
+    # Before PyTorch is imported, which takes seconds: a signal must not end the trainer meanwhile.
     stop_signal = StopSignal(given.stop_after_minutes)
     if given.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
@@ -59,17 +59,17 @@ def main() -> None:
             stop_signal=stop_signal,
         )
     except BertlineError:
-        # All ranks find the same fault: rank 0 says it, and the launcher then stops the others.
+        # All ranks find the same problem: rank 0 reports it, and the launcher then stops the others.
         if os.environ.get("RANK", "0") != "0":
             time.sleep(5)
         raise
 
 
 def run_and_leave() -> NoReturn:
-    """Run `main` and end the process at once, whatever came of it: everything is written by then.
+    """Run `main` and end the process without cleanup, whatever the outcome: all files are written by then.
 
-    Taking gloo's threads apart aborts a process once in a while. With NCCL a rank that failed could wait for ever for a
-    kernel that waits for the other ranks, and the launcher would not learn that it failed.
+    Destroying gloo's threads occasionally aborts a process. With NCCL, a failed rank could wait for ever for a kernel
+    that waits for the other ranks, so that the launcher would not notice the failure.
     """
     status = 0
     try:
@@ -84,7 +84,7 @@ def run_and_leave() -> NoReturn:
         from bertline.training.distributed.process_group import is_lost_connection
 
         status = LOST if is_lost_connection(error) else FAILED
-        # The rank that failed says why, and its words shall stand alone; the launcher speaks for one that cannot.
+        # Only the rank that failed reports why; the launcher reports for one that cannot.
         if status == FAILED:
             traceback.print_exc()
     logging.shutdown()

@@ -1,4 +1,4 @@
-"""Show what may be deleted without loss and how much that frees; delete it only with --delete."""
+"""Show the files that can be deleted without loss, and their size; delete them only with --delete."""
 
 import argparse
 import shutil
@@ -23,13 +23,13 @@ def main() -> None:
     arguments = parser.parse_args()
     plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
     found = prunable()
-    print(tabulate(by_kind(found), headers=["not needed any more", "number", "size"], disable_numparse=True))
+    print(tabulate(by_kind(found), headers=["no longer needed", "number", "size"], disable_numparse=True))
     others = not_asked_for(plan)
     if others:
-        print(f"\nNot named by {arguments.configfile}, perhaps by another configuration; never deleted here:")
+        print(f"\nNot in {arguments.configfile}, but perhaps in another configuration; never deleted by this command:")
         print(tabulate([[str(entry.path), megabytes(entry.size)] for entry in others], disable_numparse=True))
     if not arguments.delete:
-        print("\nNothing was deleted. `make prune DELETE=yes` deletes what is not needed any more.")
+        print("\nNothing was deleted. `make prune DELETE=yes` deletes what is no longer needed.")
         return
     for entry in found:
         if entry.path.is_dir():
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def by_kind(found: Iterable[Prunable]) -> list[list[str]]:
-    """A line for each kind, and one for all."""
+    """Return a row for each kind, and one for the total."""
     entries = list(found)
     rows = [
         [kind, *totals([entry for entry in entries if entry.kind == kind])]

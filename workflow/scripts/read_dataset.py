@@ -1,4 +1,4 @@
-"""Turn a part of a dataset of the Hugging Face Hub into documents, and count what is dropped."""
+"""Convert a part of a dataset of the Hugging Face Hub to documents, and count those dropped."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ def main() -> None:
         "--id-column id --title-column title --url-column url --source wikipedia "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
     )
-    parser.add_argument("--dataset", required=True, help="its id, or the absolute path of a folder laid out like one")
-    parser.add_argument("--configuration", help="may be left out where there is one only")
+    parser.add_argument(
+        "--dataset", required=True, help="its id, or the absolute path of a folder with the same layout"
+    )
+    parser.add_argument("--configuration", help="may be omitted if there is only one")
     parser.add_argument("--split", required=True)
-    parser.add_argument("--revision", help="the commit, unless it is a folder")
-    parser.add_argument("--part", type=int, default=0, help="which part to read, from 0")
-    parser.add_argument("--parts", type=int, default=1, help="into how many the data files are dealt")
+    parser.add_argument("--revision", help="the commit; omit for a folder")
+    parser.add_argument("--part", type=int, default=0, help="the part to read, counted from 0")
+    parser.add_argument("--parts", type=int, default=1, help="number of parts to which the data files are assigned")
     add_column_arguments(parser)
-    parser.add_argument("--source", required=True, help="stands in every document")
+    parser.add_argument("--source", required=True, help="name of the source, stored in every document")
     parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
     parser.add_argument(
-        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="cleaning steps, in the order given"
     )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")

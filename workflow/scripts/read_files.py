@@ -1,4 +1,4 @@
-"""Turn texts, archives of texts and tables into documents, and count what is dropped."""
+"""Convert texts, archives of texts and tables to documents, and count those dropped."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def main() -> None:
         "--files texts/*.txt.gz --source thesis "
         "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
     )
-    parser.add_argument("--files", required=True, nargs="+", help="in this order; /./ marks where ids begin")
-    parser.add_argument("--source", required=True, help="stands in every document")
+    parser.add_argument("--files", required=True, nargs="+", help="in this order; /./ marks the start of ids")
+    parser.add_argument("--source", required=True, help="name of the source, stored in every document")
     parser.add_argument("--encoding", default="utf-8", help="of texts and CSV")
-    parser.add_argument("--separator", help="a line between two documents; without it a text is one document")
-    parser.add_argument("--unpack-ratio", type=float, default=100.0, help="more is refused")
+    parser.add_argument("--separator", help="a line between two documents; without it, a text is one document")
+    parser.add_argument("--unpack-ratio", type=float, default=100.0, help="archives with a higher ratio are refused")
     add_column_arguments(parser)
     parser.add_argument("--minimum-characters", type=int, default=1, help="shorter documents are dropped")
     parser.add_argument(
-        "--steps", nargs="*", choices=list(STEPS), default=[], help="what to clean out, in the order given"
+        "--steps", nargs="*", choices=list(STEPS), default=[], help="cleaning steps, in the order given"
     )
     parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
     parser.add_argument("--counts", required=True, help="the .counts.json to write")

@@ -1,4 +1,4 @@
-"""Write the report of one or several runs: a page that needs nothing else, its tables as CSV, its figures as SVG."""
+"""Write the report of one or several runs: a self-contained page, its tables as CSV, its figures as SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     )
     parser.add_argument("--record", nargs="+", type=Path, required=True, help="record-*.json of each run to show")
     parser.add_argument(
-        "--output-directory", type=Path, required=True, help="where index.html, tables/ and figures/ go"
+        "--output-directory", type=Path, required=True, help="folder for index.html, tables/ and figures/"
     )
     arguments = parser.parse_args()
     write_report(arguments.record, arguments.output_directory)

@@ -1,4 +1,4 @@
-"""Show what a configuration asks for, what of it is finished, and what the rest takes by what is on record."""
+"""Show a configuration's stages, which of them are finished, and estimates for the others from recorded runs."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def main() -> None:
         epilog="example: python workflow/scripts/show_plan.py --configfile config/demo.yaml",
     )
     parser.add_argument("--configfile", required=True)
-    parser.add_argument("--site", help="the cluster's site.yaml: processes of a node, speed of a GPU")
+    parser.add_argument("--site", help="the cluster's site.yaml: processes per node, speed of a GPU")
     arguments = parser.parse_args()
     site = read_site(arguments.site, "config/site.schema.yaml") if arguments.site else None
     plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
@@ -40,7 +40,7 @@ def main() -> None:
     if rows:
         print()
         print(tabulate(rows, headers=HEADERS, disable_numparse=True))
-        print("Estimates, not measurements; node-hours of training alone, without evaluation and waiting in queues.")
+        print("Estimates, not measurements; node-hours of training only, without evaluation and waiting in queues.")
 
 
 if __name__ == "__main__":

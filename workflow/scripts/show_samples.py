@@ -1,4 +1,4 @@
-"""Print samples of a file as text: segments, label, document and corpus, and the masks of files that have them."""
+"""Print samples of a file as text: segments, label, document and corpus, and masks if the file has them."""
 
 import argparse
 from pathlib import Path
@@ -15,13 +15,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("file", type=Path, help="native, NVIDIA's or gpauloski's")
     parser.add_argument(
-        "--tokenizer", type=Path, help="tokenizer.json or vocab.txt (default: that of the dataset; without one, ids)"
+        "--tokenizer",
+        type=Path,
+        help="tokenizer.json or vocab.txt (default: the dataset's; ids are shown if there is none)",
     )
-    parser.add_argument(
-        "--lowercase", action=argparse.BooleanOptionalAction, default=True, help="how a vocab.txt is meant"
-    )
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="the first to print, counted from 0")
-    parser.add_argument("--count", type=int, default=3, metavar="K", help="how many (default: %(default)s)")
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="case of a vocab.txt")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="the first sample to print, counted from 0")
+    parser.add_argument("--count", type=int, default=3, metavar="K", help="number of samples (default: %(default)s)")
     given = parser.parse_args()
     lines = show_samples(
         given.file, first=given.sample, count=given.count, vocabulary=given.tokenizer, lowercase=given.lowercase

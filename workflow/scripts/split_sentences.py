@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--corpus", required=True, help="the corpus's name, from which ids are hashed")
     splitter = parser.add_mutually_exclusive_group(required=True)
     splitter.add_argument("--punkt", help="the folder of a Punkt model")
-    splitter.add_argument("--unicode", action="store_true", help="split by the marks of any script instead")
+    splitter.add_argument("--unicode", action="store_true", help="split by the punctuation of any script instead")
     parser.add_argument("--sentences", required=True, help="the .txt.zst to write")
     parser.add_argument("--index", required=True, help="the .index.npy to write")
     arguments = parser.parse_args()

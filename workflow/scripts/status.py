@@ -1,4 +1,4 @@
-"""How far each run is: step, speed, time left, last checkpoint, who trains it, and what waits in Slurm's queue."""
+"""Print the progress of each run: step, speed, time left, last checkpoint, trainer, and jobs in Slurm's queue."""
 
 import argparse
 import time

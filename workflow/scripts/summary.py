@@ -1,4 +1,4 @@
-"""Print the table of scores, where the report lies and how to open MLflow."""
+"""Print the table of scores, the path of the report, and how to open MLflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
         "--report results/report/0123456789abcdef/index.html",
     )
     parser.add_argument("--record", nargs="+", type=Path, required=True, help="record-*.json of each run to show")
-    parser.add_argument("--report", type=Path, help="the report's index.html, to be named")
+    parser.add_argument("--report", type=Path, help="the report's index.html")
     arguments = parser.parse_args()
     sys.stdout.write(summary(arguments.record, arguments.report))
 

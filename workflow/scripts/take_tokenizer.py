@@ -1,4 +1,4 @@
-"""Take a tokenizer that exists already: a vocab.txt or a tokenizer.json."""
+"""Import an existing tokenizer: a vocab.txt or a tokenizer.json."""
 
 import argparse
 from pathlib import Path
@@ -13,12 +13,12 @@ def main() -> None:
         formatter_class=HelpFormatter,
         epilog="example: python workflow/scripts/take_tokenizer.py vocab.txt --lowercase --output tokenizer.json",
     )
-    parser.add_argument("vocabulary", type=Path, help="vocab.txt, one token a line, or tokenizer.json")
+    parser.add_argument("vocabulary", type=Path, help="vocab.txt, one token per line, or tokenizer.json")
     parser.add_argument(
         "--lowercase",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="how a vocab.txt is meant; a tokenizer.json says it itself",
+        help="case of a vocab.txt; a tokenizer.json specifies it itself",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="tokenizer.json")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Send what the runs have written so far to MLflow; sending again changes nothing."""
+"""Send the present results of runs to MLflow; a repeated call changes nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def main() -> None:
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORD", help="record-*.json of a run")
     parser.add_argument("--uri", default=default_tracking_uri(), help="the tracking store (default: %(default)s)")
     parser.add_argument("--report", type=Path, help="the report's index.html, kept with each run")
-    parser.add_argument("--output", type=Path, help="write how many points each stage has to this file")
-    parser.add_argument("--follow", type=float, metavar="SECONDS", help="go on every so many seconds until interrupted")
+    parser.add_argument("--output", type=Path, help="write the number of points of each stage to this file")
+    parser.add_argument("--follow", type=float, metavar="SECONDS", help="repeat at this interval until interrupted")
     arguments = parser.parse_args()
     if arguments.follow is not None:
         follow(arguments.records, arguments.uri, arguments.follow, arguments.report)

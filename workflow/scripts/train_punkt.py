@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--documents", required=True, nargs="+", help="all parts of the corpus, in order")
     parser.add_argument("--counts", required=True, nargs="+", help="their .counts.json")
     parser.add_argument("--seed", type=int, default=12345)
-    parser.add_argument("--sample-bytes", type=int, default=4_000_000, help="about how much text to learn from")
+    parser.add_argument("--sample-bytes", type=int, default=4_000_000, help="approximate size of the sample")
     parser.add_argument("--output", required=True, help="the folder to make")
     arguments = parser.parse_args()
     train_punkt(

@@ -19,9 +19,11 @@ def main() -> None:
     )
     parser.add_argument("shards", nargs="+", type=Path, metavar="SHARD", help="training shards, {shard}.txt.zst")
     parser.add_argument("--kind", choices=TRAINERS, default="wordpiece")
-    parser.add_argument("--vocab-size", type=int, required=True, help="tokens, special ones and characters included")
+    parser.add_argument(
+        "--vocab-size", type=int, required=True, help="number of tokens, including special ones and characters"
+    )
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="also strips accents")
-    parser.add_argument("--seed", type=int, default=12345, help="chooses the sample (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=12345, help="of the sample (default: %(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="tokenizer.json")
     arguments = parser.parse_args()
     tokenizer = TRAINERS[arguments.kind](

@@ -1,4 +1,4 @@
-"""Predict the held-out tokens that a phase is evaluated on with a trigram model of its training tokens."""
+"""Evaluate a trigram model of a phase's training tokens on the phase's held-out tokens."""
 
 import argparse
 from pathlib import Path
@@ -20,11 +20,13 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, required=True, metavar="JSON", help="the dataset's dataset.json")
     parser.add_argument("--sequence-length", type=int, required=True, metavar="TOKENS", help="of the phase")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help="to train on (default: %(default)s)")
-    parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="cross_entropy in nats a token")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="JSON", help="file for cross_entropy in nats per token"
+    )
     arguments = parser.parse_args()
     train = open_dataset(arguments.dataset, arguments.sequence_length, "train")
     held_out = open_dataset(arguments.dataset, arguments.sequence_length, "held_out")
-    # A dataset that was imported may hold nothing out: then there is no loss to compare with.
+    # An imported dataset may have no held-out samples: then there is no loss to compare with.
     baseline = {"cross_entropy": None, "tokens": 0}
     if len(held_out):
         baseline = trigram_cross_entropy(train, held_out, held_out_positions(held_out), max_tokens=arguments.max_tokens)

@@ -1,4 +1,4 @@
-"""Open MLflow on this machine only, and keep sending what running trainings write."""
+"""Open MLflow on this machine only, and keep it up to date with running trainings."""
 
 import argparse
 import os
@@ -16,14 +16,14 @@ def main() -> None:
         description=__doc__, formatter_class=HelpFormatter, epilog="example: python workflow/scripts/ui.py --port 5000"
     )
     parser.add_argument("--port", type=int, default=5000)
-    parser.add_argument("--every", type=float, default=15, help="seconds between two looks at the journals")
+    parser.add_argument("--every", type=float, default=15, help="seconds between updates from the journals")
     arguments = parser.parse_args()
     uri = default_tracking_uri()
     if not uri.startswith("sqlite:"):
         raise BertlineError(f"MLFLOW_TRACKING_URI is {uri}: open that server in a browser")
     records = sorted(map(str, Path("results/runs").glob("*/record.json")))
     if not records:
-        raise BertlineError("results/runs holds no run yet; run snakemake first")
+        raise BertlineError("results/runs contains no run yet; run snakemake first")
     follower = subprocess.Popen(  # noqa: S603
         [sys.executable, str(Path(__file__).with_name("track.py")), *records, "--follow", str(arguments.every)]
     )
@@ -31,7 +31,7 @@ def main() -> None:
     webbrowser.open(f"http://127.0.0.1:{arguments.port}")
     try:
         server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
-        # Its job runners serve features that bertline does not use, with five processes more.
+        # Its job runners serve features that bertline does not use, and take five more processes.
         environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         subprocess.run(  # noqa: S603
             [*server, "--host", "127.0.0.1", "--port", str(arguments.port)], check=False, env=environment

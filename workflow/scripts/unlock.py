@@ -1,4 +1,4 @@
-"""Clear the lock that a killed snakemake left, after making sure that none runs in this folder."""
+"""Clear the lock of a killed snakemake, after checking that none runs in this folder."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Check a whole dataset: its card, its tokenizer, and every digest and every rule of the layout of every file."""
+"""Check a whole dataset: its card, its tokenizer, and all digests and layout rules of its files."""
 
 import argparse
 from pathlib import Path

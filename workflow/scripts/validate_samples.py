@@ -1,4 +1,4 @@
-"""Check every promise of files of samples: native ones, NVIDIA's and gpauloski's. Prints a line for each problem."""
+"""Check all guarantees of files of samples: native, NVIDIA's and gpauloski's. Print a line for each problem."""
 
 import argparse
 from pathlib import Path
@@ -15,9 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files of samples, in any layout")
     parser.add_argument("--tokenizer", type=Path, help="the vocab.txt or tokenizer.json to check ids against")
-    parser.add_argument(
-        "--lowercase", action=argparse.BooleanOptionalAction, default=True, help="how a vocab.txt is meant"
-    )
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="case of a vocab.txt")
     given = parser.parse_args()
     count = 0
     for path in given.files:
@@ -25,7 +23,9 @@ def main() -> None:
         print(*(problems or [summary_of(path)]), sep="\n", flush=True)
         count += len(problems)
     if count:
-        raise BertlineError(f"problems found: {count}, in {len(given.files)} files; get these files or make them again")
+        raise BertlineError(
+            f"problems found: {count}, in {len(given.files)} files; fetch these files or make them again"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write dataset.json: what went into a dataset, what was dropped, and its files with their digests."""
+"""Write dataset.json: a dataset's sources, the documents dropped, and its files with their digests."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ def main() -> None:
         "--sequence-lengths 128 512 --counts wikipedia documents/*.counts.json",
     )
     parser.add_argument("directory", type=Path, help="the dataset's folder: tokenizer.json, seq{length}/{shard}.h5")
-    parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan its shards were made by")
+    parser.add_argument("--plan", type=Path, required=True, metavar="JSON", help="the plan of its shards")
     parser.add_argument("--fingerprint", required=True, help="of the dataset")
     parser.add_argument(
         "--recipe",
@@ -40,7 +40,7 @@ def main() -> None:
         nargs="+",
         action="append",
         metavar=("CORPUS", "JSON"),
-        help="a corpus and what find_overlap.py wrote for all its parts; once for each corpus",
+        help="a corpus and the output of find_overlap.py for all its parts; once for each corpus",
     )
     arguments = parser.parse_args()
     recipe = read_json(arguments.recipe)

@@ -1,4 +1,4 @@
-"""Copy the ranges of the parts that make one shard together."""
+"""Make one shard by copying its ranges of the parts."""
 
 from __future__ import annotations
 

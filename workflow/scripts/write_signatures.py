@@ -1,4 +1,4 @@
-"""Write what is kept of each document of a part so that its duplicates can be found."""
+"""Write the signatures of a part's documents, by which duplicates are found."""
 
 from __future__ import annotations
 

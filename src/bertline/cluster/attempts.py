@@ -1,4 +1,4 @@
-"""Attempts of a training in a row without progress, counted beside its checkpoints."""
+"""Counter of a training's successive attempts without progress, stored next to its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def count_attempt(checkpoints: Path, *, restart: bool) -> None:
     Parameters
     ----------
     checkpoints: a phase's folder of checkpoints; made if it does not exist.
-    restart: whether to forget the attempts so far.
+    restart: whether to reset the count.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The reasons why jobs of Snakemake failed, as printed below the output of a run, and the report of what succeeded."""
+"""Reasons for failed Snakemake jobs, printed below the output of a run, and the report of what succeeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_reasons(snakemake_log: str) -> list[str]:
     for failed in FAILED.finditer(snakemake_log):
         rule, number, logs = failed.groups()
         first = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
-        # Inside a Slurm job every job has number 0, and its failure is printed once more.
+        # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
             done_later.add(first)
         found[first] = f"{rule}: {last_words(Path(first))} ({first})"
@@ -36,18 +36,18 @@ def find_reasons(snakemake_log: str) -> list[str]:
 
 
 def last_words(log: Path) -> str:
-    """Return the last line of a job's log, apart from srun's, which say how tasks ended and not why."""
+    """Return the last line of a job's log, ignoring srun's, which report how tasks ended but not why."""
     lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
-    return lines[-1] if lines else "ended without a word"
+    return lines[-1] if lines else "ended without output"
 
 
 def report_what_succeeded(records: list[str], scores: list[str]) -> None:
-    """Write a report of the scores that exist, after one failed that the whole report needs, and send it to MLflow.
+    """Write a report of the existing scores when the whole report cannot be made, and send it to MLflow.
 
     Parameters
     ----------
     records: of all runs.
-    scores: of all fine-tunings; without any nothing is written.
+    scores: of all fine-tunings; if none exists, nothing is written.
     """
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):
@@ -55,7 +55,7 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     command = ["python", "workflow/scripts/report.py", "--record", *present, "--output-directory", str(UNFINISHED)]
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
-    print(f"The report of what is there: {UNFINISHED}/index.html", file=sys.stderr)
+    print(f"The report of the finished results: {UNFINISHED}/index.html", file=sys.stderr)
     if Path(paths.MLFLOW_IS_INITIALISED).exists():
         track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
         subprocess.run(track, check=False)  # noqa: S603

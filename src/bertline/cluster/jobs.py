@@ -1,6 +1,6 @@
-"""Snakemake's jobs on LSF, PBS and Cobalt: submitted, queried and cancelled for the executor cluster-generic.
+"""Submission, query and cancellation of Snakemake's jobs on LSF, PBS and Cobalt, for the executor cluster-generic.
 
-A job's own script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after a while do not
+A job's script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after a while do not
 keep it.
 """
 
@@ -20,14 +20,14 @@ from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
 from bertline.console import BertlineError
 from bertline.files import write_text
 
-# Variables that a job needs, and its trainers on other nodes; Cobalt and PBS pass none on. They are written to a file:
-# no secrets, so no HF_TOKEN, and no proxies, whose addresses may hold a password.
+# Variables for a job and its trainers on other nodes; Cobalt and PBS pass none on. They are written to a file, so they
+# exclude secrets such as HF_TOKEN, and proxies, whose addresses may contain a password.
 PASSED_ON = re.compile(
     r"(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT|REQUESTS_CA_BUNDLE"
     r"|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
 )
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
-# A network file system shows late what a job wrote on another node.
+# A network file system may show the files of another node late.
 LATENCY_SECONDS = 30.0
 PARENT_CHECK_SECONDS = 5.0
 JOB_SCRIPT = """#!/bin/sh
@@ -50,7 +50,7 @@ def submit_job(jobscript: Path) -> str:
 
     Parameters
     ----------
-    jobscript: the shell script that Snakemake wrote, its properties in a comment.
+    jobscript: the shell script that Snakemake wrote, with the job's properties in a comment.
 
     Returns
     -------
@@ -58,9 +58,9 @@ def submit_job(jobscript: Path) -> str:
 
     Raises
     ------
-    BertlineError: where there is no scheduler, or it refuses the job.
+    BertlineError: if there is no scheduler, or it refuses the job.
     """
-    from snakemake.utils import read_job_properties  # takes a second; the other functions do without
+    from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
     scheduler = scheduler_here()
     scheduler.ended.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
 
     Parameters
     ----------
-    properties: with the resources of workflow/inputs/placement.smk.
+    properties: including the resources of workflow/inputs/placement.smk.
     logs: the folder of the job's script and log.
     """
     resources = properties["resources"]
@@ -92,7 +92,7 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
     path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
     return Request(
         name=name,
-        # Unique: LSF and Cobalt read it only when the job starts, and by then there may be another.
+        # Unique: LSF and Cobalt read it only when the job starts, when there may already be another.
         script=f"{path}-{os.getpid()}.sh",
         log=f"{path}.log",
         minutes=int(resources["runtime"]),
@@ -107,7 +107,7 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
 
 
 def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
-    """Return a script that runs `body`, exports when its walltime in minutes ends, and writes down its exit status."""
+    """Return a script that runs `body`, exports the end of its walltime (in minutes), and records its exit status."""
     return JOB_SCRIPT.format(
         folder=shlex.quote(os.getcwd()),
         exports=_exports(),
@@ -120,7 +120,7 @@ def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
 
 
 def node_script(command: list[str]) -> str:
-    """Return a script that runs `command` on another node as here, because some schedulers do not pass quotes on."""
+    """Return a script that runs `command` on another node as here; some schedulers do not preserve quotes."""
     return f"cd {shlex.quote(os.getcwd())} || exit 1\n{_exports()}\nexec {shlex.join(command)}\n"
 
 
@@ -130,16 +130,16 @@ def _exports() -> str:
 
 
 def job_status(number: str) -> str:
-    """Return "running" (also for a job that waits), "success" or "failed" for the job with this number."""
+    """Return "running" (also for a waiting job), "success" or "failed" for the job with this number."""
     scheduler = scheduler_here()
     ended = scheduler.ended / number
-    # A scheduler that does not answer has not lost the job.
+    # If the scheduler does not answer, the job still counts as running.
     if not ended.exists() and not _is_over(scheduler, number):
         return "running"
     deadline = time.monotonic() + LATENCY_SECONDS
     while not ended.exists() and time.monotonic() < deadline:
         time.sleep(1)
-        list(ended.parent.iterdir())  # makes NFS look again
+        list(ended.parent.iterdir())  # refreshes NFS's cache
     status = int(ended.read_text()) if ended.exists() else STOPPED_FROM_OUTSIDE
     if status == STOPPED_FROM_OUTSIDE:
         reasons = "walltime, memory, a dead node, or someone cancelled it"
@@ -153,19 +153,19 @@ def _is_over(scheduler: Scheduler, number: str) -> bool:
 
 
 def cancel_jobs_at_the_end() -> None:
-    """Wait for the end of the parent, snakemake, and cancel those of its jobs that are not over, as after Ctrl-C.
+    """Wait for the end of the parent, snakemake, and cancel its unfinished jobs, as after Ctrl-C.
 
-    The executor's own way (cluster-generic 1.0.9) forgets the jobs whose status it is just querying, and gives their
-    scheduler two seconds. When snakemake is killed, this ends as well and its jobs go on.
+    The executor's own method (cluster-generic 1.0.9) omits the jobs whose status it is querying, and gives the
+    scheduler two seconds. When snakemake is killed, this process ends as well and the jobs continue.
     """
-    # Ctrl-C reaches this process as well; snakemake sends SIGTERM when it is time.
+    # Ctrl-C reaches this process as well; it waits for snakemake's SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     snakemake = os.getppid()
     scheduler = scheduler_here()
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     submitted = Path(scheduler.logs, f"sent-{os.getpid()}").absolute()
     submitted.touch()
-    # `submit_job` finds the path in SNAKEMAKE_CLUSTER_SIDECAR_VARS and adds its jobs.
+    # `submit_job` appends its jobs to this file, whose path is in SNAKEMAKE_CLUSTER_SIDECAR_VARS.
     print(submitted, flush=True)
     received = None
     while received is None and os.getppid() == snakemake:

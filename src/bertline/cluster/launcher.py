@@ -1,4 +1,4 @@
-"""Start the ranks of a training: on this node, through srun, or on each node of a job of PBS, LSF or Cobalt."""
+"""Launcher of a training's ranks: on this node, through srun, or on each node of a job of PBS, LSF or Cobalt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.training.stop import STOPPED
 
-# Of a job's remaining minutes, what saving may take at most: a job of a few minutes must still get somewhere.
+# Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8
 
 
@@ -37,8 +37,8 @@ def launch(
 ) -> int:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one.
 
-    In a job the script also gets --stop-after-minutes, ahead of the walltime. A job of Slurm whose ranks saved and
-    stopped asks to be run again.
+    In a job the script also gets --stop-after-minutes, before the walltime ends. A Slurm job whose ranks saved and
+    stopped is requeued.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def launch(
     nodes: of the first kind, that of this node.
     additional_nodes: nodes and processes per node of other kinds in the same Slurm job, as in 1x2,4x8.
     threads: of a node, divided among its processes.
-    checkpoints: where progress is read and attempts are counted; None counts nothing.
-    attempt: 1 when a person asks, which restarts the count.
-    minutes_to_save: how long before the job's walltime the script stops.
+    checkpoints: folder in which progress is read and attempts are counted; None disables the count.
+    attempt: 1 for a start by the user, which resets the count.
+    minutes_to_save: time between the script's stop and the end of the job's walltime.
     options: further options of the script, as one shell word.
 
     Returns
@@ -77,7 +77,7 @@ def launch(
         status = wait_for_all(_start_on_nodes(script, launcher, scheduler, kind))
     elif nodes > 1 or others:
         command = srun_command([kind, *others], max(1, threads // processes_per_node), script, launcher)
-        # Of Slurm's variables a rule gets only the job's number; without this one srun uses the first kind alone.
+        # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
         heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
         status = wait_for_all({"a rank": start(command, heterogeneous)})
     else:
@@ -89,14 +89,14 @@ def launch(
 
 
 def launch_on_this_node(script: list[str], ranks: NodeRanks) -> int:
-    """Run the ranks of this node, one of several. Returns the exit status of the first that failed, or 0."""
+    """Run the ranks of this node, one of several. Returns the exit status of the first that failed, else 0."""
     return wait_for_all(ranks.start([sys.executable, *script]), includes_all_ranks=False)
 
 
 def _start_on_nodes(
     script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind
 ) -> dict[str, subprocess.Popen[bytes]]:
-    """Start the ranks of this node, the job's first, and the launcher on each of the others."""
+    """Start the ranks of this node, the job's first, and the launcher on each other node."""
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
     if len(hosts) < kind.nodes:
@@ -109,7 +109,7 @@ def _start_on_nodes(
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]))
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
-        # The ranks here stop those there. What started them must not end first: a rank would be lost.
+        # The ranks here stop those there; the starter must not end before them, or a rank would be lost.
         starter = start(scheduler.start(slots, host, str(path)), ignored_signals=(signal.SIGTERM, signal.SIGINT))
         started[f"the start on {host}"] = starter
     return started

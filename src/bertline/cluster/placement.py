@@ -1,4 +1,4 @@
-"""The size of a phase's jobs as resources of Snakemake's Slurm executor, and as an option of the launcher."""
+"""Conversion of the size of a phase's jobs to resources of Snakemake's Slurm executor and a launcher option."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bertline.settings.site import Nodes, Size
 
 
 def slurm_resources(size: Size, earlier_jobs: Sequence[str]) -> dict[str, str | int | None]:
-    """Return the resources gres, mpi, tasks, cpus_per_task and slurm_extra of a phase's job; None leaves one out.
+    """Return the resources gres, mpi, tasks, cpus_per_task and slurm_extra of a phase's job; None omits one.
 
     Parameters
     ----------
     size: of the job.
-    earlier_jobs: numbers of jobs that still train the phase, for a snakemake that died; the new job waits for them.
+    earlier_jobs: numbers of jobs of an ended snakemake that still train the phase; the new job waits for them.
     """
     options = []
     if earlier_jobs:
@@ -24,11 +24,11 @@ def slurm_resources(size: Size, earlier_jobs: Sequence[str]) -> dict[str, str | 
     elif size.on_several_nodes:
         options.append(f"--ntasks-per-node={size.processes_per_node}")
     return {
-        # For nodes of several kinds the sbatch options give the GPUs of each kind.
+        # For nodes of several kinds, sbatch options specify the GPUs of each kind.
         "gres": f"gpu:{size.gpus_per_node}" if size.gpus_per_node and not size.additional_nodes else None,
-        # Makes the executor leave the start of processes to the launcher.
+        # Lets the launcher, not the executor, start the processes.
         "mpi": "srun" if size.on_several_nodes else None,
-        # One for each rank; on one node the launcher, the only task, starts the ranks.
+        # One per rank; on one node, the launcher is the only task and starts the ranks.
         "tasks": sum(kind.processes for kind in size.kinds) if size.on_several_nodes else None,
         "cpus_per_task": size.cpus_per_gpu if size.on_several_nodes else size.cpus_per_node,
         "slurm_extra": " ".join(options) or None,
@@ -36,13 +36,13 @@ def slurm_resources(size: Size, earlier_jobs: Sequence[str]) -> dict[str, str | 
 
 
 def _geometry(kind: Nodes) -> str:
-    """Return sbatch's options for ranks and GPUs. The executor refuses the long forms of those that it sets itself."""
+    """Return sbatch's options for ranks and GPUs. The executor rejects the long forms of those that it sets itself."""
     options = f"-n{kind.processes} --ntasks-per-node={kind.processes_per_node}"
     return options + f" --gpus-per-node={kind.gpus_per_node}" * bool(kind.gpus_per_node)
 
 
 def _component(kind: Nodes) -> str:
-    """Return sbatch's options for further nodes of a heterogeneous job; the first nodes' account and walltime hold."""
+    """Return sbatch's options for further nodes of a heterogeneous job; account and walltime are the first nodes'."""
     options = [f"-N{kind.nodes}", f"-p{kind.partition}", f"-c{kind.cpus_per_gpu}"]
     if kind.constraint:
         options.append(f"-C{shlex.quote(kind.constraint)}")
@@ -50,5 +50,5 @@ def _component(kind: Nodes) -> str:
 
 
 def additional_nodes_option(size: Size) -> str:
-    """Return nodes and processes per node of the further kinds, for the launcher."""
+    """Return nodes and processes per node of the additional kinds, for the launcher."""
     return ",".join(f"{kind.nodes}x{kind.processes_per_node}" for kind in size.additional_nodes)

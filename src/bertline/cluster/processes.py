@@ -1,4 +1,4 @@
-"""Processes that end with their parent: start them, wait for all of them, report the first that failed."""
+"""Child processes that end with their parent: starting, waiting for all, and reporting the first that failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from bertline.training.stop import LOST, STOPPED
 
-# How long the other processes have, after one ended, to end by themselves.
+# Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
@@ -44,18 +44,18 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> in
     """Wait for all processes, passing SIGTERM and SIGINT on to them.
 
     When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
-    connection to another. A reason that the process itself could not print is printed here.
+    connection to another. The reason is printed here if the process could not print it.
 
     Parameters
     ----------
-    processes: by the name that an error message uses.
-    includes_all_ranks: whether no rank of the job is started elsewhere. Otherwise a lost connection is not reported
-        here: the rank that failed is on another node.
+    processes: by the name for error messages.
+    includes_all_ranks: whether all ranks of the job are started here. Otherwise a lost connection is not reported: the
+        rank that failed is on another node.
 
     Returns
     -------
-    The exit status of the first process that failed on its own account, 128 plus the signal's number for one ended by
-    a signal, or 0.
+    The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a signal,
+    or 0.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: _send(processes, received))
@@ -63,14 +63,14 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> in
         time.sleep(POLL_SECONDS)
     if failed is None:
         return 0
-    # Others may still save. A process that only lost the connection to another is seldom the last to end.
+    # Others may still be saving. A process that only lost the connection to another is seldom the last to end.
     deadline = time.monotonic() + (GRACE_SECONDS if failed[1] in (LOST, STOPPED) else 0.0)
     while _is_any_running(processes) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     if failed[1] == LOST:
         failed = _first_failure(processes) or failed
     while _is_any_running(processes):
-        # Nothing is lost: a rank without the others can only wait for them.
+        # A rank without the others can only wait for them, so killing it loses nothing.
         _send(processes, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     name, status = failed
@@ -83,7 +83,7 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> in
 
 
 def _first_failure(processes: Processes) -> tuple[str, int] | None:
-    """Return name and status of a failed process; one that only lost the connection counts if no other failed."""
+    """Return name and status of a failed process, preferring those that did not just lose the connection."""
     failed = [(name, process.returncode) for name, process in processes.items() if process.poll()]
     return min(failed, key=lambda failure: failure[1] == LOST, default=None)
 

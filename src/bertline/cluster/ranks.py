@@ -1,4 +1,4 @@
-"""The ranks of a job: how many each node runs, and torchrun's environment of each."""
+"""The ranks of a job: their number per node, and torchrun's environment for each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bertline.console import BertlineError
 
 
 class NodeKind(NamedTuple):
-    """Nodes of one kind."""
+    """Number of nodes of one kind, and processes on each."""
 
     nodes: int
     processes_per_node: int
 
 
 def parse_node_kinds(text: str) -> list[NodeKind]:
-    """Parse nodes and processes per node of several kinds, as in "1x2,4x8". Raises BertlineError for other texts."""
+    """Parse nodes and processes per node of several kinds, as in "1x2,4x8". Raises BertlineError for invalid text."""
     if not re.fullmatch(r"([1-9]\d*x[1-9]\d*(,|$))*", text):
         raise BertlineError(
             f"--additional-nodes: given '{text}', allowed are nodes and processes per node, as in 1x2,4x8"
@@ -30,7 +30,7 @@ def parse_node_kinds(text: str) -> list[NodeKind]:
 
 @dataclass(frozen=True)
 class NodeRanks:
-    """The ranks of one node of a job whose nodes are alike."""
+    """The ranks of one node of a job with uniform nodes."""
 
     nodes: int
     processes_per_node: int
@@ -51,9 +51,8 @@ class NodeRanks:
 
     def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
         """Start `command` once for each rank of this node. Returns the processes by name."""
-        # Not torch.distributed.run: it turns every exit status into 1 (75 means "run me again"), prints its own
-        # traceback after the rank's one line, and puts the ranks into sessions of their own, where killing the group
-        # leaves them.
+        # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
+        # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
         environments = [self.environment(rank) for rank in range(self.processes_per_node)]
         return {f"rank {environment['RANK']}": start(command, environment) for environment in environments}
 

@@ -1,4 +1,4 @@
-"""PBS, LSF and Cobalt: the commands that submit, query, cancel and start a job. Slurm has an executor of its own."""
+"""PBS, LSF and Cobalt: commands that submit, query, cancel and start a job. Slurm has its own executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertline.training.started import JOB_IDS
 
 @dataclass(frozen=True)
 class Request:
-    """The resources and files of a job."""
+    """Resources and files of a job."""
 
     name: str
     script: str
@@ -34,10 +34,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """The commands of one scheduler, and how to read what they print."""
+    """Commands of one scheduler, and how to parse their output."""
 
     name: str
-    program: str  # whose presence on the PATH identifies it; Cobalt has a qstat as PBS has
+    program: str  # identifies it by its presence on the PATH; both Cobalt and PBS have a qstat
     submit: Callable[[Request], list[str]]
     number: re.Pattern[str]  # of the new job, in the output of `submit`
     query: tuple[str, ...]
@@ -48,7 +48,7 @@ class Scheduler:
 
     @property
     def variable(self) -> str:
-        """Environment variable that holds the number of a job."""
+        """Environment variable with the number of a job."""
         return JOB_IDS[self.name]
 
     @property
@@ -58,7 +58,7 @@ class Scheduler:
 
     @property
     def ended(self) -> Path:
-        """Folder with a file for each job that ended, which holds its exit status."""
+        """Folder with a file for each ended job, which contains its exit status."""
         return self.logs / "ended"
 
 
@@ -75,7 +75,7 @@ def _qsub(job: Request) -> list[str]:
         f"walltime={job.minutes // 60}:{job.minutes % 60:02}:00",
     ]
     where = [*_option("-q", job.queue), *_option("-A", job.account)]
-    # PBS cuts or refuses longer names.
+    # PBS truncates or rejects longer names.
     return ["qsub", "-N", job.name[:15], "-j", "oe", "-o", job.log, *limits, *where, job.script]
 
 
@@ -118,7 +118,7 @@ SCHEDULERS = (
         number=re.compile(r"^(\d+)\b", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
-        # It prints nothing, and fails. Where the queue's server does not answer, it prints an error.
+        # For a job that is over, qstat prints nothing and fails; if the server does not answer, it prints an error.
         over=re.compile(r"\A\Z"),
         hosts=lambda: Path(os.environ["COBALT_NODEFILE"]).read_text().split(),
         start=lambda slots, host, script: ["ssh", "-o", "BatchMode=yes", host, f"/bin/sh {shlex.quote(script)}"],
@@ -138,7 +138,7 @@ SCHEDULERS = (
 
 
 def scheduler_here() -> Scheduler:
-    """Return the scheduler whose programs are on the PATH. Raises BertlineError where there is none."""
+    """Return the scheduler whose programs are on the PATH. Raises BertlineError if there is none."""
     for scheduler in SCHEDULERS:
         if shutil.which(scheduler.program):
             return scheduler
@@ -147,11 +147,11 @@ def scheduler_here() -> Scheduler:
 
 
 def own_scheduler() -> Scheduler | None:
-    """Return the scheduler that this process is a job of; None outside a job of these."""
+    """Return the scheduler of this process's job; None outside a job of these schedulers."""
     return next((scheduler for scheduler in SCHEDULERS if scheduler.variable in os.environ), None)
 
 
 def minutes_left() -> float | None:
-    """Return what is left of this job's walltime; None outside a job of these schedulers."""
+    """Return the minutes left of this job's walltime; None outside a job of these schedulers."""
     ends = os.environ.get("BERTLINE_JOB_ENDS")
     return (float(ends) - time.time()) / 60 if ends else None

@@ -1,4 +1,4 @@
-"""The comparison of site.yaml with the partitions and accounts of the Slurm cluster, at every start of Snakemake."""
+"""Check of site.yaml against the partitions and accounts of the Slurm cluster, at every start of Snakemake."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Partition:
 
 
 def check_site(site: Site, *, status_command: str | None) -> None:
-    """Check that this cluster has what a site file names. Raises BertlineError for the first thing it does not have.
+    """Check that this cluster has what a site file names. Raises BertlineError for the first missing item.
 
     Parameters
     ----------
-    status_command: the executor's command for the state of jobs, sacct or squeue; None where the executor chooses.
+    status_command: the executor's command for the state of jobs, sacct or squeue; None for the executor's choice.
     """
     if shutil.which("sbatch") is None:
         raise BertlineError("there is no Slurm here: sbatch is not on the PATH; start snakemake on a login node")
@@ -85,7 +85,7 @@ def _check_account(site: Site) -> None:
 
 
 def _read_partitions() -> dict[str, Partition]:
-    """Read the cluster's partitions, by name. Raises BertlineError when Slurm does not answer."""
+    """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
     listed = _output_of("sinfo", "--noheader", "--format=%R|%D|%l|%G")
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
@@ -99,7 +99,7 @@ def _read_partitions() -> dict[str, Partition]:
 
 
 def _output_of(*command: str) -> str | None:
-    """Return the output of a command of Slurm's; None when it fails."""
+    """Return the output of a Slurm command; None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

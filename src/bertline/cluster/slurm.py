@@ -1,4 +1,4 @@
-"""Slurm's queue: the jobs in it, the job of this process, and putting that back."""
+"""Slurm's queue: its jobs, this process's job, and requeueing it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-# The fields that squeue prints. Widths, because without one --Format cuts at 20 characters.
+# Fields of squeue's output. With a width, because --Format truncates at 20 characters by default.
 FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment")
 WIDTH = 400
 
@@ -20,14 +20,14 @@ class Job:
 
     number: str
     state: str
-    minutes_left: float | None  # of its walltime; None where it has no limit
+    minutes_left: float | None  # of its walltime; None without a limit
     restarts: int
     folder: str
     comment: str  # the executor writes the rule and its wildcards here
 
 
 def read_queue(*options: str) -> list[Job]:
-    """Read the jobs that squeue lists with `options`; none where there is no Slurm or no such job."""
+    """Return the jobs that squeue lists with `options`; none without Slurm or such a job."""
     fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
     try:
         listed = subprocess.run(  # noqa: S603
@@ -49,7 +49,7 @@ def read_queue(*options: str) -> list[Job]:
 
 
 def own_job() -> Job | None:
-    """Return the job that this process runs in; None outside a job of Slurm."""
+    """Return this process's job; None outside a Slurm job."""
     number = os.environ.get("SLURM_JOB_ID")
     jobs = read_queue(f"--jobs={number}") if number else []
     # A job on nodes of several kinds has a line for each kind.
@@ -57,9 +57,9 @@ def own_job() -> Job | None:
 
 
 def requeue_own_job() -> None:
-    """Put this process's job back into the queue, unless someone else ends it or has already done so.
+    """Requeue this process's job, unless it is being ended or was already requeued.
 
-    Slurm starts the same job again, which then resumes. Where a site forbids it, Snakemake submits a new job.
+    Slurm starts the same job again, which then resumes. If a site forbids this, Snakemake submits a new job.
     """
     job = own_job()
     if job is None or job.state != "RUNNING":
@@ -70,12 +70,12 @@ def requeue_own_job() -> None:
         text=True,
         check=False,
     )
-    outcome = "is back in the queue and goes on from there" if requeued.returncode == 0 else requeued.stderr.strip()
+    outcome = "was requeued and will resume" if requeued.returncode == 0 else requeued.stderr.strip()
     print(f"job {job.number} {outcome}", file=sys.stderr, flush=True)
 
 
 def parse_minutes(duration: str) -> float | None:
-    """Convert Slurm's [days-][hours:]minutes:seconds to minutes; None for a word, as where there is no limit."""
+    """Convert Slurm's [days-][hours:]minutes:seconds to minutes; None for a word, such as that for no limit."""
     days, _, clock = duration.rpartition("-")
     if not clock.replace(":", "").isdigit():
         return None
@@ -93,6 +93,6 @@ def jobs_of_this_folder() -> list[Job]:
 
 
 def numbers_of_jobs(comment: str) -> list[str]:
-    """Return the numbers of this folder's jobs with the executor's `comment`, apart from this process's own."""
+    """Return the numbers of this folder's jobs with the executor's `comment`, except this process's own."""
     own = os.environ.get("SLURM_JOB_ID")
     return [job.number for job in jobs_of_this_folder() if job.comment == comment and job.number != own]

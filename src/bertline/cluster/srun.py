@@ -13,20 +13,20 @@ from bertline.console import BertlineError
 
 
 def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str]) -> list[str]:
-    """Return the command that starts `script` as every rank of the job.
+    """Return the command that starts `script` in every rank of the job.
 
     Parameters
     ----------
     kinds: the nodes of the job; several kinds make a heterogeneous step.
     threads: of each process.
     script: a Python script and its arguments.
-    launcher: the command of which each task is one, with the option --within-srun.
+    launcher: the command that each task runs, with the option --within-srun.
     """
     if len(kinds) == 1:
         return ["srun", *_tasks(kinds[0], threads, script, launcher)]
     words = []
     for number, kind in enumerate(kinds):
-        # The script's last option counts: the threads of this kind of node, which its processes divide equally.
+        # The last --threads counts: the threads of this kind of node, which its processes divide equally.
         arguments = [*script, f"--threads={threads * kind.processes_per_node}"]
         words += [":", f"--het-group={number}", *_tasks(kind, threads, arguments, launcher)]
     return ["srun", *words[1:]]
@@ -37,9 +37,9 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str])
         f"--nodes={kind.nodes}",
         f"--ntasks={kind.nodes * kind.processes_per_node}",
         f"--ntasks-per-node={kind.processes_per_node}",
-        # A step does not inherit the job's own number.
+        # A step does not inherit the job's value.
         f"--cpus-per-task={threads}",
-        # Ranks that were signalled to stop end one after the other, so the first must not end all.
+        # Ranks that were signalled to stop end one after another, so the first must not end the others.
         "--kill-on-bad-exit=0",
         f"--wait={GRACE_SECONDS:.0f}",
         *launcher,
@@ -51,7 +51,7 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str])
 
 
 def become_rank(script: list[str], processes_per_node: int) -> NoReturn:
-    """Replace this process, a task of srun, by the rank that runs `script`."""
+    """Replace this process, a task of srun, with the rank that runs `script`."""
     environment = torchrun_environment(processes_per_node)
     if environment["LOCAL_RANK"] == "0":
         node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
@@ -62,7 +62,7 @@ def become_rank(script: list[str], processes_per_node: int) -> NoReturn:
 
 
 def torchrun_environment(processes_per_node: int) -> dict[str, str]:
-    """Return torchrun's variables for a task of srun, which was started on the node of rank 0.
+    """Return torchrun's variables for a task of an srun that was started on the node of rank 0.
 
     Raises BertlineError outside such a task.
     """

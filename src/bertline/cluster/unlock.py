@@ -1,4 +1,4 @@
-"""The lock that a killed Snakemake leaves in its folder."""
+"""Removal of the lock that a killed Snakemake leaves in its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertline.console import BertlineError
 
 
 def unlock(config: str) -> None:
-    """Clear the lock of this folder. Raises BertlineError while a snakemake runs here.
+    """Clear the lock of this folder. Raises BertlineError if a snakemake runs here.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def unlock(config: str) -> None:
 
 
 def _running_snakemakes() -> list[int]:
-    """Return the process ids of every snakemake whose working directory is this one, apart from those of single jobs.
+    """Return the process ids of every snakemake whose working directory is this one, except those of single jobs.
 
-    These take no lock, and a job in Slurm's queue may well outlive the snakemake that sent it.
+    These take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
     """
     here, running = os.getcwd(), []
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):

@@ -1,1 +1,1 @@
-"""Fine-tuning on SQuAD and GLUE, and the metrics that score it."""
+"""Fine-tuning on SQuAD, GLUE and custom tables, and its metrics."""

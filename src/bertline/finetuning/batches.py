@@ -1,4 +1,4 @@
-"""Which inputs share a batch, and the padded tensors of a batch."""
+"""Batches of inputs, and their padded tensors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from bertline.finetuning.sequences import Sequences
 
-MOST_BATCHES_IN_A_POOL = 32
-FEWEST_POOLS = 4
+MAX_BATCHES_IN_A_POOL = 32
+MIN_POOLS = 4
 
 
 def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-    """Endless epochs of batches of input indices: a pure function of the arguments.
+    """Yield infinite epochs of batches of input indices, a pure function of the arguments.
 
-    Each epoch shuffles all inputs, sorts pools of them by length, cuts these into batches and shuffles the batches:
-    little padding, and yet an input meets others in each epoch. (With all inputs in one pool the shortest ones would
-    always stand together.) The last batch of an epoch may be smaller.
+    Each epoch shuffles all inputs, sorts pools of them by length, splits these into batches and shuffles the batches:
+    this needs little padding, and yet batches differ between epochs. (With all inputs in one pool, the shortest ones
+    would always share a batch.) The last batch of an epoch may be smaller.
     """
-    pool_size = batch_size * max(1, min(MOST_BATCHES_IN_A_POOL, len(lengths) // (FEWEST_POOLS * batch_size)))
+    pool_size = batch_size * max(1, min(MAX_BATCHES_IN_A_POOL, len(lengths) // (MIN_POOLS * batch_size)))
     epoch = 0
     while True:
         generator = np.random.default_rng([seed, epoch])
@@ -37,7 +37,7 @@ def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterato
 
 
 def evaluation_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
-    """All inputs once, from short to long, each batch of at most `tokens` tokens with its padding (but one input)."""
+    """Yield all inputs once, in ascending length, in batches of at most `tokens` padded tokens, or of one input."""
     order = np.argsort(lengths, kind="stable")
     start = 0
     for end in range(1, len(order) + 1):
@@ -49,9 +49,9 @@ def evaluation_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]
 def pad(
     sequences: Sequences, rows: np.ndarray, padding: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Inputs `rows` as (input_ids int64 [B,S], token_type_ids int64 [B,S], attention_mask bool [B,S]).
+    """Return inputs `rows` as (input_ids int64 [B,S], token_type_ids int64 [B,S], attention_mask bool [B,S]).
 
-    The mask is None where no input needs padding.
+    The mask is None if no input needs padding.
     """
     input_ids, mask = pad_values(sequences.tokens, sequences, rows, padding)
     second = sequences.second_segment_start[rows][:, None]
@@ -67,7 +67,7 @@ def pad(
 def pad_values(
     values: np.ndarray, sequences: Sequences, rows: np.ndarray, padding: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One of `values` [T] for each token of inputs `rows`, as int64 [B,S], and which are no padding, as bool [B,S]."""
+    """Return the tokens' `values` [T] for inputs `rows`, int64 [B,S], and a mask that excludes padding, bool [B,S]."""
     lengths = sequences.lengths[rows]
     position = np.arange(lengths.max())
     mask = position < lengths[:, None]

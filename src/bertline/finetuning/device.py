@@ -1,6 +1,6 @@
-"""Where a fine-tuning computes: on a GPU that no other fine-tuning of this user uses, or on the CPU.
+"""Choice of a fine-tuning's device: a GPU that no other fine-tuning of this user uses, or the CPU.
 
-On a machine with GPUs, Snakemake starts as many fine-tunings as there are cores; one GPU's memory would not hold them.
+On a machine with GPUs, Snakemake starts as many fine-tunings as there are cores: too many for one GPU's memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def claim_device() -> tuple[torch.device, FileLock | None]:
-    """The device, and the lock that keeps others off it until this process ends or lets go of it."""
+    """Return a device and the lock that reserves it until the lock is released or this process ends."""
     if not torch.cuda.is_available():
         return torch.device("cpu"), None
     names = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
@@ -28,7 +28,7 @@ def claim_device() -> tuple[torch.device, FileLock | None]:
 
 
 def claim(names: Sequence[str], folder: Path) -> tuple[int, FileLock]:
-    """The index of a name that nobody has claimed in `folder`; waits for one while there is none."""
+    """Claim a free one of `names` in `folder`, waiting if there is none; return its index and the lock."""
     locks = [FileLock(folder / f"bertline-{os.getuid()}-{name}.lock") for name in names]
     for index, lock in enumerate(locks):
         try:
@@ -36,7 +36,7 @@ def claim(names: Sequence[str], folder: Path) -> tuple[int, FileLock]:
         except Timeout:
             continue
         return index, lock
-    # Any will do, but not the same for all that wait.
+    # Spread the waiting processes over the devices.
     index = os.getpid() % len(locks)
     logger.info("other fine-tunings are on every GPU; waiting for number %d", index)
     locks[index].acquire()

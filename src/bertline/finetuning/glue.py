@@ -1,4 +1,4 @@
-"""The tasks of GLUE: the columns of their official files and of `nyu-mll/glue`, and the submission format."""
+"""GLUE's tasks: the columns of their official files and of `nyu-mll/glue`, and the submission format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class GlueTask(TextTask):
     """A task of GLUE; its columns are those of the official files.
 
     columns: of a labelled file without a header. skips_broken_rows: whether the official file has rows that lack
-    columns. parquet_texts, parquet_classes: where the columns, or the order of the classes, are others in nyu-mll/glue.
-    submissions: the file names of the test sets in a submission, by the set's name.
+    columns. parquet_texts, parquet_classes: columns and order of the classes in nyu-mll/glue, if different.
+    submissions: the test sets' file names in a submission, by the set's name.
     """
 
     submissions: Mapping[str, str]
@@ -37,8 +37,8 @@ class GlueTask(TextTask):
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
-# Source: https://gluebenchmark.com/tasks for the files and metrics, of which the first is the one reports lead with,
-# and https://gluebenchmark.com/faq for the submission.
+# Source: https://gluebenchmark.com/tasks for the files and metrics, and https://gluebenchmark.com/faq for the
+# submission. The field after the metrics is the main score in reports.
 GLUE_TASKS = {
     "cola": GlueTask(
         ("sentence",),
@@ -60,7 +60,7 @@ GLUE_TASKS = {
         parquet_texts=_PAIR,
     ),
     "stsb": GlueTask(_PAIR, "score", (), ("pearson", "spearman"), "spearman", {"test": "STS-B.tsv"}),
-    # Hugging Face's reader of GLUE skips the broken rows of the official QQP file too.
+    # Hugging Face's reader of GLUE also skips the broken rows of the official QQP file.
     "qqp": GlueTask(
         ("question1", "question2"),
         "is_duplicate",
@@ -100,7 +100,7 @@ SCORES_OF_STSB = (0.0, 5.0)
 def read_glue(path: Path | str, task: GlueTask, *, labelled: bool = True) -> Examples:
     """Read a task's file: the official one (tab-separated, without quoting), or Parquet as in `nyu-mll/glue`.
 
-    A test file is read with `labelled` off. Raises BertlineError as `read_examples` does.
+    Set `labelled` to False for a test file. Raises BertlineError as `read_examples` does.
     """
     path = Path(path)
     if path.suffix == ".parquet":
@@ -111,13 +111,13 @@ def read_glue(path: Path | str, task: GlueTask, *, labelled: bool = True) -> Exa
         task,
         labelled=labelled,
         header=task.columns if labelled else (),
-        # A test row that is left out would move all predictions after it.
+        # A skipped test row would shift all predictions after it.
         skips_broken_rows=task.skips_broken_rows and labelled,
     )
 
 
 def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> None:
-    """Write a test set's predictions, float32 [N, outputs], as the GLUE server reads them."""
+    """Write a test set's predictions, float32 [N, outputs], in the GLUE server's format."""
     if task.is_regression:
         cells = [f"{value:.3f}" for value in np.clip(outputs[:, 0], *SCORES_OF_STSB)]
     else:
@@ -126,19 +126,19 @@ def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> No
 
 
 def write_predictions(path: Path, cells: Sequence[str]) -> None:
-    """Write one prediction for each example, in their order, under the header `index<TAB>prediction`."""
+    """Write one prediction per example, in order, under the header `index<TAB>prediction`."""
     lines = [f"{index}\t{cell}\n" for index, cell in enumerate(cells)]
     write_text(path, "index\tprediction\n" + "".join(lines))
 
 
 def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
-    """The submission files of the fine-tuning with the best dev score of each task, the first of equals.
+    """Return the submission files of each task's fine-tuning with the best dev score, the first in case of a tie.
 
     Parameters
     ----------
-    finetunings: folders of finished fine-tunings with predictions of the test sets: of all seeds and settings.
+    finetunings: folders of finished fine-tunings with predictions of the test sets, for all seeds and settings.
 
-    Raises BertlineError when a folder is none of those.
+    Raises BertlineError if a folder is not one of these.
     """
     best: dict[str, tuple[float, list[Path]]] = {}
     for folder in finetunings:
@@ -154,16 +154,16 @@ def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
     present = {path.name for _, files in best.values() for path in files}
     absent = [name for task in GLUE_TASKS.values() for name in task.submissions.values() if name not in present]
     if absent:
-        logger.warning("the server wants every file, and these are missing: %s", ", ".join(absent))
+        logger.warning("the server requires every file, and these are missing: %s", ", ".join(absent))
     return [path for _, files in best.values() for path in files]
 
 
 def zip_submission(files: Sequence[Path], output: Path | str) -> None:
-    """Pack files, flat and in the order of their names, into a zip whose bytes depend on nothing but them."""
+    """Pack files, flat and sorted by name, into a zip whose bytes depend only on them."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(files, key=lambda path: path.name):
-            # Without a date: a ZipInfo made by hand has 1980 and no attributes of the file.
+            # Without a date: an explicit ZipInfo has 1980 and none of the file's attributes.
             archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
     with write_atomically(output) as temporary:
         temporary.write_bytes(buffer.getvalue())

@@ -1,7 +1,7 @@
-"""Metrics of classes and of numbers, GLUE's among them, computed by scikit-learn and scipy, as fractions.
+"""Metrics for classes and for numbers, including GLUE's, computed by scikit-learn and scipy, as fractions.
 
-Degenerate inputs have defined values: predictions that are all the same, and references of one class only, give 0 for
-the Matthews correlation and for both correlations, and so does F1 without a true positive. No example is an error.
+Degenerate inputs have defined values: with constant predictions or references, the Matthews, Pearson and Spearman
+correlations are 0, and so is F1 without a true positive. An empty input is an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _matthews(predictions: np.ndarray, references: np.ndarray) -> float:
     from sklearn.metrics import matthews_corrcoef
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "a single label was found": its value, 0, is the one defined above
+        warnings.simplefilter("ignore")  # "a single label was found": 0, as defined above
         return float(matthews_corrcoef(references, predictions))
 
 
@@ -56,7 +56,7 @@ def _correlation(function: Callable, predictions: np.ndarray, references: np.nda
     if np.ptp(predictions) == 0 or np.ptp(references) == 0:
         return 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "nearly constant": the value is still the best there is
+        warnings.simplefilter("ignore")  # "nearly constant": the value is still the best available
         value = float(function(predictions, references).statistic)
     return value if np.isfinite(value) else 0.0
 
@@ -74,15 +74,15 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 def compute_metrics(
     names: Sequence[str], predictions: Sequence | np.ndarray, references: Sequence | np.ndarray
 ) -> dict[str, float]:
-    """Each named metric over N predictions and references.
+    """Compute the named metrics over N predictions and references.
 
     Parameters
     ----------
-    names: of METRICS. f1 is that of class 1, f1_macro the mean over the classes that occur; pearson and spearman are
-        for numbers, the others for class indices.
+    names: keys of METRICS. f1 is that of class 1, f1_macro the mean over the classes that occur; pearson and spearman
+        are for numbers, the others for class indices.
     predictions, references: [N], N > 0.
 
-    Raises BertlineError when there is nothing to score, the lengths differ, or a prediction is not a finite number.
+    Raises BertlineError if there is nothing to score, the lengths differ, or a prediction is not a finite number.
     """
     predicted, expected = np.asarray(predictions), np.asarray(references)
     if predicted.shape != expected.shape or predicted.ndim != 1:

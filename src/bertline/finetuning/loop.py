@@ -1,4 +1,4 @@
-"""The loop of a fine-tuning: batches, losses, early stopping, checkpoints, and predictions."""
+"""Training loop of a fine-tuning: batches, losses, early stopping, checkpoints, and predictions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 JOURNAL_POINTS = 100
-EVALUATION_TOKENS = 8192  # in a batch, with padding: larger ones are no faster on a CPU
+EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are no faster on a CPU
 CHECKPOINT_MINUTES = 10.0
 
 
 @dataclass
 class Best:
-    """With early stopping: the best dev score so far, its step and weights, and how many evaluations ago it was."""
+    """State of early stopping: the best dev score so far, its step and weights, and the evaluations since."""
 
     score: float = -math.inf
     step: int = 0
@@ -56,13 +56,13 @@ def train(
     *,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> tuple[Journal, int, Best | None]:
-    """Train in place with AdamW, linear warm-up and decay, going on from the newest checkpoint in `folder`.
+    """Train in place with AdamW, linear warm-up and decay, resuming from the newest checkpoint in `folder`.
 
-    Every `checkpoint_minutes` the state is written there, and a training that is killed and started again ends with
-    the same weights as one that was not. With `patience` the dev set is scored after every epoch, training ends when
-    that many scores in a row were no better than the best one before, and the model gets the weights of the best one.
+    The state is written there every `checkpoint_minutes`; a training that was killed and restarted ends with the same
+    weights as an uninterrupted one. With `patience`, the dev set is scored after every epoch, training ends after that
+    many successive scores no better than the best one, and the model gets the weights of the best one.
 
-    Returns the journal, the number of updates made, and what early stopping found.
+    Returns the journal, the number of updates made, and the state of early stopping.
     """
     batch_size = settings["batch_size"]
     an_epoch = math.ceil(len(task.train) / batch_size)
@@ -90,7 +90,7 @@ def train(
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
-        logger.info("going on from step %d of %d", done, steps)
+        logger.info("resuming at step %d of %d", done, steps)
     journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
     writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
     written = time.monotonic()
@@ -152,7 +152,7 @@ def _autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def _clip(model: nn.Module, scale: LossScale) -> Tensor:
-    """Divide the gradients by the loss scale and clip them; returns their norm before clipping."""
+    """Divide the gradients by the loss scale and clip them; return their norm before clipping."""
     if scale.value != 1:
         for parameter in model.parameters():
             if parameter.grad is not None:
@@ -161,7 +161,7 @@ def _clip(model: nn.Module, scale: LossScale) -> Tensor:
 
 
 def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precision: str, journal: Journal) -> None:
-    """Score the dev set, and keep the weights if they are the best so far."""
+    """Score the dev set and keep the weights if they are the best so far."""
     scores = task.dev.evaluate(predict(model, task, task.dev.inputs, precision)).scores
     model.train()
     journal.append(step, {f"dev/{name}": value for name, value in scores.items()})
@@ -172,7 +172,7 @@ def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precis
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of the generators that dropout draws from."""
+    """Return the state of dropout's random number generators."""
     states = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["random.cuda"] = torch.cuda.get_rng_state(device)
@@ -186,16 +186,16 @@ def _set_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
 
 
 def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
-    """Return the targets of inputs `rows`; of tokens, int64 [B, S], padding IGNORED."""
+    """Return the targets of inputs `rows`; for tokens, int64 [B, S], IGNORED for padding."""
     if task.head == "tokens":
         return torch.from_numpy(pad_values(task.train_targets, task.train, rows, IGNORED)[0])
     return torch.from_numpy(task.train_targets[rows])
 
 
 def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Compute the mean loss over a batch: of classes, of scores, of tokens' classes, or of first and last tokens.
+    """Compute the mean loss over a batch for classes, scores, tokens' classes, or first and last tokens.
 
-    Padding is no possible answer, so the loss of an input does not depend on which others share its batch.
+    Padding is excluded from the answers, so the loss of an input does not depend on the others in its batch.
     """
     if isinstance(outputs, tuple):
         start, end = (
@@ -210,7 +210,7 @@ def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_
 
 @torch.inference_mode()
 def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
-    """Compute outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
+    """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
     device = next(model.parameters()).device
     model.eval()
     by_token = task.head != "sequence"

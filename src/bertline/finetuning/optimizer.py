@@ -16,10 +16,10 @@ EPSILON = 1e-6
 
 
 class AdamW:
-    """The fused update of `torch.optim.AdamW`, to the last bit.
+    """AdamW, bit-identical to the fused `torch.optim.AdamW`.
 
-    Making a `torch.optim.Optimizer` imports PyTorch's compiler, one second of processor time: a tenth of a small
-    fine-tuning.
+    Creating a `torch.optim.Optimizer` imports PyTorch's compiler, which takes one second of processor time: a tenth of
+    a small fine-tuning.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class AdamW:
 
         Parameters
         ----------
-        factors: by how much the learning rate of each parameter is multiplied; None for 1.
+        factors: of each parameter's learning rate; None for 1.
         """
         given = list(parameters)
         by_group: dict[tuple[float, float], list[Tensor]] = {}
@@ -39,7 +39,7 @@ class AdamW:
         self._states = {parameter: new_adamw_state(parameter) for parameter in given}
 
     def step(self, learning_rate: float) -> None:
-        """Update every parameter that has a gradient, and drop the gradients."""
+        """Update every parameter that has a gradient and reset the gradients to None."""
         for group, factor, weight_decay in self._groups:
             used = [parameter for parameter in group if parameter.grad is not None]
             update_adamw(
@@ -54,7 +54,7 @@ class AdamW:
                 parameter.grad = None
 
     def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """Return the state by the names of the parameters, in the order in which they were given."""
+        """Return the state by the parameters' names, given in the parameters' order."""
         return {
             f"{name}.{key}": tensor
             for name, state in zip(names, self._states.values(), strict=True)
@@ -63,18 +63,18 @@ class AdamW:
 
     @torch.no_grad()
     def load(self, names: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
-        """Restore a state that `tensors` returned."""
+        """Restore a state returned by `tensors`."""
         for name, state in zip(names, self._states.values(), strict=True):
             for key, tensor in state.items():
                 tensor.copy_(tensors[f"{name}.{key}"])
 
 
 def layerwise_factors(model: nn.Module, decay: float) -> list[float]:
-    """Return the factor of the learning rate of each of the model's parameters, in their order.
+    """Return the learning rate factors of the model's parameters, in their order.
 
-    Of L layers, layer i from 0 on gets `decay` ** (L - i), the embeddings get `decay` ** (L + 1), and what is above
-    the last layer, pooler and heads, gets 1 (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; in BERT's family
-    Clark et al. 2020, arXiv 2003.10555, appendix B).
+    With L layers, the factor is `decay` ** (L - i) for layer i, counted from 0, `decay` ** (L + 1) for the embeddings,
+    and 1 for pooler and heads (Howard and Ruder 2018, arXiv 1801.06146, section 3.2; for BERT's family Clark et al.
+    2020, arXiv 2003.10555, appendix B).
     """
     names = [name for name, _ in model.named_parameters()]
     layers = [int(found[1]) if (found := re.match(r"encoder\.layers\.(\d+)\.", name)) else None for name in names]

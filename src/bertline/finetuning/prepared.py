@@ -1,4 +1,4 @@
-"""What the training loop needs of a task: inputs, targets, and how predictions are scored and written."""
+"""A task prepared for the training loop: inputs, targets, and functions that score and write predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IGNORED = -100  # the target of a token that is not scored
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores in percent (none of a test set), what writes the predictions into a folder, and other figures to keep."""
+    """Scores in percent (none for a test set), a function that writes predictions to a folder, and other figures."""
 
     scores: dict[str, float]
     write_predictions: Callable[[Path], None]
@@ -26,9 +26,9 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PredictedSet:
-    """Inputs that are predicted after the training: a dev set or a test set.
+    """Inputs to predict after training: a dev set or a test set.
 
-    evaluate: takes the network's outputs in the order of the inputs: float32 [N, outputs] of the head "sequence",
+    evaluate: takes the network's outputs in the order of the inputs: float32 [N, outputs] for the head "sequence",
     otherwise [tokens, outputs].
     """
 
@@ -39,14 +39,14 @@ class PredictedSet:
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """A task ready for the loop.
+    """A task ready for training.
 
-    head: "sequence" for outputs of a whole input, "tokens" for those of each token, "answer" for a start and an end
-    logit of each token. outputs: how many.
-    train_targets: int64 [N] classes or float32 [N] numbers, of "sequence"; int64 [T] classes of the tokens, of
-    "tokens"; int64 [N, 2] first and last token, of "answer".
-    predicted: the dev set first, and every other set.
-    baselines: the primary score, in percent, of answers that need no network. examples: counts, by name.
+    head: "sequence" for outputs per input, "tokens" for outputs per token, "answer" for a start and an end logit per
+    token. outputs: their number.
+    train_targets: int64 [N] classes or float32 [N] numbers for "sequence"; int64 [T] classes of the tokens for
+    "tokens"; int64 [N, 2] first and last token for "answer".
+    predicted: the dev set first, then every other set.
+    baselines: the primary score, in percent, of baselines without a network. examples: counts, by name.
     """
 
     head: Head
@@ -62,5 +62,5 @@ class PreparedTask:
 
     @property
     def dev(self) -> PredictedSet:
-        """The set whose scores the task is known by."""
+        """The dev set, whose scores are the task's main ones."""
         return self.predicted[0]

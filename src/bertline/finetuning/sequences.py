@@ -1,4 +1,4 @@
-"""Tokenized inputs of a task: flat arrays, unpadded, with the boundaries of each input beside them."""
+"""Tokenized inputs of a task: flat, unpadded arrays and the boundaries of the inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertline.encoding.tokenizer import special_token_ids
 
 
 class SpecialTokens(NamedTuple):
-    """The ids of the tokens that frame an input."""
+    """Ids of the special tokens of an input."""
 
     padding: int
     classification: int
@@ -38,12 +38,12 @@ class Sequences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [N], tokens of each input."""
+        """Number of tokens of each input, int64 [N]."""
         return np.diff(self.offsets)
 
 
 def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], special: SpecialTokens) -> Sequences:
-    """Frame each (first, second) with [CLS] and [SEP]; `second` None gives a single segment."""
+    """Join each (first, second) with [CLS] and [SEP]; if `second` is None, there is a single segment."""
     tokens: list[int] = []
     offsets, second_segment_start = [0], []
     for first, second in pairs:
@@ -63,11 +63,11 @@ def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], 
 
 
 def truncate_pair(first: Sequence[int], second: Sequence[int], limit: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Cut the end of the longer of the two, token by token, until both hold `limit` tokens together (Google's rule)."""
+    """Truncate the longer of the two, token by token, until both have `limit` tokens together (Google's rule)."""
     excess = len(first) + len(second) - limit
     if excess <= 0:
         return first, second
-    # Token by token with ties cut from the second: the longer falls to the other's length, then both in turn.
+    # Ties truncate the second: the longer shrinks to the other's length, then both in turn.
     from_longer = min(excess, abs(len(first) - len(second)))
     rest = excess - from_longer
     from_first = rest // 2 + (from_longer if len(first) > len(second) else 0)
@@ -75,11 +75,11 @@ def truncate_pair(first: Sequence[int], second: Sequence[int], limit: int) -> tu
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """The ids of [PAD], [CLS] and [SEP]."""
+    """Return the ids of [PAD], [CLS] and [SEP]."""
     ids = special_token_ids(tokenizer)
     return SpecialTokens(ids["[PAD]"], ids["[CLS]"], ids["[SEP]"])
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text, without special tokens."""
+    """Return the ids of each text, without special tokens."""
     return [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -1,4 +1,4 @@
-"""SQuAD v1.1 and v2.0: the official JSON, and its cut into overlapping windows of tokens."""
+"""SQuAD v1.1 and v2.0: reading of the official JSON, and splitting into overlapping windows of tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question on contexts[context]; no answers means that it cannot be answered from it."""
+    """A question on contexts[context]; without answers it is unanswerable."""
 
     id: str
     text: str
@@ -35,7 +35,7 @@ class Question:
 
 @dataclass(frozen=True)
 class SquadFile:
-    """A SQuAD file's contexts and questions, and the ids of those with an answer that is not where the file says."""
+    """A SQuAD file's contexts and questions, and the ids of those with an answer that is not at its offset."""
 
     contexts: list[str]
     questions: list[Question]
@@ -46,8 +46,8 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
     """Read a SQuAD file.
 
     Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, a question without
-    an answer where `version_2` is off, or a file without questions. Questions with an answer that does not stand at its
-    offset are listed, not refused: scoring needs their text alone, training leaves them out.
+    an answer if `version_2` is False, or a file without questions. Questions with an answer that is not at its offset
+    are listed, not refused: scoring needs only their text, training leaves them out.
     """
     document = read_json(path)
     contexts: list[str] = []
@@ -68,12 +68,12 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
                     misplaced.append(question.id)
             contexts.append(context)
     if not questions:
-        raise BertlineError(f"{path} holds no question; name a SQuAD file that does")
+        raise BertlineError(f"{path} contains no question; name a SQuAD file that does")
     return SquadFile(contexts, questions, misplaced)
 
 
 def _question(given: Any, context: int, where: str, version_2: bool) -> Question:
-    identity = _value(given, "id", str, where)
+    question_id = _value(given, "id", str, where)
     text = _value(given, "question", str, where)
     answers: list[Answer] = []
     if not (version_2 and given.get("is_impossible", False)):
@@ -81,8 +81,10 @@ def _question(given: Any, context: int, where: str, version_2: bool) -> Question
             inside = f"{where}.answers[{n}]"
             answers.append(Answer(_value(answer, "text", str, inside), _value(answer, "answer_start", int, inside)))
         if not answers and not version_2:
-            raise BertlineError(f"{where}: question '{identity}' has no answer; data of that kind is the task squad_v2")
-    return Question(identity, text, context, tuple(answers))
+            raise BertlineError(
+                f"{where}: question '{question_id}' has no answer; data of that kind is the task squad_v2"
+            )
+    return Question(question_id, text, context, tuple(answers))
 
 
 def _value(holder: Any, key: str, kind: type, where: str) -> Any:
@@ -99,16 +101,16 @@ def _in_place(answer: Answer, context: str) -> bool:
 
 @dataclass(frozen=True)
 class Windows:
-    """Inputs [CLS] question [SEP] part of the context [SEP], F in all, in the order of the questions.
+    """F inputs [CLS] question [SEP] part of the context [SEP], in the order of the questions.
 
     sequences: the F inputs.
-    question: int32 [F], index of the question that the input asks.
-    context_tokens: int32 [F], how many tokens of the context it holds, from its second segment's start on.
-    first_token: int32 [F], which token of the context is the first of those.
-    answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) where it does not hold it.
+    question: int32 [F], index of the input's question.
+    context_tokens: int32 [F], number of context tokens in the input, from its second segment's start.
+    first_token: int32 [F], index of the first of them in the context.
+    answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) if the input lacks it.
     spans: for each context int32 [tokens, 2], each token's first character and the one after its last.
     answer_tokens: int32 [Q, 2], first and last token of each question's first answer in its context; -1 for none.
-    unusable: answers that no training is possible with: misplaced, or holding nothing that the tokenizer keeps.
+    unusable: number of answers unusable for training: misplaced, or removed by the tokenizer.
     """
 
     sequences: Sequences
@@ -131,10 +133,10 @@ def make_windows(
     max_query_length: int,
     for_training: bool,
 ) -> Windows:
-    """Tokenize and cut: a window starts every `doc_stride` tokens until one reaches the context's end.
+    """Tokenize and split: a window starts every `doc_stride` tokens until one reaches the context's end.
 
     With `for_training`, questions with an unusable answer are left out; otherwise every question has a window.
-    Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError when no context fits in.
+    Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
     if max_query_length + 4 > max_sequence_length:
         raise BertlineError(
@@ -160,7 +162,7 @@ def make_windows(
             if for_training:
                 continue
         room = max_sequence_length - len(query) - 3
-        for start, end in _cut(len(context), room, doc_stride):
+        for start, end in _split(len(context), room, doc_stride):
             pairs.append((query, context[start:end]))
             shift = len(query) + 2 - start
             inside = found is not None and start <= found[0] and found[1] < end
@@ -179,8 +181,8 @@ def make_windows(
     )
 
 
-def _cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Windows [start, end) of at most `room` tokens; an empty context still gets one."""
+def _split(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return windows [start, end) of at most `room` tokens, at least one even for an empty context."""
     windows, start = [(0, min(room, tokens))], 0
     while windows[-1][1] < tokens:
         start += min(room, stride)
@@ -189,7 +191,7 @@ def _cut(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def _tokens_of_answer(question: Question, context: str, spans: np.ndarray) -> tuple[int, int] | None:
-    """First and last token that the first answer touches; None where there is none or it is unusable."""
+    """Return the first and last token that the first answer overlaps; None if it is missing or unusable."""
     if not question.answers or not _in_place(question.answers[0], context):
         return None
     answer = question.answers[0]
@@ -201,10 +203,11 @@ def _tokens_of_answer(question: Question, context: str, spans: np.ndarray) -> tu
 
 
 def has_most_context(windows: Windows) -> np.ndarray:
-    """bool [T]: whether a token of the context has, in this window, the most context of all windows it stands in.
+    """Return, as bool [T], whether a context token has more context in this window than in all others that contain it.
 
-    Context is the smaller of the numbers of tokens left and right of it; the earlier window wins a tie, the longer one
-    counts a little more. Tokens that are not of the context are False. Source: _check_is_max_context of run_squad.py.
+    A token's context is the smaller of the numbers of tokens left and right of it; the earlier window wins a tie, and a
+    longer one counts a little more. Tokens outside the context are False. Source: _check_is_max_context of
+    run_squad.py.
     """
     result = np.zeros(len(windows.sequences.tokens), dtype=bool)
     places = windows.sequences.offsets[:-1] + windows.sequences.second_segment_start

@@ -1,4 +1,4 @@
-"""From start and end logits to answers as text of the original context."""
+"""Conversion of start and end logits to answers as text of the original context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from bertline.finetuning.squad import SquadFile, Windows, has_most_context
 
-N_BEST = 20  # candidates kept for a question, as in Google's run_squad.py
+N_BEST = 20  # candidates kept per question, as in Google's run_squad.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,32 +24,32 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """The logarithm of the answer's odds, up to a constant."""
+        """Logarithm of the answer's odds, up to a constant."""
         return self.start_logit + self.end_logit
 
 
 @dataclass(frozen=True)
 class QuestionAnswers:
-    """A question's candidates, best first (none where the context is empty), and that of having no answer, ""."""
+    """A question's candidates, best first (none for an empty context), and the one without an answer, ""."""
 
     candidates: list[Candidate]
     null: Candidate
 
     @property
     def best_text(self) -> str:
-        """The best candidate's text, "" where there is none."""
+        """Text of the best candidate, "" if there is none."""
         return self.candidates[0].text if self.candidates else ""
 
     @property
     def null_difference(self) -> float:
-        """The score of "no answer" less that of the best candidate, 0 where there is none."""
+        """Score of "no answer" minus that of the best candidate, 0 if there is none."""
         return self.null.score - (self.candidates[0].score if self.candidates else 0.0)
 
 
 def answer_questions(
     squad: SquadFile, windows: Windows, start_logits: np.ndarray, end_logits: np.ndarray, *, max_answer_length: int
 ) -> dict[str, QuestionAnswers]:
-    """Every question's answers, by its id.
+    """Return every question's answers, by its id.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def answer_questions(
     start_logits, end_logits: float32 [T], for each token of `windows.sequences.tokens`.
     max_answer_length: in tokens.
 
-    A candidate starts where its window has the most context for the token (`has_most_context`), and all such spans are
-    ranked, not only those of the best starts and ends. Of a text that stands in several places the best is kept. The
-    score of having no answer is that of [CLS], the lowest of the question's windows.
+    A candidate starts at a token for which its window has the most context (`has_most_context`); all such spans are
+    ranked, not only those of the best starts and ends. If a text occurs several times, its best span is kept. The score
+    of having no answer is that of [CLS], the lowest over the question's windows.
     """
     allowed = has_most_context(windows)
     answers: dict[str, QuestionAnswers] = {}
@@ -90,7 +90,7 @@ def answer_questions(
 def best_spans(
     start_logits: np.ndarray, end_logits: np.ndarray, max_length: int, count: int
 ) -> Iterator[tuple[float, int, int]]:
-    """The `count` best (score, start, end), end - start < max_length, in no order. Starts at -inf are left out."""
+    """Yield the `count` best (score, start, end), end - start < max_length, unordered. Starts at -inf are left out."""
     tokens = len(start_logits)
     if tokens == 0:
         return
@@ -105,7 +105,7 @@ def best_spans(
 
 
 def n_best(answers: Mapping[str, QuestionAnswers], *, with_null: bool) -> dict[str, list[dict[str, str | float]]]:
-    """Every question's candidates with their probabilities, best first; `with_null` counts "" among them.
+    """Return every question's candidates with their probabilities, best first; `with_null` includes "".
 
     Probabilities are the softmax of the candidates' scores. Source: nbest_predictions.json of Google's run_squad.py.
     """
@@ -129,16 +129,16 @@ def n_best(answers: Mapping[str, QuestionAnswers], *, with_null: bool) -> dict[s
 
 
 def most_frequent_answer(squad: SquadFile) -> str:
-    """The majority baseline's answer to every question: the most frequent first answer, "" for no answer."""
+    """Return the majority baseline's answer to every question: the most frequent first answer, "" for no answer."""
     texts = Counter(question.answers[0].text if question.answers else "" for question in squad.questions)
     return min(texts, key=lambda text: (-texts[text], text))
 
 
 def copy_position(train: Windows, squad: SquadFile, windows: Windows) -> dict[str, str]:
-    """The copy-position baseline: answer every question with the same tokens of its context.
+    """Return the copy-position baseline's answers: the same token positions of every context.
 
-    They are the most frequent (first token, number of tokens) of the training answers; a shorter context gives what it
-    has there, or its last token.
+    These are the most frequent (first token, last token) of the training answers; in a shorter context, both are
+    limited to its last token.
     """
     usable = train.answer_tokens[train.answer_tokens[:, 0] >= 0]
     positions = Counter((int(first), int(last)) for first, last in usable)

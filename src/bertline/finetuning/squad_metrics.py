@@ -1,9 +1,9 @@
-"""SQuAD's exact match and F1, as the official evaluation scripts of v1.1 and v2.0 define them, in percent.
+"""SQuAD's exact match and F1, as defined by the official evaluation scripts of v1.1 and v2.0, in percent.
 
-Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py. The two differ where an
-answer is empty after normalisation: v2.0 leaves such answers out, and an empty prediction is right for a question that
-has none left. A question without a prediction counts as wrong under both versions, as in evaluate-v1.1.py
-(evaluate-v2.0.py leaves it out of the average, which would reward leaving hard questions out).
+Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py. The two differ for answers
+that are empty after normalisation: v2.0 leaves them out, and an empty prediction is right for a question that has no
+others. A question without a prediction counts as wrong in both versions, as in evaluate-v1.1.py (evaluate-v2.0.py
+leaves it out of the average, which would reward leaving hard questions out).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-case; drop ASCII punctuation and the articles a, an, the; one space between words."""
+    """Lowercase `text`, remove ASCII punctuation and the articles a, an, the, and separate words by single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def question_scores(prediction: str, answers: Sequence[str], *, version_2: bool = False) -> tuple[float, float]:
-    """(exact match, F1), each 0 to 1: the best over the accepted `answers`."""
+    """Return (exact match, F1), each 0 to 1: the best over the accepted `answers`."""
     predicted = normalize_answer(prediction)
     accepted = [normalize_answer(answer) for answer in answers]
     if version_2:
@@ -54,16 +54,16 @@ def score_squad(
     Parameters
     ----------
     answers: accepted answers of each question by its id; none for an unanswerable question.
-    predictions: text by question id; "" says that there is no answer. Those for ids that are not in `answers` are not
-        scored, but counted, and a line in the log says so.
+    predictions: text by question id; "" means that there is no answer. Those for ids that are not in `answers` are
+        counted, logged and not scored.
 
     Returns
     -------
-    exact_match and f1, and with version_2 the same for the questions that have an answer (has_answer_...) and for those
-    that have none (no_answer_...), where there are such questions; total and missing are numbers of questions, unknown
-    is the number of predictions for other ids.
+    exact_match and f1, and with version_2 the same for the questions with an answer (has_answer_...) and for those
+    without (no_answer_...), if there are any; total and missing are numbers of questions, unknown is the number of
+    predictions for other ids.
 
-    Raises BertlineError when there is no question.
+    Raises BertlineError if there is no question.
     """
     if not answers:
         raise BertlineError("there is no question to score; the SQuAD file is empty")
@@ -92,7 +92,7 @@ def score_squad(
 
 
 def _percent(values: list[float]) -> float:
-    return 100.0 * sum(sorted(values)) / len(values)  # sorted: a sum that does not depend on the order of a set
+    return 100.0 * sum(sorted(values)) / len(values)  # sorted: the sum must not depend on the order of a set
 
 
 def best_null_threshold(
@@ -102,16 +102,16 @@ def best_null_threshold(
     *,
     score: Literal["exact_match", "f1"] = "f1",
 ) -> float:
-    """The threshold that gives the best v2.0 score when a question is left unanswered where its difference is above it.
+    """Return the threshold with the best v2.0 score if questions with a difference above it are left unanswered.
 
     Parameters
     ----------
     answers: accepted answers by question id, as in `score_squad`.
     predictions: the best non-empty answer by question id.
-    null_differences: the score of "no answer" less the score of that answer, or any other number that grows with the
-        doubt, such as a probability; by question id.
+    null_differences: by question id, the score of "no answer" minus that of the best answer, or any other measure of
+        doubt, such as a probability.
 
-    Ties go to the lowest threshold. Source: find_best_thresh of evaluate-v2.0.py. Raises BertlineError when a question
+    The lowest threshold wins a tie. Source: find_best_thresh of evaluate-v2.0.py. Raises BertlineError if a question
     has no prediction or no difference.
     """
     for given, name in ((predictions, "prediction"), (null_differences, "score of having no answer")):
@@ -124,7 +124,7 @@ def best_null_threshold(
         answered = question_scores(predictions[question], accepted, version_2=True)
         unanswered = question_scores("", accepted, version_2=True)
         gains.append((null_differences[question], answered[part] - unanswered[part]))
-    # Of equal differences the losses come first: a sum is never best before all of them are in it.
+    # Among equal differences losses come first, so that no partial sum over them is the best.
     gains.sort()
     best, best_gain, gain = gains[0][0] - 1.0, 0.0, 0.0
     for difference, question_gain in gains:
@@ -137,5 +137,5 @@ def best_null_threshold(
 def leave_unanswered(
     predictions: Mapping[str, str], null_differences: Mapping[str, float], threshold: float
 ) -> dict[str, str]:
-    """The predictions, "" where a question's difference is above the threshold."""
+    """Return the predictions, with "" for questions whose difference is above the threshold."""
     return {question: text if null_differences[question] <= threshold else "" for question, text in predictions.items()}

@@ -1,4 +1,4 @@
-"""SQuAD as a task: windows in, answers out."""
+"""SQuAD as a prepared task."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ COUNTS = ("total", "missing", "unknown")  # what `score_squad` returns besides s
 def prepare_squad(
     task: str, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer, special: SpecialTokens
 ) -> PreparedTask:
-    """SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, and one without an answer to train on."""
+    """Prepare SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, or one without an answer to train on."""
     version_2 = task == "squad_v2"
     files = {split: read_squad(data[split], version_2=version_2) for split in ("train", "dev")}
     for split, file in files.items():
         if file.misplaced:
             logger.warning(
-                "%s: questions with an answer that does not stand at its offset: %d, the first is '%s'; %s",
+                "%s: questions with an answer that is not at its offset: %d, the first is '%s'; %s",
                 data[split],
                 len(file.misplaced),
                 file.misplaced[0],
                 "training leaves them out" if split == "train" else "they are scored by the answer's text",
             )
-    cut = {key: settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
+    limits = {key: settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
     windows = {
-        split: make_windows(file, tokenizer, special, **cut, for_training=split == "train")
+        split: make_windows(file, tokenizer, special, **limits, for_training=split == "train")
         for split, file in files.items()
     }
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
-        raise BertlineError(f"{data['train']}: no question has an answer that stands at its offset; name another file")
+        raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")
     answers = {question.id: [answer.text for answer in question.answers] for question in files["dev"].questions}
 
     def score(predictions: dict[str, str]) -> float:

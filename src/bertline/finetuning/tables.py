@@ -1,9 +1,9 @@
-"""Examples of a task from a table: tab-separated, CSV, JSON Lines or Parquet, by the names of its columns.
+"""Reading of a task's examples from a table: tab-separated, CSV, JSON Lines or Parquet, by column names.
 
-.tsv      a header, cells without quoting, as GLUE's files
+.tsv      a header, cells without quoting, as in GLUE's files
 .csv      a header, quoting as in RFC 4180
-.jsonl    an object a line
-.parquet  as Hugging Face's datasets store them
+.jsonl    one object per line
+.parquet  as stored by Hugging Face's datasets
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 from bertline.console import BertlineError
 
-MAX_CELL_LENGTH = 2**31 - 1  # a cell may hold a whole book; the csv module's own limit is 128 KiB
+MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
 
-Cells = tuple[str, list[Any] | None]  # where they stand, and the wanted cells; None for a broken row
+Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TextTask:
     """A task on one text or two: the names of its columns, its classes, and its scores.
 
     texts: columns of the one or two texts. labels: the classes in the order of their ids, none for a regression.
-    metrics: of `glue_metrics.METRICS`; `primary` is the one that reports lead with.
+    metrics: keys of `glue_metrics.METRICS`; `primary` is the main one.
     """
 
     texts: tuple[str, ...]
@@ -47,8 +47,8 @@ class TextTask:
 class Examples:
     """The examples of a file.
 
-    first, second: the texts; `second` is None where the task has one. targets: int64 [N] class ids, float32 [N]
-    numbers of a regression, or None where the file has no labels. skipped: how many broken rows were left out.
+    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids, float32 [N]
+    numbers of a regression, or None without labels. skipped: number of broken rows.
     """
 
     first: list[str]
@@ -58,7 +58,7 @@ class Examples:
 
     @property
     def labels(self) -> np.ndarray:
-        """The targets of a file that was read with its labels."""
+        """Targets of a file that was read with its labels."""
         assert self.targets is not None  # noqa: S101
         return self.targets
 
@@ -79,10 +79,10 @@ def read_examples(
     labelled: whether to read the labels; a test set has none.
     header: the columns of a .tsv that lacks a header.
     skips_broken_rows: whether rows that lack columns are skipped and counted, not refused.
-    classes: the label's names by number where the file holds numbers for them.
+    classes: the labels' names, if the file contains their indices.
 
-    Raises BertlineError naming the file, and the line and column of what is wrong: text that is not UTF-8, a missing
-    column, a row with too few or too many columns, a cell of another type, an unknown label, no example at all.
+    Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a missing column, a row
+    with too few or too many columns, a cell of another type, an unknown label, or no example at all.
     """
     path = Path(path)
     columns = (*task.texts, *((task.label,) if labelled else ()))
@@ -100,13 +100,13 @@ def read_examples(
         if labelled:
             targets.append(_target(cells[-1], task, classes, f"{where}: column '{task.label}'"))
     if not texts[0]:
-        raise BertlineError(f"{path} holds no example; name a file with at least one")
+        raise BertlineError(f"{path} contains no example; name a file with at least one")
     array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
     return Examples(texts[0], texts[1] if len(texts) > 1 else None, array, skipped)
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
-    """Every value of a column, sorted. Raises BertlineError as `read_examples` does."""
+    """Return all distinct values of a column, sorted. Raises BertlineError as `read_examples` does."""
     found = {str(cells[0]) for _, cells in read_columns(Path(path), [column]) if cells is not None}
     return tuple(sorted(found))
 
@@ -114,7 +114,7 @@ def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
 def read_columns(
     path: Path, columns: Sequence[str], *, header: Sequence[str] = (), skips_broken_rows: bool = False
 ) -> Iterator[Cells]:
-    """The cells of `columns`, row by row, as `read_examples` describes it."""
+    """Yield the cells of `columns` row by row; for the arguments see `read_examples`."""
     if path.suffix not in READERS:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(READERS)}; convert the file")
     try:
@@ -130,7 +130,7 @@ def _read_tsv(path: Path, columns: Sequence[str], header: list[str], skips_broke
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells. Only a newline ends a line: sentences hold characters that str.splitlines splits at."""
+    """Yield line numbers and cells. Only a newline ends a line: sentences may contain str.splitlines's other breaks."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

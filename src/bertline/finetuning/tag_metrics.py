@@ -1,4 +1,4 @@
-"""Scores of tagged spans (chunks in BIO tags), computed by seqeval as conlleval counts them, as fractions."""
+"""Scores of tagged spans (chunks in BIO tags), computed by seqeval with conlleval's definitions, as fractions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bertline.console import BertlineError
 
 
 def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall and F1 over all spans, and the share of the right tags.
+    """Compute precision, recall and F1 over all spans, and the fraction of correct tags.
 
     Parameters
     ----------
-    predictions, references: the tags of each sentence's words. A span counts when its type and both ends are right.
-        Where there is no span to find, or none was found, the scores are 0.
+    predictions, references: the tags of each sentence's words. A span is correct if its type and both ends are. If
+        there is no span to find, or none was found, the scores are 0.
 
-    Raises BertlineError when there is no sentence, or a sentence's numbers of tags differ.
+    Raises BertlineError if there is no sentence, or the numbers of tags in a sentence differ.
     """
     from seqeval.metrics.sequence_labeling import accuracy_score, precision_recall_fscore_support
 

@@ -1,4 +1,4 @@
-"""Token tagging: files in CoNLL's columns, labels on the first piece of each word, spans scored by seqeval."""
+"""Token tagging: files in CoNLL format, labels on the first piece of each word, spans scored by seqeval."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ DOCUMENT_START = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class TaggedFile:
-    """The sentences of a file: their words, and the tag of each word."""
+    """Sentences of a file: their words and the tag of each word."""
 
     words: list[list[str]]
     tags: list[list[str]]
 
 
 def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
-    """Read words and tags from columns; an empty line ends a sentence, lines of -DOCSTART- are none.
+    """Read words and tags from columns; an empty line ends a sentence, -DOCSTART- lines are skipped.
 
     Parameters
     ----------
-    word, tag: the columns, from 0; negative ones count from the end. Columns end at a tab where the line has one,
-        otherwise at white space.
+    word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the line
+        contains one, otherwise by white space.
 
-    Raises BertlineError naming the line that lacks a column or is not UTF-8, and a file without sentences.
+    Raises BertlineError naming a line that lacks a column or is not UTF-8, or a file without sentences.
     """
     file = TaggedFile([], [])
     words: list[str] = []
@@ -64,7 +64,7 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
         file.words.append(words)
         file.tags.append(tags)
     if not file.words:
-        raise BertlineError(f"{path} holds no sentence; name a file with at least one")
+        raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
 
 
@@ -83,8 +83,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 class TaggedInputs:
     """Sentences as inputs [CLS] pieces [SEP].
 
-    sequences: the N inputs. first_pieces: int64 [W], of each word that an input holds, where in `sequences.tokens` its
-    first piece stands. words_of: int64 [N], how many words of each sentence its input holds; the others were cut off.
+    sequences: the N inputs. first_pieces: int64 [W], index in `sequences.tokens` of the first piece of each word in an
+    input. words_of: int64 [N], number of words of each sentence in its input; the others were truncated.
     """
 
     sequences: Sequences
@@ -93,9 +93,9 @@ class TaggedInputs:
 
 
 def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> TaggedInputs:
-    """Tokenize words one by one; a word of which the tokenizer keeps nothing becomes one [UNK].
+    """Tokenize words one by one; a word that the tokenizer removes becomes one [UNK].
 
-    Sentences are cut to `limit` tokens at a word's end (a longer word alone at the limit).
+    Sentences are truncated to `limit` tokens at the end of a word, or within the first word if it is longer.
     """
     flat = [word for words in file.words for word in words]
     unknown = special_token_ids(tokenizer)["[UNK]"]
@@ -129,9 +129,9 @@ def prepare_tagging(
     tokenizer: Tokenizer,
     special: SpecialTokens,
 ) -> PreparedTask:
-    """A tagging task of one's own. Without `labels` the tags are those of the train file.
+    """Prepare a custom tagging task. Without `labels`, the tags are those of the train file.
 
-    Raises BertlineError for a bad file, and a tag that is none of the labels.
+    Raises BertlineError for a bad file, or a tag that is not one of the labels.
     """
     files = {name: read_conll(path, word=table["word"], tag=table["tag"]) for name, path in data.items()}
     found = {tag for tags in files["train"].tags for tag in tags}
@@ -178,7 +178,7 @@ def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[
         begin = 0
         for words, kept in zip(file.words, inputs.words_of, strict=True):
             found = [labels[index] for index in chosen[begin : begin + kept]]
-            tags.append(found + [OUTSIDE] * (len(words) - len(found)))  # a word that was cut off has no tag: a miss
+            tags.append(found + [OUTSIDE] * (len(words) - len(found)))  # truncated words count as O
             begin += kept
         scores = {} if name == "test" else score_tags(tags, file.tags)
         path = "predictions.conll" if name == "dev" else f"predictions_{name}.conll"

@@ -1,4 +1,4 @@
-"""From a task's name to its prepared inputs."""
+"""Preparation of a task by its name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def prepare_task(
 
     Parameters
     ----------
-    data: the files by set: train, dev and, for predictions alone, test sets.
+    data: the files by set: train, dev and, for predictions only, test sets.
     settings: of the recipe.
-    table: the description of a table of one's own, as in the configuration; None for SQuAD and GLUE.
+    table: the description of a custom table, as in the configuration; None for SQuAD and GLUE.
 
     Raises BertlineError for an unknown task or a bad file.
     """

@@ -1,4 +1,4 @@
-"""Tasks on one text or two: those of GLUE, and tables of one's own."""
+"""Tasks on one text or two: GLUE's and custom tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS_OF_CLASSES = tuple(name for name in METRICS if name not in METRICS_OF_NU
 def prepare_glue(
     task: str, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer, special: SpecialTokens
 ) -> PreparedTask:
-    """A task of GLUE. Its test sets are predicted in the format of a submission."""
+    """Prepare a task of GLUE. Predictions for its test sets are written in the format of a submission."""
     description = GLUE_TASKS[task]
     files = {name: read_glue(path, description, labelled=not _is_test(name)) for name, path in data.items()}
 
@@ -44,7 +44,7 @@ def prepare_table(
     tokenizer: Tokenizer,
     special: SpecialTokens,
 ) -> PreparedTask:
-    """A table of one's own: classification or regression. Raises BertlineError for a metric of the other kind."""
+    """Prepare a custom table for classification or regression. Raises BertlineError for a metric of the other kind."""
     description = text_task_of(table, data["train"])
     files = {name: read_examples(path, description, labelled=not _is_test(name)) for name, path in data.items()}
 
@@ -55,11 +55,11 @@ def prepare_table(
 
 
 def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
-    """A table's description; without `labels` they are those of the train file, without `metrics` the usual ones."""
+    """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
     is_regression = table["kind"] == "regression"
     labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
     if not is_regression and len(labels) < 2:
-        raise BertlineError(f"{train}: column '{table['label']}' holds one class only; a task needs two or more")
+        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
     allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
     usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
     metrics = tuple(table.get("metrics", ())) or usual

@@ -1,4 +1,4 @@
-"""Fine-tune one task with one seed: prepare, train, predict, score, write."""
+"""Fine-tuning of one task with one seed: prepare, train, predict, score, write."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 
-# Some models have more rows of embeddings than words, up to a multiple that matrix units like.
+# Some models have more embedding rows than words: they pad to a multiple that suits matrix units.
 MAX_PADDING = 128
 
-# Beside what every recipe has.
+# In addition to the keys of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
-# Settings of which the plan makes several recipes.
+# Settings that the plan expands to several recipes.
 PLANNED = ("seeds", "random_weights", "grid")
 
 
@@ -47,21 +47,21 @@ def finetune(
     threads: int | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> dict[str, Any]:
-    """Run a recipe and write its results; returns the content of metrics.json.
+    """Run a recipe and write its results; return the content of metrics.json.
 
-    A run that was killed goes on from its newest checkpoint when it is started again, with the same result.
+    When restarted, a run that was killed resumes from its newest checkpoint, with the same result.
 
     Parameters
     ----------
-    recipe: everything that alters the result, from `bertline.planning`. The same recipe on the same number of CPU
+    recipe: everything that determines the result, from `bertline.planning`. The same recipe on the same number of CPU
         threads gives the same predictions.
     tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
-    output: a folder; it gets the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
-    initial_weights: a directory in Hugging Face's layout, exactly when the recipe names initial weights.
-    threads: CPU threads; None leaves PyTorch's choice.
-    checkpoint_minutes: between two checkpoints.
+    output: a folder for the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
+    initial_weights: a directory in Hugging Face's layout, if and only if the recipe names initial weights.
+    threads: CPU threads; None for PyTorch's default.
+    checkpoint_minutes: time between two checkpoints.
 
-    Raises BertlineError for a bad recipe or file, weights that do not fit, and a loss that is not finite.
+    Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
     """
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = with_network(check_recipe(recipe, initial_weights))
@@ -72,7 +72,7 @@ def finetune(
     torch.manual_seed(recipe["seed"])
     if initial_weights is not None:
         check_vocabulary(tokenizer_path, Path(initial_weights))
-    device, _claim = claim_device()  # until the end of this function
+    device, _claim = claim_device()  # held until the end of this function
     prepare_precision(settings["precision"], device)
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
@@ -130,10 +130,9 @@ def finetune(
 
 
 def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) -> dict[str, Any]:
-    """Check a recipe against the configuration's schema, and return it with the defaults of its settings filled in.
+    """Check a recipe against the configuration's schema; return it with the defaults of its settings filled in.
 
-    Raises BertlineError for a key that is missing or wrong, and where recipe and command do not agree on the initial
-    weights.
+    Raises BertlineError for a missing or wrong key, or if recipe and command disagree on the initial weights.
     """
     kind = "squad" if str(recipe.get("task")).startswith("squad") else "classification"
     completed = complete_recipe(recipe, kind, others=KEYS)
@@ -145,7 +144,7 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe with the network's description where it only names the directory that holds it."""
+    """Return the recipe with the network's description in place of its directory."""
     model = recipe["model"]
     if "directory" not in model:
         return dict(recipe)
@@ -153,7 +152,7 @@ def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
-    """Raise BertlineError where weights come with a vocabulary, and it is not that of the tokenizer."""
+    """Raise BertlineError if the weights come with a vocabulary that is not the tokenizer's."""
     path = initial_weights / "vocab.txt"
     if not path.exists():
         return
@@ -169,9 +168,9 @@ def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
 def make_model(
     settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
 ) -> nn.Module:
-    """Make the network with the task's head, its encoder from `initial_weights` where given, else by `settings`.
+    """Make the network with the task's head, its encoder from `initial_weights` if given, else from `settings`.
 
-    Raises BertlineError when the tokenizer has more entries than the network, or sequences are longer than it reads.
+    Raises BertlineError if the tokenizer does not match the network, or sequences are too long for it.
     """
     weights: Mapping[str, Tensor] = {}
     if initial_weights is None:

@@ -1,1 +1,1 @@
-"""The network, its heads, and weights in and out of Hugging Face's layout."""
+"""The network, its heads, and conversion of weights to and from Hugging Face's layout."""

@@ -1,4 +1,4 @@
-"""The networks that there are, by the `architecture` of a model's description."""
+"""Registry of the networks, by the `architecture` of a model's description."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ DEFAULT = "bert"
 
 
 class Layout(Protocol):
-    """A module with an architecture's names and keys in Hugging Face's layout."""
+    """Module with an architecture's names and keys in Hugging Face's layout."""
 
     MODEL_TYPE: str
-    INPUTS: tuple[str, ...]  # what the tokenizer gives to the network
-    PADDED: tuple[str, ...]  # our names of the weights whose first dimension is the padded vocabulary
+    INPUTS: tuple[str, ...]  # the tokenizer's outputs that the network takes
+    PADDED: tuple[str, ...]  # Bertline's names of the weights whose first dimension is the padded vocabulary
 
     def names_of(self, config: Any) -> dict[str, tuple[str, ...]]: ...
     def present_name(self, name: str) -> str: ...
@@ -46,7 +46,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The classes of a network, and its layout. All networks of a column are called alike."""
+    """The classes of a network, and its layout. Networks for the same task share a calling convention."""
 
     config: type[NetworkConfig]
     pretraining: Callable[[Any], PreTrainingNetwork]
@@ -77,14 +77,14 @@ ARCHITECTURES = {
 
 
 def architecture_of(config: NetworkConfig) -> Architecture:
-    """The classes and the layout that belong to a configuration."""
+    """Return the classes and the layout of a configuration."""
     return ARCHITECTURES[config.architecture]
 
 
 def config_from_dict(settings: Mapping[str, Any]) -> NetworkConfig:
-    """Make the configuration that a model's description asks for; without `architecture` it is BERT's.
+    """Make the configuration of a model's description; without `architecture` it is BERT's.
 
-    Raises BertlineError for an architecture or a key that does not exist, and for a value of a wrong type.
+    Raises BertlineError for an unknown architecture or key, and for a value of a wrong type.
     """
     name = settings.get("architecture", DEFAULT)
     if name not in ARCHITECTURES:

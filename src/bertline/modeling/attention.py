@@ -1,8 +1,8 @@
-"""Self-attention over sequences in padded rows, or packed one behind the other without padding.
+"""Self-attention over sequences in padded rows, or concatenated ("packed") without padding.
 
-Packed attention is `torch.nn.attention.varlen` on CUDA, and padded rows for types and GPUs that it does not support.
-On the CPU, where it does not exist, it is one operator that runs PyTorch's own attention kernel for each sequence; to
-torch.compile it is opaque, with a registered backward.
+Packed attention uses `torch.nn.attention.varlen` on CUDA, and padded rows for types and GPUs that it does not support.
+The CPU has no such kernel; there, one custom operator runs PyTorch's own attention kernel for each sequence. It is
+opaque to torch.compile and has a registered backward.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch.nn import functional as F
 
 from bertline.modeling.dropout import drop
 
-# What FlashAttention 2 asks of a GPU (its major compute capability) and of a head's size.
+# Requirements of FlashAttention 2: the GPU's major compute capability and the largest head size.
 AMPERE, LARGEST_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
-    """Where the sequences are in a batch of one row of T tokens.
+    """Boundaries of the sequences in a batch of one row of T tokens.
 
-    cu_seqlens: int32 [N + 1], ascending from 0 to T. Where they repeat T there is no sequence: N can stay the same.
-    positions: int64 [T], the place of each token in its sequence.
+    cu_seqlens: int32 [N + 1], ascending from 0 to T. A repeated T marks an empty slot, so that N can stay fixed.
+    positions: int64 [T], the position of each token in its sequence.
     longest: an upper bound of the sequences' lengths.
     """
 
@@ -33,17 +33,17 @@ class Packed(NamedTuple):
     longest: int
 
 
-# What a token may look at: bool [B, S], True for tokens and False for padding; None where nothing is padded.
+# Which tokens may be attended to: bool [B, S], True for tokens and False for padding; None where nothing is padded.
 AttentionMask = Tensor | Packed | None
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask, *, dropout: float) -> Tensor:
-    """Scaled dot-product attention of every token to all tokens of its sequence.
+    """Compute scaled dot-product attention of every token to all tokens of its sequence.
 
     Parameters
     ----------
     query, key, value: [B, S, A, D]; packed, [1, T, A, D].
-    dropout: probability of dropping an attention weight. Packed sequences have none.
+    dropout: probability of dropping an attention weight. Must be 0 for packed sequences.
 
     Returns [B, S, A x D].
     """
@@ -63,11 +63,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionM
 
 
 def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Attend as PyTorch does on a CPU, whose fast kernels have no dropout, but with our random numbers."""
+    """Attend as PyTorch does on a CPU, whose fast kernels lack dropout, but with `drop`'s random numbers."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
-    # Under autocast the softmax is in float32, and its weights go back.
+    # Under autocast the softmax is in float32; cast its weights back.
     return drop(scores.softmax(-1).to(value.dtype), dropout) @ value
 
 
@@ -83,24 +83,24 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
 
 
 def varlen_knows(query: Tensor) -> bool:
-    """Return whether there is a kernel: FlashAttention 2 needs half precision, heads of a multiple of 8, and Ampere."""
+    """Return whether a kernel exists: FlashAttention 2 needs half precision, head sizes divisible by 8, and Ampere."""
     size = query.shape[-1]
     if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
         return False
-    # Not get_device_capability: to torch.compile these are constants.
+    # Not get_device_capability: torch.compile treats these properties as constants.
     return torch.cuda.get_device_properties(query.device).major >= AMPERE
 
 
 def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) -> Tensor:
-    """Packed attention by padding every sequence to the longest: [T, A, D] each -> [T, A, D].
+    """Compute packed attention by padding every sequence to the longest: [T, A, D] each -> [T, A, D].
 
-    For any type and device, with shapes that depend on those of its arguments alone; it takes the memory that packing
-    saves elsewhere.
+    Works for any type and device; shapes depend only on those of the arguments. It takes the memory that packing saves
+    elsewhere.
     """
     tokens, cu_seqlens = len(query), packed.cu_seqlens.long()
     columns = torch.arange(packed.longest, device=query.device)
     places = cu_seqlens[:-1, None] + columns  # [N, longest]
-    # Attention over nothing would be not a number: rows without a sequence look at a token whose result nobody reads.
+    # Attention over nothing would be NaN: rows without a sequence attend to one token; their results are not used.
     mask = (places < cu_seqlens[1:, None]) | (columns == 0)
     places = places.clamp(max=tokens - 1)
     query, key, value = (tensor[places].transpose(1, 2) for tensor in (query, key, value))  # [N, A, longest, D]
@@ -111,7 +111,7 @@ def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
 
 @torch.library.custom_op("bertline::packed_attention", mutates_args=(), device_types="cpu")
 def _packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
-    """[T, A, D] each -> context [T, A, D] and the softmaxes' logarithmic sums, float32 (or float64) [A, T]."""
+    """Attend: [T, A, D] each -> context [T, A, D] and the softmaxes' log-sum-exp, float32 (or float64) [A, T]."""
     tokens, heads, _ = query.shape
     context = query.new_empty(query.shape)
     sums = query.new_empty((heads, tokens), dtype=_sum_type(query))
@@ -169,7 +169,7 @@ def _sequences(cu_seqlens: Tensor) -> list[slice]:
 
 
 def _as_batch(tensor: Tensor, here: slice) -> Tensor:
-    """Tokens of one sequence as [1, A, S, D]."""
+    """Return the tokens of one sequence as [1, A, S, D]."""
     return tensor[here].transpose(0, 1)[None]
 
 

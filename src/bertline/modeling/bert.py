@@ -1,7 +1,7 @@
 """BERT as published (post-LN, Devlin et al. 2018, arXiv 1810.04805), in plain PyTorch.
 
 Shapes in comments: B sequences, S positions, H hidden size, A heads, M masked positions, V vocabulary. A packed batch
-is one row of all its tokens, B = 1 and S = T, with N sequences in it.
+is one row of T tokens from N sequences: B = 1 and S = T.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BertConfig(NetworkConfig):
     attention_probs_dropout_prob: float = 0.1
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
-    # Ours: the values that the learned positions start from, "normal" as published or "sinusoidal".
+    # Not in Hugging Face's: initial values of the learned positions, "normal" as published or "sinusoidal".
     position_initialization: str = "normal"
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class BertConfig(NetworkConfig):
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and token type embeddings, normalised."""
+    """Normalised sum of word, position and token type embeddings."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """`words` are the word embeddings of the tokens."""
+        """Embed tokens, given their word embeddings `words`, [B, S, H]."""
         if isinstance(attention_mask, Packed):
             positions = self.position(attention_mask.positions)
         else:
@@ -62,7 +62,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by dropout, the residual sum and a normalisation (post-LN)."""
+    """Self-attention and feed-forward, each followed by dropout, the residual sum and normalisation (post-LN)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Layer(nn.Module):
 
 
 class BertModel(nn.Module):
-    """The encoder. `with_pooler` adds the dense layer on [CLS] that heads on whole sequences read."""
+    """The encoder. `with_pooler` adds the dense layer on [CLS] that sequence-level heads use."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class BertModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
-        self.activation_checkpointing = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # recompute layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -108,27 +108,27 @@ class BertModel(nn.Module):
         input_ids: int64 [B, S].
         token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences are.
+            faster; or `Packed`, for a packed batch ([1, T]).
 
         Returns the last layer's hidden states [B, S, H].
         """
         return self.encode(self.embeddings.word(input_ids), token_type_ids, attention_mask)
 
     def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """`forward` from the tokens' word embeddings, [B, S, H]."""
+        """Run `forward` from the tokens' word embeddings, [B, S, H]."""
         hidden = self.embeddings(words, token_type_ids, attention_mask)
         checkpointing = self.activation_checkpointing and self.training
         return run_layers(self.layers, hidden, attention_mask, activation_checkpointing=checkpointing)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """[CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
+        """Pass [CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
         if self.pooler is None:
             raise ValueError("this encoder was made without a pooler")
         return torch.tanh(self.pooler(first_tokens(hidden, attention_mask)))
 
 
 class BertForPreTraining(nn.Module):
-    """The encoder with the masked language and the sentence pair head."""
+    """The encoder with the masked language head and the sentence pair head."""
 
     scores_pairs: ClassVar[bool] = True
 
@@ -143,7 +143,7 @@ class BertForPreTraining(nn.Module):
         initialize(self, config)
 
     def leave_out_pairs(self) -> None:
-        """Keep what only pairs would train as it is, where nothing is learned from them."""
+        """Freeze the pooler and the pair head, which only sentence pairs train."""
         for part in (self.encoder.pooler, self.pair_head):
             if part is not None:
                 part.requires_grad_(False)
@@ -151,13 +151,13 @@ class BertForPreTraining(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Score the masked positions and the pairs; other arguments as `BertModel.forward`.
+        """Score the masked positions and the pairs; other arguments as in `BertModel.forward`.
 
         Parameters
         ----------
         masked_positions: int64 [M], indices into the flattened batch (row * S + position).
 
-        Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity) and [B, 2] (1 = random next).
+        Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding) and [B, 2] (1 = random next).
         """
         words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
         hidden = self.encoder.encode(words, token_type_ids, attention_mask)
@@ -177,7 +177,7 @@ class BertForSequenceClassification(nn.Module):
         initialize(self, config)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Arguments as `BertModel.forward`. Returns logits [B, num_labels]."""
+        """Classify sequences; arguments as in `BertModel.forward`. Returns logits [B, num_labels]."""
         hidden = self.encoder(input_ids, token_type_ids, attention_mask)
         return self.classifier(self.dropout(self.encoder.pool(hidden, attention_mask)))
 
@@ -194,12 +194,12 @@ class BertForTokenClassification(nn.Module):
         initialize(self, config)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Arguments as `BertModel.forward`. Returns logits [B, S, num_labels]."""
+        """Classify tokens; arguments as in `BertModel.forward`. Returns logits [B, S, num_labels]."""
         return self.classifier(self.dropout(self.encoder(input_ids, token_type_ids, attention_mask)))
 
 
 class BertForQuestionAnswering(nn.Module):
-    """The encoder with a score for each position to be the start and the end of the answer."""
+    """The encoder with scores of each position as the start and the end of the answer."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -211,15 +211,15 @@ class BertForQuestionAnswering(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
-        """Arguments as `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
+        """Score spans; arguments as in `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
         start, end = self.span(self.encoder(input_ids, token_type_ids, attention_mask)).unbind(-1)
         return start, end
 
 
 def initialize(model: nn.Module, config: BertConfig) -> None:
-    """Draw weights from a normal distribution with `initializer_range`; biases are 0, normalisation scales 1.
+    """Draw weights from a normal distribution of deviation `initializer_range`; biases are 0, normalisation scales 1.
 
-    Draws from PyTorch's global generator, so `torch.manual_seed` before it makes the weights reproducible.
+    Draws from PyTorch's global generator: call `torch.manual_seed` before it for reproducible weights.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -234,13 +234,13 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
 
 
 def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
-    """Sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
+    """Return sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
-    Learned positions that start from them tell neighbouring words apart from the first step. A small network that has
-    seconds finds that out at length 128 only after minutes from random positions. The idea is Vaswani's (2017, section
-    3.5); the wavelengths are not: those run to 60,000 tokens, and what a small network looks for first is a few tokens
-    away. These are `waves` geometric ones from 3 to 50 tokens, in the first `2 * waves` of the `width` numbers; the
-    others are 0.
+    Learned positions that start from them distinguish neighbouring words from the first step; from random positions, a
+    small network at length 128 takes minutes to learn this. The idea is that of Vaswani et al. (2017, section 3.5),
+    but their wavelengths run to 60,000 tokens, and a small network first relies on words a few tokens away. Here,
+    `waves` wavelengths in geometric progression from 3 to 50 tokens fill the first `2 * waves` of the `width` numbers;
+    the others are 0.
     """
     waves = min(waves, width // 2)
     wavelengths = torch.logspace(math.log10(3), math.log10(50), waves)

@@ -1,4 +1,4 @@
-"""The shape of a network: what all architectures share."""
+"""Configuration of a network's shape, shared by all architectures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
 }
 TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
-# Matrix units need the vocabulary's dimension to be a multiple of this.
+# Matrix units need a vocabulary dimension that is a multiple of this.
 VOCABULARY_MULTIPLE = 64
 
 
@@ -43,18 +43,18 @@ class NetworkConfig:
             )
 
     def check_choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
-        """Raise BertlineError where the value of `key` is not one of those allowed."""
+        """Raise BertlineError if the value of `key` is not allowed."""
         if getattr(self, key) not in allowed:
             raise BertlineError(f"model: {key} given '{getattr(self, key)}', allowed are {', '.join(allowed)}")
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the embedding table: `vocab_size` rounded up to a multiple of 64."""
+        """Number of rows of the embedding table: `vocab_size` rounded up to a multiple of 64."""
         return -(-self.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a configuration from its keys. Raises BertlineError for a key that is unknown or has a wrong type."""
+        """Make a configuration from its keys. Raises BertlineError for an unknown key or a value of a wrong type."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():
@@ -73,5 +73,5 @@ class NetworkConfig:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The architecture, the keys and the values, as `from_dict` takes them."""
+        """Return the architecture, the keys and the values, as `from_dict` takes them."""
         return {"architecture": self.architecture, **dataclasses.asdict(self)}

@@ -1,4 +1,4 @@
-"""Weights in other layouts to a directory in Hugging Face's: Google's TensorFlow release, and pickles of PyTorch."""
+"""Conversion of Google's TensorFlow checkpoints and of PyTorch pickles to Hugging Face's layout."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
 
     Parameters
     ----------
-    source: a folder with a checkpoint of TensorFlow (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
-        released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Of the pickle only tensors are read:
-        what would run code is refused.
-    lowercase: whether the words of a vocab.txt are meant in lower case; None where its folder says that.
+    source: a folder with a TensorFlow checkpoint (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
+        released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Only tensors are read from the
+        pickle: one that would run code is refused.
+    lowercase: whether vocab.txt is lowercase; None where another file in its folder specifies that.
 
-    Raises BertlineError for a folder that holds neither, or files that do not fit each other.
+    Raises BertlineError for a folder that contains neither, or whose files do not match.
     """
     if source.resolve() == output.resolve():
         raise BertlineError(f"{output}: the output is the source; name another folder")
@@ -50,7 +50,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         config = read_configuration(source)
         theirs = _of_pickle(source / PICKLE)
     else:
-        raise BertlineError(f"{source} holds neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
+        raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
     weights = from_huggingface(config, theirs, str(source))
     for name in architecture_of(config).layout.names_of(config):
         if OF_ENCODER.match(name) and name not in weights:
@@ -62,7 +62,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
 
 
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
-    """The weights by the names that they have in transformers; what an optimizer left there is passed over."""
+    """Return the weights by their names in transformers, without the optimizer's variables."""
     weights = {}
     for name, values in read_checkpoint(prefix):
         if name.startswith(("bert/", "cls/")) and "adam_" not in name:
@@ -72,7 +72,7 @@ def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
 
 
 def _name(name: str) -> str:
-    """`bert/encoder/layer_0/output/dense/kernel` is `bert.encoder.layer.0.output.dense.weight`."""
+    """Map `bert/encoder/layer_0/output/dense/kernel` to `bert.encoder.layer.0.output.dense.weight`, and so on."""
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name)
     name = re.sub(r"/(kernel|gamma|output_weights)$", "/weight", name)
     name = re.sub(r"/(beta|output_bias)$", "/bias", name)
@@ -95,7 +95,7 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
         return read_tokenizer(path)
     if lowercase is None:
         raise BertlineError(
-            f"{path} does not say its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
+            f"{path} does not specify its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
         )
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)

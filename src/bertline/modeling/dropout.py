@@ -1,7 +1,7 @@
-"""Dropout. On a CPU its random numbers cost as much as a tenth of a step, so there they are drawn four at a time.
+"""Dropout. On a CPU, its random numbers take up to a tenth of a step, so they are drawn four at a time.
 
-PyTorch's CPU kernels draw one number an element, eager and compiled alike. Here a 64-bit draw is cut into four of 16
-bits: the probability is rounded to 1/65536, and the draws follow `torch.manual_seed` as PyTorch's own do.
+PyTorch's CPU kernels draw one number per element, both eager and compiled. Here a 64-bit draw is split into four of 16
+bits: the probability is rounded to 1/65536. Draws follow `torch.manual_seed`, as PyTorch's own do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RANGE = 1 << 16
 
 
 class Dropout(nn.Module):
-    """Zeroes elements with `probability` in training and scales the others (Srivastava et al. 2014)."""
+    """Dropout layer: zeroes elements with `probability` in training and scales the others (Srivastava et al. 2014)."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ def drop(hidden: Tensor, probability: float) -> Tensor:
     if hidden.device.type != "cpu":
         return F.dropout(hidden, probability)
     threshold = round(probability * RANGE)
-    # As an operator only where a compiler looks: calling one loads the compiler, which takes a second.
+    # An operator only under torch.compile: calling one loads the compiler, which takes a second.
     draw = _draw_as_operator if torch.compiler.is_compiling() else _draw
     kept = draw(list(hidden.shape), hidden.device) >= threshold - RANGE // 2
     return hidden * (kept * (RANGE / (RANGE - threshold))).to(hidden.dtype)
 
 
 def _draw(shape: list[int], device: torch.device) -> Tensor:
-    """Numbers from -32,768 to 32,767, all equally likely: int16 of `shape`."""
+    """Draw uniform numbers from -32,768 to 32,767: int16 of `shape`."""
     count = math.prod(shape)
     draws = torch.empty(-(-count // 4), dtype=torch.int64, device=device).random_(-(2**63), None)
     return draws.view(torch.int16)[:count].view(shape)

@@ -1,4 +1,4 @@
-"""The heads of an encoder, whatever its architecture."""
+"""Parts of heads that all architectures share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 
 
 class Transform(nn.Module):
-    """Dense layer, activation, normalisation: [..., H] -> [..., H]. With `bias` the first and the last have one."""
+    """Dense layer, activation, normalisation: [..., H] -> [..., H]. `bias` applies to the first and the last."""
 
     def __init__(self, hidden_size: int, *, activation: str, epsilon: float, bias: bool) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Transform(nn.Module):
 
 
 class MaskedLanguageHead(Transform):
-    """Scores every entry of the vocabulary for each masked position; the output matrix is the word embedding."""
+    """Scores of every vocabulary entry for each masked position; the output matrix is the word embedding."""
 
     padding_logits: Tensor
 
@@ -38,14 +38,14 @@ class MaskedLanguageHead(Transform):
         self.register_buffer("padding_logits", padding_logits, persistent=False)
 
     def score(self, masked: Tensor, word_embeddings: Tensor) -> Tensor:
-        """Hidden states [M, H] and the embedding table [V, H] -> logits [M, V], minus infinity for padding rows."""
+        """Score hidden states [M, H] with the embedding table [V, H]: logits [M, V], minus infinity for padding."""
         return F.linear(self(masked), word_embeddings, self.bias + self.padding_logits)
 
 
 def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-    """The hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
+    """Return the hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
 
-    Where `Packed.cu_seqlens` repeat their end there is no sequence: the row is another's, and its label is ignored.
+    For an empty slot of `Packed.cu_seqlens` the row is that of another token; its label is to be ignored.
     """
     if isinstance(attention_mask, Packed):
         return hidden[0].index_select(0, attention_mask.cu_seqlens[:-1].clamp(max=hidden.shape[1] - 1))
@@ -53,7 +53,7 @@ def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
 
 
 def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """The hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H]."""
+    """Return the hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H]."""
     return hidden.reshape(-1, hidden.shape[-1]).index_select(0, positions)
 
 
@@ -71,10 +71,10 @@ class _LookUp(torch.autograd.Function):
 
 
 def look_up(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings of `ids`, int64 [...], in `table` [V, H]: [..., H]; and the table again, for the output matrix.
+    """Return the embeddings [..., H] of `ids`, int64 [...], in `table` [V, H], and the table as output matrix.
 
-    A table used twice has two gradients, and the lookup's alone would be as large as the table, nearly all zero. Here
-    the few rows are added to the gradient of the output matrix.
+    A table used twice has two gradients, and the lookup's is as large as the table and nearly all zero. Here its few
+    rows are added to the gradient of the output matrix.
     """
     words, again = _LookUp.apply(table, ids)
     return words, again

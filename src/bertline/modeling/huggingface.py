@@ -1,6 +1,6 @@
-"""Weights to and from Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
+"""Import and export of Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
 
-The names and keys of each architecture are in a module of their own: layout_bert, layout_modern.
+The modules layout_bert and layout_modern define the names and keys of each architecture.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def export_huggingface(
     tokenizer_json: Path | str,
     directory: Path | str,
 ) -> None:
-    """Write a directory that transformers loads, without code of ours; complete or absent.
+    """Write a directory that transformers loads without Bertline's code, complete or absent.
 
     Parameters
     ----------
     model_config: the network's shape.
-    state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in our names. transformers' class of the same
-        place is `BertForPreTraining` or `ModernBertForMaskedLM`.
-    tokenizer_json: a `tokenizers` file with as many entries as the network has words.
-    directory: written anew; what was there is replaced.
+    state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in Bertline's names. The corresponding classes of
+        transformers are `BertForPreTraining` and `ModernBertForMaskedLM`.
+    tokenizer_json: a `tokenizers` file with `vocab_size` entries.
+    directory: replaced if it exists.
     """
     directory = Path(directory)
     layout = architecture_of(model_config).layout
@@ -61,7 +61,7 @@ def export_huggingface(
 
 
 def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our state dict in Hugging Face's names, padding rows cut off. Names unknown to it are left out."""
+    """Convert a state dict to Hugging Face's names, without padding rows. Names unknown to that layout are left out."""
     layout = architecture_of(config).layout
     weights: dict[str, Tensor] = {}
     for ours, theirs in layout.names_of(config).items():
@@ -76,8 +76,8 @@ def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> d
 def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """Read a BERT or a ModernBERT in Hugging Face's layout.
 
-    Returns its configuration and its weights in our names, the vocabulary padded; heads that the directory lacks are
-    absent. Raises BertlineError where the directory is neither, is incomplete or holds its weights only as a pickle.
+    Returns its configuration and its weights in Bertline's names, the vocabulary padded; heads that the directory lacks
+    are absent. Raises BertlineError if the directory is neither, is incomplete or has its weights only as a pickle.
     """
     directory = Path(directory)
     config = read_configuration(directory)
@@ -85,10 +85,10 @@ def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Te
 
 
 def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Hugging Face's weights, also by the names of old versions, in ours: float32, the vocabulary padded.
+    """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
-    Names unknown to us are left out. `source` names the weights in errors: BertlineError where the vocabulary has
-    another size than `config` says.
+    Names of old versions are accepted, unknown names left out. `source` names the weights in errors. Raises
+    BertlineError if the vocabulary's size differs from that in `config`.
     """
     layout = architecture_of(config).layout
     theirs = {layout.present_name(name): tensor.float() for name, tensor in weights.items()}
@@ -101,7 +101,7 @@ def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], sourc
 
 
 def read_configuration(directory: Path | str) -> NetworkConfig:
-    """The network that a directory's config.json describes. Raises BertlineError where it is none of ours."""
+    """Return the network that a directory's config.json describes. Raises BertlineError if it is not supported."""
     directory = Path(directory)
     given = read_json(directory / "config.json")
     layouts = {architecture.layout.MODEL_TYPE: architecture.layout for architecture in ARCHITECTURES.values()}
@@ -115,10 +115,10 @@ def read_configuration(directory: Path | str) -> NetworkConfig:
 
 
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
-    """Load the weights of `state_dict` (our names) that fit `model`, in place.
+    """Load the weights of `state_dict` (Bertline's names) that `model` has, in place.
 
-    Returns the names of the model's weights that the state dict lacks and that therefore keep their values: heads and
-    the pooler. Raises BertlineError when a weight of the encoder is missing or a shape differs.
+    Returns the names of the model's weights that are not in the state dict and keep their values: heads and the pooler.
+    Raises BertlineError if a weight of the encoder is missing or a shape differs.
     """
     wanted = model.state_dict()
     missing = [name for name in wanted if name not in state_dict]
@@ -162,7 +162,7 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:
-    """Write the tokenizer's files, for WordPiece vocab.txt among them; returns its entries with their ids."""
+    """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_json))
     except Exception as error:  # the tokenizers package raises nothing more specific

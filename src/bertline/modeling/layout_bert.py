@@ -42,7 +42,7 @@ LAYER_NAMES = {
 
 
 def names_of(config: BertConfig) -> dict[str, tuple[str, ...]]:
-    """Our names, each with Hugging Face's names of its equal parts along the first dimension."""
+    """Map Bertline's names to Hugging Face's names of the equal parts along the first dimension."""
     names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in NAMES.items()}
     for layer in range(config.num_hidden_layers):
         for ours, parts in LAYER_NAMES.items():
@@ -53,14 +53,14 @@ def names_of(config: BertConfig) -> dict[str, tuple[str, ...]]:
 
 
 def present_name(name: str) -> str:
-    """The name that a weight has today: of files of old versions, and of encoders saved without heads."""
+    """Return the current name of a weight from an old version's file or from an encoder saved without heads."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     return f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
 
 
 def config_json(config: BertConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
-    """The content of config.json; `identifiers` are those of the special tokens."""
+    """Return the content of config.json; `identifiers` are those of the special tokens."""
     return {
         **dataclasses.asdict(config),
         "architectures": ["BertForPreTraining"],
@@ -73,7 +73,7 @@ def config_json(config: BertConfig, identifiers: Mapping[str, int]) -> dict[str,
 
 
 def config_of(path: Path, given: Mapping[str, Any]) -> BertConfig:
-    """The configuration in a config.json. Raises BertlineError where it says something that we cannot do."""
+    """Return the configuration in a config.json. Raises BertlineError for an unsupported setting."""
     for key, value in {"position_embedding_type": "absolute", "is_decoder": False}.items():
         if given.get(key, value) != value:
             raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; name a BERT directory")

@@ -30,7 +30,7 @@ LAYER_NAMES = {
     "gated_intermediate": "mlp.Wi",
     "output": "mlp.Wo",
 }
-# Every layer sees the whole sequence; in transformers' default two of three see a window of 128 tokens.
+# Every layer attends globally; by transformers' default, two of three attend to a window of 128 tokens.
 ALL_GLOBAL = {"global_attn_every_n_layers": 1}
 FIXED = {
     "attention_bias": False,
@@ -43,7 +43,7 @@ FIXED = {
 
 
 def names_of(config: ModernConfig) -> dict[str, tuple[str, ...]]:
-    """Our names, each with Hugging Face's; the first layer has no normalisation before its attention."""
+    """Map Bertline's names to Hugging Face's; the first layer has no normalisation before its attention."""
     names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in NAMES.items()}
     for layer in range(config.num_hidden_layers):
         for ours, theirs in LAYER_NAMES.items():
@@ -53,14 +53,14 @@ def names_of(config: ModernConfig) -> dict[str, tuple[str, ...]]:
 
 
 def present_name(name: str) -> str:
-    """The name that a weight has beside heads, of an encoder saved without them."""
+    """Return the name in a model with heads of a weight from an encoder saved without them."""
     return f"model.{name}" if name.startswith(("embeddings.", "layers.", "final_norm.")) else name
 
 
 def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
-    """The content of config.json; `identifiers` are those of the special tokens.
+    """Return the content of config.json; `identifiers` are those of the special tokens.
 
-    Written with the keys of ModernBERT's own config.json, which are older than transformers 5 and read by it.
+    The keys are those of ModernBERT's own config.json, which predate transformers 5 and are read by it.
     """
     return {
         **dataclasses.asdict(config),
@@ -69,7 +69,7 @@ def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[st
         "classifier_activation": config.hidden_activation,
         "architectures": ["ModernBertForMaskedLM"],
         "model_type": MODEL_TYPE,
-        # ModernBERT's own are beyond the end of a smaller vocabulary.
+        # ModernBERT's own ids exceed a smaller vocabulary.
         "pad_token_id": identifiers["[PAD]"],
         "bos_token_id": identifiers["[CLS]"],
         "cls_token_id": identifiers["[CLS]"],
@@ -80,7 +80,7 @@ def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[st
 
 
 def config_of(path: Path, given: Mapping[str, Any]) -> ModernConfig:
-    """The configuration in a config.json. Raises BertlineError where it says something that we cannot do."""
+    """Return the configuration in a config.json. Raises BertlineError for an unsupported setting."""
     activation = given.get("hidden_activation", ModernConfig.hidden_activation)
     for key, value in {**FIXED, "classifier_activation": activation}.items():
         if given.get(key, value) != value:
@@ -103,6 +103,6 @@ def _check_that_all_is_global(path: Path, given: Mapping[str, Any], layers: int)
     local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
     if local:
         raise BertlineError(
-            f"{path}: {len(local)} of {layers} layers see a window only, and ours see the whole sequence; choose "
+            f"{path}: {len(local)} of {layers} layers attend to a window only, which is not supported; choose "
             "weights with global_attn_every_n_layers: 1"
         )

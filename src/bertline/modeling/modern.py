@@ -4,7 +4,7 @@ It is ModernBERT (Warner et al. 2024, arXiv 2412.13663) with global attention in
 transformers' ModernBertForMaskedLM. It has no token types and scores no sentence pairs.
 
 Shapes in comments: B sequences, S positions, H hidden size, A heads, D = H / A, M masked positions, V vocabulary. A
-packed batch is one row of all its tokens, B = 1 and S = T, with N sequences in it.
+packed batch is one row of T tokens from N sequences: B = 1 and S = T.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 class ModernConfig(NetworkConfig):
     """The shape of a modern network; keys and defaults are those of transformers' ModernBertConfig (ModernBERT-base).
 
-    Rotary positions need no table: `max_position_embeddings` is only the longest input that is let in. ModernBERT was
-    pretrained at 1,024 tokens with the theta 10,000, and with 160,000 only beyond that.
+    Rotary positions need no table: `max_position_embeddings` is only the maximum length of an input. ModernBERT was
+    pretrained at 1,024 tokens with theta 10,000, and with 160,000 only beyond that.
     """
 
     architecture: ClassVar[str] = "modern"
@@ -54,9 +54,9 @@ class ModernConfig(NetworkConfig):
 
 
 def rotation_of(positions: Tensor, size: int, theta: float) -> Rotation:
-    """How far each position turns (RoPE, Su et al. 2021, arXiv 2104.09864): int64 [S] -> cosines and sines [S, D / 2].
+    """Return each position's rotation (RoPE, Su et al. 2021, arXiv 2104.09864): int64 [S] -> cos and sin [S, D / 2].
 
-    In float32 under autocast, too: bfloat16 cannot tell positions above 256 apart.
+    In float32 even under autocast: bfloat16 cannot distinguish positions above 256.
     """
     frequencies = 1.0 / theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size)
     angles = positions[:, None] * frequencies
@@ -64,7 +64,7 @@ def rotation_of(positions: Tensor, size: int, theta: float) -> Rotation:
 
 
 def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
-    """Turn [B, S, ..., A, D] by its positions' angles; number i is paired with number i + D / 2."""
+    """Rotate [B, S, ..., A, D] by its positions' angles; element i is paired with element i + D / 2."""
     between = heads.ndim - 3
     cosine, sine = (part[:, *[None] * between, :] for part in rotation)
     first, second = heads.chunk(2, dim=-1)
@@ -72,12 +72,12 @@ def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
 
 
 def normalization(config: ModernConfig) -> nn.LayerNorm:
-    """A layer normalisation with a scale and no bias."""
+    """Make a layer normalisation with a scale and no bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
 
 class Embeddings(nn.Module):
-    """Word embeddings, normalised; positions come in with the attention."""
+    """Normalised word embeddings; the attention adds positions."""
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Embeddings(nn.Module):
         self.normalization = normalization(config)
 
     def forward(self, words: Tensor) -> Tensor:
-        """`words` are the word embeddings of the tokens."""
+        """Normalise the tokens' word embeddings `words`, [B, S, H]."""
         return self.normalization(words)
 
 
@@ -96,12 +96,12 @@ class Layer(nn.Module):
         super().__init__()
         hidden, intermediate = config.hidden_size, config.intermediate_size
         self.heads = config.num_attention_heads
-        # The embeddings are normalised already.
+        # The embeddings are already normalised.
         self.attention_normalization = nn.Identity() if first else normalization(config)
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
         self.attention_output = nn.Linear(hidden, hidden, bias=False)
         self.feed_forward_normalization = normalization(config)
-        self.gated_intermediate = nn.Linear(hidden, 2 * intermediate, bias=False)  # what is activated, then its gate
+        self.gated_intermediate = nn.Linear(hidden, 2 * intermediate, bias=False)  # the activated half, then its gate
         self.output = nn.Linear(intermediate, hidden, bias=False)
         self.activation = ACTIVATIONS[config.hidden_activation]
 
@@ -125,7 +125,7 @@ class ModernModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
         self.final_normalization = normalization(config)
-        self.activation_checkpointing = False  # layers in the backward pass, to save memory
+        self.activation_checkpointing = False  # recompute layers in the backward pass, to save memory
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -133,16 +133,16 @@ class ModernModel(nn.Module):
         Parameters
         ----------
         input_ids: int64 [B, S].
-        token_type_ids: not looked at; the network is called as BERT is.
+        token_type_ids: ignored; present so that the signature is BERT's.
         attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or, of a packed batch ([1, T]), where its sequences are.
+            faster; or `Packed`, for a packed batch ([1, T]).
 
         Returns the normalised hidden states [B, S, H].
         """
         return self.encode(self.embeddings.word(input_ids), attention_mask)
 
     def encode(self, words: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """`forward` from the tokens' word embeddings, [B, S, H]."""
+        """Run `forward` from the tokens' word embeddings, [B, S, H]."""
         if isinstance(attention_mask, Packed):
             positions = attention_mask.positions
         else:
@@ -170,13 +170,14 @@ class ModernForPreTraining(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, None]:
-        """Score the masked positions; other arguments as `ModernModel.forward`.
+        """Score the masked positions; other arguments as in `ModernModel.forward`.
 
         Parameters
         ----------
         masked_positions: int64 [M], indices into the flattened batch (row * S + position).
 
-        Returns logits [M, V] (V padded to a multiple of 64, padding minus infinity), and None where BERT scores pairs.
+        Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding), and None in place of BERT's
+        pair logits.
         """
         words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
         hidden = self.encoder.encode(words, attention_mask)
@@ -195,7 +196,10 @@ class ModernForSequenceClassification(nn.Module):
         initialize(self, config)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Arguments as `ModernModel.forward`. Returns logits [B, num_labels]; packed, [N, num_labels]."""
+        """Classify sequences; arguments as in `ModernModel.forward`.
+
+        Returns logits [B, num_labels]; packed, [N, num_labels].
+        """
         hidden = self.encoder(input_ids, token_type_ids, attention_mask)
         return self.classifier(self.head(first_tokens(hidden, attention_mask)))
 
@@ -212,12 +216,12 @@ class ModernForTokenClassification(nn.Module):
         initialize(self, config)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Arguments as `ModernModel.forward`. Returns logits [B, S, num_labels]."""
+        """Classify tokens; arguments as in `ModernModel.forward`. Returns logits [B, S, num_labels]."""
         return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
 
 
 class ModernForQuestionAnswering(nn.Module):
-    """The encoder and the head's transform, with each position's scores to be the start and the end of the answer."""
+    """The encoder and the head's transform, with scores of each position as the start and the end of the answer."""
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
@@ -230,23 +234,23 @@ class ModernForQuestionAnswering(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
     ) -> tuple[Tensor, Tensor]:
-        """Arguments as `ModernModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
+        """Score spans; arguments as in `ModernModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
         hidden = self.encoder(input_ids, token_type_ids, attention_mask)
         start, end = self.span(self.head(hidden)).unbind(-1)
         return start, end
 
 
 def transform(config: ModernConfig) -> Transform:
-    """The masked language head without its output matrix: ModernBERT's tasks go on from it."""
+    """Make the masked language head without its output matrix: ModernBERT's task heads build on it."""
     return Transform(config.hidden_size, activation=config.hidden_activation, epsilon=config.norm_eps, bias=False)
 
 
 def initialize(model: nn.Module, config: ModernConfig) -> None:
-    """Draw weights as transformers does for ModernBERT: normal, cut off at `initializer_cutoff_factor` deviations.
+    """Draw weights as transformers does for ModernBERT: normal, truncated at `initializer_cutoff_factor` deviations.
 
-    What writes into the residual stream is narrower by sqrt(2 * layers), so that the stream's variance does not grow
-    with depth; a task's output has 1 / sqrt(hidden_size). Draws from PyTorch's global generator, so
-    `torch.manual_seed` before it makes the weights reproducible.
+    For layers that write into the residual stream, the deviation is divided by sqrt(2 * layers), so that the stream's
+    variance does not grow with depth; for a task's output it is 1 / sqrt(hidden_size). Draws from PyTorch's global
+    generator: call `torch.manual_seed` before it for reproducible weights.
     """
     narrow, task = config.initializer_range / math.sqrt(2 * config.num_hidden_layers), config.hidden_size**-0.5
     deviations = {"attention_output": narrow, "output": narrow, "dense": narrow, "classifier": task, "span": task}

@@ -1,8 +1,8 @@
-"""Read the weights of a TensorFlow checkpoint without TensorFlow.
+"""Reader of TensorFlow checkpoints that does not need TensorFlow.
 
 Format: tensorflow/core/util/tensor_bundle and tensorflow/core/lib/io/table_format.txt. `{prefix}.index` is a sorted
-table in LevelDB's format, from a tensor's name to a BundleEntryProto (type, shape, place);
-`{prefix}.data-?????-of-?????` hold the values one behind the other. Checksums (CRC-32C) are not compared.
+table in LevelDB's format that maps a tensor's name to a BundleEntryProto (type, shape, location);
+`{prefix}.data-?????-of-?????` contain the concatenated values. Checksums (CRC-32C) are not compared.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
-FOOTER = 48  # bytes: places of two blocks, padding, and the magic number
-# tensorflow/core/framework/types.proto; counters are of other types, weights never.
+FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
+# tensorflow/core/framework/types.proto; only counters have other types.
 TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -30,13 +30,13 @@ TYPES: dict[int, np.dtype[Any]] = {
 
 
 def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name and the values of every tensor, by name; values are read only when looked at.
+    """Yield the name and the values of every tensor, sorted by name; values are read when accessed.
 
     Parameters
     ----------
     prefix: of the files' names, such as `bert_model.ckpt`.
 
-    Raises BertlineError for a file that is absent, cut off or of another format.
+    Raises BertlineError for a file that is absent, truncated or of another format.
     """
     index = Path(f"{prefix}.index")
     try:
@@ -67,10 +67,10 @@ def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
 
 
 def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a table: an index block leads to the blocks that hold them."""
+    """Yield keys and values of a table: an index block points to the blocks with them."""
     footer = content[-FOOTER:]
     if len(footer) < FOOTER or struct.unpack("<Q", footer[-8:])[0] != MAGIC:
-        raise ValueError("its last bytes are others")
+        raise ValueError("its magic number is wrong")
     _, at = _handle(footer, 0)
     index, _ = _handle(footer, at)
     for _, handle in _block(content, *index):
@@ -84,7 +84,7 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
 
 
 def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Entries share the beginning of their key with the one before; behind them come places to begin from."""
+    """Yield a block's entries. Each shares a prefix of its key with the one before; restart offsets follow them."""
     if content[offset + size]:
         raise ValueError("it is compressed")
     block = content[offset : offset + size]
@@ -109,7 +109,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of a protocol buffer's fields."""
+    """Yield numbers and values of a protocol buffer's fields."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -130,5 +130,5 @@ def _message(message: int | bytes) -> dict[int, int | bytes]:
 
 
 def _all_of(message: int | bytes, number: int) -> list[int | bytes]:
-    """Return the values of a field that may be there several times."""
+    """Return the values of a repeated field."""
     return [value for field, value in _fields(message) if field == number] if isinstance(message, bytes) else []

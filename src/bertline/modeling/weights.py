@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, with the errors a person can act on."""
+"""Input and output of safetensors files, with actionable errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bertline.files import write_atomically
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors, wherever they are, to `path`, complete or not at all. Raises OSError when the disk is full."""
+    """Write tensors of any device to `path`, complete or not at all. Raises OSError when the disk is full."""
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with write_atomically(path) as temporary:
         try:
             save_file(content, temporary, {"format": "pt"})
         except SafetensorError as error:
-            # The package gives the system's error only in its text.
+            # The package reports the system's error only in its text.
             for number in (errno.ENOSPC, errno.EDQUOT):
                 if f"os error {number}" in str(error):
                     raise OSError(number, "no space left", str(path)) from None

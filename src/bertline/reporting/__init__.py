@@ -1,4 +1,4 @@
-"""Tables, figures and the page that show what the runs came to.
+"""Tables, figures and the report page of the runs' results.
 
-`scores` puts fine-tunings side by side, `figures` draws, `page` writes the report, `terminal` prints its essence.
+`scores` compares fine-tunings, `figures` draws, `page` writes the report, `terminal` prints its summary.
 """

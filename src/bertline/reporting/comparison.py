@@ -1,4 +1,4 @@
-"""Several runs side by side: in what their configurations differ, and what each came to."""
+"""Comparison of several runs: differing settings, and results."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from bertline.reporting.scores import score_rows
 from bertline.results import describe
 from bertline.results.curves import cost_of, curve
+from bertline.results.describe import flatten
 from bertline.results.records import Record
-from bertline.tracking.run_tree import flatten
 
 Rows = list[list[str]]
 ABSENT = "–"
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 
 
 def differing_settings(runs: Sequence[Record]) -> Rows:
-    """A row for each setting that is not the same in all runs: its dotted key, and its value in each run."""
+    """Return a row for each setting that differs between runs: its dotted key, and its value in each run."""
     flat = [flatten({key: value for key, value in run.config.items() if key != "description"}) for run in runs]
     keys = sorted({key for settings in flat for key in settings})
     rows = [[key, *(settings.get(key, ABSENT) for settings in flat)] for key in keys]
@@ -24,13 +24,13 @@ def differing_settings(runs: Sequence[Record]) -> Rows:
 
 
 def as_table(runs: Sequence[Record], rows: Rows) -> Rows:
-    """Rows with the runs' names above them; many runs stand below each other, as a page is longer than wide."""
+    """Return rows under a header of the runs' names, transposed for many runs, as a page is longer than wide."""
     table = [["", *(run.name for run in runs)], *rows]
-    return table if len(runs) <= MOST_COLUMNS else [list(column) for column in zip(*table, strict=True)]
+    return table if len(runs) <= MAX_COLUMNS else [list(column) for column in zip(*table, strict=True)]
 
 
 def outcomes(runs: Sequence[Record]) -> Rows:
-    """A row for each thing that one compares runs by: its name, and what it is in each run."""
+    """Return a row for each quantity that compares runs: its name, and its value in each run."""
     rows = [
         ["tokens seen", *(_last(run, "train/tokens") for run in runs)],
         ["time in steps", *(_time(run) for run in runs)],
@@ -62,7 +62,7 @@ def _time(run: Record) -> str:
 
 
 def _held_out(run: Record) -> str:
-    """Of the last phase that was evaluated."""
+    """Return the held-out loss of the last evaluated phase."""
     losses = [phase.held_out("mlm_loss") for phase in run.phases]
     last = next((loss for loss in reversed(losses) if loss is not None), None)
     return ABSENT if last is None else f"{last:.3f}"

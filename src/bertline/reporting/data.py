@@ -1,4 +1,4 @@
-"""The data card of a dataset as the rows of the report's tables."""
+"""Rows of the report's tables on a dataset, from its data card."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Card = Mapping[str, Any]
 
 
 def corpus_rows(card: Card) -> list[Row]:
-    """For each corpus the documents read, in the samples, and left out by reason, the commonest reason first.
+    """Return for each corpus the documents read, kept, and skipped by reason, the most frequent reason first.
 
-    `sentences`, `tokens` (sequence length -> tokens of the samples) and `licence` are None or empty where the card does
-    not say.
+    `sentences`, `tokens` (sequence length -> tokens of the samples) and `licence` are None or empty if they are not in
+    the card.
     """
     rows = []
     for corpus in card.get("corpora", []):
@@ -36,7 +36,7 @@ def corpus_rows(card: Card) -> list[Row]:
 
 
 def cleaning_rows(card: Card) -> list[Row]:
-    """What each step of cleaning removed of each corpus: `lines`, `characters`, and the `documents` that it touched."""
+    """Return for each corpus and cleaning step the `lines` and `characters` removed, and the `documents` changed."""
     return [
         {"corpus": corpus["name"], "step": step, **counts}
         for corpus in card.get("corpora", [])
@@ -45,7 +45,7 @@ def cleaning_rows(card: Card) -> list[Row]:
 
 
 def overlap_rows(card: Card) -> list[Row]:
-    """How many documents share 13 words in a row with each evaluation set, by corpus, and the ids of the first."""
+    """Return, by corpus, how many documents share 13 consecutive words with each evaluation set, and the first ids."""
     return [
         {
             "set": name,
@@ -58,7 +58,7 @@ def overlap_rows(card: Card) -> list[Row]:
 
 
 def document_lengths(card: Card) -> dict[str, tuple[list[int], list[int]]]:
-    """Corpus -> edges in bytes and counts of its documents' lengths, without the empty ends."""
+    """Return corpus -> edges in bytes and counts of the histogram of its documents' lengths, without empty end bins."""
     shown = {}
     for corpus in card.get("corpora", []):
         histogram = corpus.get("length_histogram")
@@ -66,14 +66,14 @@ def document_lengths(card: Card) -> dict[str, tuple[list[int], list[int]]]:
             filled = [number for number, count in enumerate(histogram["counts"]) if count]
             first, last = filled[0], filled[-1] + 1
             edges = histogram["edges"][first : last + 1]
-            # The last bin is open; the first begins at 0, which a logarithmic axis does not have.
+            # The last bin is open; the first starts at 0, which a logarithmic axis cannot show.
             edges = [max(edge, 32) for edge in edges[:-1]] + [min(edges[-1], 2 * max(edges[-2], 32))]
             shown[corpus["name"]] = edges, histogram["counts"][first:last]
     return shown
 
 
 def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
-    """For the CSV: a line for each corpus, and one for each reason to leave documents out."""
+    """Yield the rows of the CSV: one for each corpus, and one for each reason to leave documents out."""
     yield ["corpus", "read", "kept", "skipped", "reason", "sentences", "licence"]
     for row in corpus_rows(card):
         yield [
@@ -90,7 +90,7 @@ def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
 
 
 def cleaning_table(card: Card) -> Iterable[Sequence[Any]]:
-    """For the CSV: a line for each corpus and step."""
+    """Yield the rows of the CSV: one for each corpus and step."""
     names = ["corpus", "step", "lines", "characters", "documents"]
     yield names
     for row in cleaning_rows(card):
@@ -98,7 +98,7 @@ def cleaning_table(card: Card) -> Iterable[Sequence[Any]]:
 
 
 def overlap_table(card: Card) -> Iterable[Sequence[Any]]:
-    """For the CSV: a line for each evaluation set and corpus."""
+    """Yield the rows of the CSV: one for each evaluation set and corpus."""
     yield ["evaluation_set", "corpus", "documents"]
     for row in overlap_rows(card):
         for corpus, count in row["corpora"]:

@@ -1,4 +1,4 @@
-"""What the page, the model card and the terminal say of a phase, in numbers."""
+"""Figures of a phase for the page, the model card and the terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bertline.results.records import Phase
 
 
 def phase_facts(phase: Phase) -> dict[str, Any]:
-    """What a phase came to, in numbers: None where its journal does not say.
+    """Return a phase's results as numbers, None for those that are not in its journal.
 
-    Losses are in nats, hours those of its steps.
+    Losses are in nats; hours include only steps.
     """
     _, speed = phase.series("train/tokens_per_second")
     _, tokens = phase.series("train/tokens")

@@ -1,7 +1,7 @@
-"""The report's figures as SVG. The same numbers give the same bytes, and every series has its own line style.
+"""The report's figures as SVG, reproducible to the byte.
 
-Text stays text, so that it can be selected and scales with the page; series differ by style and shade, so that a
-black-and-white print is legible.
+Text is not converted to paths, so that it can be selected and scales with the page; series differ in line style and
+shade, so that a black-and-white print is legible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertline.results.curves import Place, curve, places
 from bertline.results.describe import score_title, task_title
 from bertline.results.records import Phase
 
-# Narrow enough that eleven-point letters are still read when a phone shows the figure 360 pixels wide.
+# Narrow enough for eleven-point letters to be legible on a phone that shows the figure 360 pixels wide.
 WIDTH, HEIGHT = 5.2, 3.3
 BLUE, ORANGE, GREY = "#1b5e9e", "#c2540a", "#4a4a4a"
 
@@ -42,7 +42,7 @@ _STYLE: dict[str, Any] = {
 
 
 def _draw(name: str, draw: Callable[[Figure], None], height: float = HEIGHT) -> str:
-    """Render a figure. `name` salts the identifiers, so that several figures can stand in one page."""
+    """Render a figure. `name` salts the identifiers, so that one page can contain several figures."""
     style: Any = _STYLE | {"svg.hashsalt": name}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -53,7 +53,7 @@ def _draw(name: str, draw: Callable[[Figure], None], height: float = HEIGHT) -> 
 
 
 def inline(svg: str, title: str) -> str:
-    """An SVG file's text as an element of an HTML page, with `title` for those who cannot see it."""
+    """Convert an SVG file's text to an element of an HTML page, with `title` as its accessible name."""
     element = svg[svg.index("<svg ") :]
     element = re.sub(r'<g id="[^"]*">', "<g>", element)
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
@@ -61,7 +61,7 @@ def inline(svg: str, title: str) -> str:
 
 
 def loss_curve(phase: Phase) -> str:
-    """Masked-token loss in nats by step: training, held-out, and the trigram model's as a horizontal line."""
+    """Draw masked-token loss in nats by step: training, held-out, and the trigram model's as a horizontal line."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -90,7 +90,7 @@ def loss_curve(phase: Phase) -> str:
 
 
 def loss_over(phases: Sequence[Phase], axis: str) -> str:
-    """Masked-token loss in nats over all phases, by `tokens` seen or `hours` of training. Strokes part phases."""
+    """Draw masked-token loss in nats over all phases, by `tokens` seen or `hours` of training; lines part phases."""
 
     unit, label_of_axis = (1.0, "tokens seen") if axis == "tokens" else _time_unit(phases)
 
@@ -118,7 +118,7 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
 
 
 def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
-    """Held-out loss of masked tokens in nats by tokens seen, a line for each run that was evaluated; name -> phases."""
+    """Draw held-out loss of masked tokens in nats by tokens seen, a line for each evaluated run; name -> phases."""
     lines = {name: curve(phases, "held_out/mlm_loss") for name, phases in runs.items()}
     lines = {name: line for name, line in lines.items() if line[1]}
 
@@ -136,7 +136,7 @@ def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
 
 
 def _line(number: int) -> dict[str, Any]:
-    """Twelve lines that are told apart, in black and white by their strokes and markers."""
+    """Return one of twelve distinguishable line styles; strokes and markers distinguish them in black and white."""
     strokes = ("-", "--", ":", "-.")
     return {
         "color": (BLUE, ORANGE, GREY)[number % 3],
@@ -147,7 +147,7 @@ def _line(number: int) -> dict[str, Any]:
 
 
 def throughput(phases: Sequence[Phase]) -> str:
-    """Real tokens a second by hours of training, below it the share of the device's peak where that is known."""
+    """Draw real tokens per second by hours of training and, if known, the percentage of the device's peak."""
     panels = [("train/tokens_per_second", "tokens per second", 1.0)]
     if curve(phases, "train/model_flops_utilization")[1]:
         panels.append(("train/model_flops_utilization", "percent of peak", 100.0))
@@ -169,13 +169,13 @@ def throughput(phases: Sequence[Phase]) -> str:
 
 
 def _time_unit(phases: Sequence[Phase]) -> tuple[float, str]:
-    """What hours are multiplied by for the axis, and its label."""
+    """Return the factor from hours to the axis's unit, and its label."""
     hours = max((place.hours for _, place, _ in places(phases)), default=0.0)
     return (1.0, "hours of training") if hours >= 2 else (60.0, "minutes of training")
 
 
 def length_histogram(sequence_length: str, edges: Sequence[float], counts: Sequence[int]) -> str:
-    """How many samples have how many tokens."""
+    """Draw the histogram of the samples' lengths in tokens."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -189,7 +189,7 @@ def length_histogram(sequence_length: str, edges: Sequence[float], counts: Seque
 
 
 def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[int]]]) -> str:
-    """The share of each corpus's documents by the bytes of their sentences: corpus -> edges and counts."""
+    """Draw the distribution of each corpus's documents by the bytes of their sentences: corpus -> edges and counts."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -210,7 +210,7 @@ def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[in
 
 
 def score_dots(rows: Sequence[ScoreRow]) -> str:
-    """Every seed as a dot: pretrained filled, random weights hollow; baselines as upright strokes."""
+    """Draw every seed as a dot: pretrained filled, random weights hollow; baselines as vertical lines."""
     shown = [row for row in rows if row.primary]
 
     def draw(figure: Figure) -> None:

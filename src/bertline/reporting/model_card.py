@@ -1,6 +1,6 @@
-"""A model's card in Hugging Face's format, to be put beside its export as README.md.
+"""Model cards in Hugging Face's format, for use as README.md of an export.
 
-The part between the dashed lines is what the Hub reads: https://huggingface.co/docs/hub/model-cards
+The Hub reads the part between the dashed lines: https://huggingface.co/docs/hub/model-cards
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bertline.results.records import Record
 
 
 def write_model_card(run: Record, path: Path) -> None:
-    """Describe a run's last phase for those who get its export. A run without a finished phase gets none."""
+    """Write the model card of a run's last finished phase, if there is one."""
     finished = [phase for phase in run.phases if phase.finished]
     if not finished:
         return
@@ -43,7 +43,10 @@ def write_model_card(run: Record, path: Path) -> None:
 
 
 def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
-    """Scores stand in it only where the development set is the official one, under whose name the Hub lists them."""
+    """Return the card's metadata.
+
+    Scores are included only for official development sets, under whose names the Hub lists them.
+    """
     official: Any = [
         EvalResult(
             task_type="question-answering" if row.group.startswith("squad") else "text-classification",
@@ -60,6 +63,6 @@ def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
         library_name="transformers",
         pipeline_tag="fill-mask",
         tags=["bert"],
-        model_name=run.name if official else None,  # a part of the results, and no key of its own
+        model_name=run.name if official else None,  # written as a part of the results, not as a key of its own
         eval_results=official or None,
     )

@@ -1,4 +1,4 @@
-"""Write the report: one HTML page that needs nothing else, with its tables as CSV and its figures as SVG beside it."""
+"""The report: one self-contained HTML page, and its tables as CSV and its figures as SVG next to it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from bertline.results.records import Phase, Record, Training, chosen_on_dev, rea
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     """Write `directory`/index.html, tables/*/*.csv, figures/*/*.svg and model-cards/*.md for the runs of `records`.
 
-    Returns the page's path. The same inputs give the same bytes. Stages that are not finished are shown as far as they
-    have come.
+    Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
     """
     runs = [read_record(path) for path in records]
     if len({run.name for run in runs}) != len(runs):
@@ -41,7 +40,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         write_model_card(run, directory / "model-cards" / f"{run.name}.md")
     side_by_side = [
         (title, as_table(runs, rows))
-        for title, rows in (("What differs", differing_settings(runs)), ("What came of it", outcomes(runs)))
+        for title, rows in (("Differences", differing_settings(runs)), ("Results", outcomes(runs)))
         if rows
     ]
     losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
@@ -75,7 +74,7 @@ def _template(name: str) -> str:
 
 
 class _Section:
-    """What the page shows of one run. Making it writes the run's tables and figures."""
+    """Contents of the page for one run. Creating it writes the run's tables and figures."""
 
     def __init__(self, run: Record, directory: Path) -> None:
         self.run = run
@@ -141,7 +140,7 @@ class _Section:
 
 
 def _unfinished(run: Record) -> str:
-    """What of the run is not finished, in words; empty for a finished run."""
+    """Describe the unfinished stages of a run; empty for a finished run."""
     left = [
         f"{phase.name} (at step {describe.number(phase.journal[-1].step)})" if phase.journal else phase.name
         for phase in run.phases
@@ -156,7 +155,7 @@ def _unfinished(run: Record) -> str:
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:
-    """The run's recipe as (what, sentence)."""
+    """Return the run's recipes as (stage, description)."""
     recipes = []
     if run.network:
         recipes.append(("Network", describe.describe_network(run.network)))
@@ -171,14 +170,14 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
             settings = len({one.settings_name for one in pretrained})
             if settings > 1:
                 sentence += (
-                    f" Chosen on the dev set among {settings} settings, so its scores there are a little too good."
+                    f" Chosen on the dev set among {settings} settings, so its scores there are slightly optimistic."
                 )
             recipes.append((describe.task_title(group), sentence))
     return recipes
 
 
 def _environment(run: Record) -> list[tuple[str, str]]:
-    """Code, packages and machines, as (what, value); stages that disagree are listed with all their values."""
+    """Return code, packages and machines as (name, values); values that differ between stages are all listed."""
     stages: list[Training] = [*run.phases, *run.finetunings]
     facts: dict[str, dict[str, None]] = {}
     for recipe in (stage.recipe for stage in stages if stage.recipe):

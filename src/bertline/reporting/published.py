@@ -1,7 +1,7 @@
-"""The scores that BERT's authors published, to stand beside one's own.
+"""Scores published by BERT's authors, for comparison.
 
 Source: Devlin et al. 2018, arXiv 1810.04805, tables 1 to 3. SQuAD: single models on the development sets. GLUE: on the
-test sets, as the evaluation server scored them, so that they are near to but not the same as development scores.
+test sets, scored by the evaluation server, so that they are close to, but not the same as, development scores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCORES = {
     ("glue/qnli", "accuracy"): Published(90.5, 92.7),
     ("glue/rte", "accuracy"): Published(66.4, 70.1),
 }
-# Only what was scored on the official development set can stand beside them: a slice or a stand-in cannot.
+# Only scores on the official development set are comparable: those on a slice or on synthetic data are not.
 _OFFICIAL_DEV_EXAMPLES = {
     "squad_v1": 10570,
     "squad_v2": 11873,
@@ -49,7 +49,7 @@ _OFFICIAL_DEV_EXAMPLES = {
 
 
 def published_score(group: str, score: str, dev_examples: int | None) -> Published | None:
-    """The published counterpart of a score over `dev_examples` examples; None where there is none."""
+    """Return the published counterpart of a score over `dev_examples` examples; None if there is none."""
     if dev_examples is None or dev_examples != _OFFICIAL_DEV_EXAMPLES.get(group):
         return None
     return _SCORES.get((group, score))

@@ -1,4 +1,4 @@
-"""Scores of the pretrained model beside those of the same network from random weights and of trivial answers."""
+"""Scores of the pretrained model, compared with the same network from random weights and with trivial baselines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Spread:
 
     @property
     def width(self) -> float:
-        """The difference between the best and the worst seed."""
+        """Difference between the best and the worst seed."""
         return max(self.values) - min(self.values)
 
     def __str__(self) -> str:
@@ -37,8 +37,8 @@ class Spread:
 class ScoreRow:
     """One score of one task.
 
-    `random_weights` is by learning rate; `baselines` are known for the main score only; `published` is there where the
-    development set is the official one.
+    `random_weights` is by learning rate; `baselines` are known for the main score only; `published` requires the
+    official development set.
     """
 
     group: str
@@ -51,34 +51,34 @@ class ScoreRow:
 
     @property
     def better_rate(self) -> float | None:
-        """The learning rate with the highest median from random weights, the smaller one of equals."""
+        """Learning rate with the highest median from random weights, the smaller one in case of a tie."""
         rates = sorted(self.random_weights)
         return max(rates, key=lambda rate: self.random_weights[rate].median) if rates else None
 
     @property
     def margin(self) -> float | None:
-        """Percentage points between the medians of the pretrained weights and the better random ones."""
+        """Difference in percentage points between the medians of pretrained weights and of the better random ones."""
         if self.pretrained is None or self.better_rate is None:
             return None
         return self.pretrained.median - self.random_weights[self.better_rate].median
 
     @property
     def spread(self) -> float | None:
-        """The wider of the two ranges over seeds that the margin has to exceed."""
+        """Wider of the two ranges over seeds, which the margin has to exceed."""
         if self.pretrained is None or self.better_rate is None:
             return None
         return max(self.pretrained.width, self.random_weights[self.better_rate].width)
 
     @property
     def helps(self) -> bool | None:
-        """True when the margin exceeds the spread and the pretrained median every baseline; None without a margin."""
+        """Whether the margin exceeds the spread and the pretrained median every baseline; None without a margin."""
         if self.pretrained is None or self.margin is None or self.spread is None:
             return None
         return self.margin > self.spread and all(self.pretrained.median > value for value in self.baselines.values())
 
 
 def score_rows(record: Record) -> list[ScoreRow]:
-    """A row for each score of each task, the main score first; of a grid, the settings that were chosen on dev.
+    """Return a row for each score of each task, the main score first; for a grid, with the settings chosen on dev.
 
     Unfinished fine-tunings are left out.
     """

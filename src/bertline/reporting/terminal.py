@@ -1,4 +1,4 @@
-"""The report's essence as plain text: the table of scores, where the page lies, how to open MLflow."""
+"""Summary of the report as plain text: the table of scores, the path of the page, and how to open MLflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertline.results.records import Record, read_record
 
 
 def summary(records: Sequence[Path | str], report: Path | None = None) -> str:
-    """The text that ends a run of the graph."""
+    """Return the text printed at the end of a run of the workflow."""
     blocks = [_run_block(read_record(path)) for path in records]
     closing = [f"report:  {report}"] if report else []
     return "\n\n".join([*blocks, "\n".join([*closing, "MLflow:  make ui"])]) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,17 @@ _NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
 # Where a capital letter is not enough.
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested settings to dotted keys; values other than text become JSON."""
+    flat: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return flat
 
 
 def task_title(group: str) -> str:

@@ -1,1 +1,1 @@
-"""From a run's results to MLflow: `run_tree` lays out its MLflow runs, `store` brings MLflow up to date."""
+"""Tracking of results in MLflow: `run_tree` lays out a run's MLflow runs, `store` brings MLflow up to date."""

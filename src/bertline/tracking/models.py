@@ -1,4 +1,4 @@
-"""The final model of a run in MLflow, for `mlflow.transformers` and `mlflow.pytorch`, registered on request."""
+"""Logging of a run's final model to MLflow, for `mlflow.transformers` and `mlflow.pytorch`; registered on request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 def log_model(record_path: Path | str, tracking_uri: str, registered_name: str | None = None) -> dict[str, Any]:
-    """Make the export of a run's last phase a logged model of the run, with its scores; doing so again changes nothing.
+    """Log the export of a run's last phase as a model of the run, with its scores. The function is idempotent.
 
     Parameters
     ----------
-    record_path: of a run that was tracked.
-    registered_name: make it a version of this registered model too, unless it is one already.
+    record_path: of a tracked run.
+    registered_name: also make it a version of this registered model, unless it already is one.
 
-    Returns the ids and how to load it. Raises BertlineError when the run was not tracked or not exported.
+    Returns the ids and how to load it. Raises BertlineError if the run was not tracked or not exported.
     """
     record = read_record(record_path)
     if not record.phases:
@@ -55,12 +55,12 @@ def _run_of(client: MlflowClient, record: Record) -> Run:
     condition = f"tags.`bertline.stage` = 'run' AND tags.`bertline.record` = '{record.fingerprint}'"
     found = client.search_runs([experiment.experiment_id], condition) if experiment else []
     if not found:
-        raise BertlineError(f"MLflow does not hold the run {record.name}; run `make track` first")
+        raise BertlineError(f"MLflow does not have the run {record.name}; run `make track` first")
     return found[0]
 
 
 def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
-    """The complete logged model of a phase that this run already has; one that was cut off is removed."""
+    """Return this run's complete logged model of a phase, if there is one; remove incomplete ones."""
     found = client.search_logged_models(
         experiment_ids=[run.info.experiment_id], filter_string=f"tags.`bertline.fingerprint` = '{fingerprint}'"
     )
@@ -78,7 +78,7 @@ def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> Logged
     import transformers
     from mlflow.entities import LoggedModelOutput
 
-    # They advise on models from the Hub: a missing card, an unknown licence.
+    # Their warnings concern models from the Hub: a missing card, an unknown licence.
     logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -98,15 +98,15 @@ def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> Logged
     for name, value in _scores(record).items():
         client.log_metric(run.info.run_id, name, value, model_id=model.model_id, timestamp=run.info.start_time)
     logger.info("logged the model of %s as %s", record.name, model.model_id)
-    # The run's page lists it by this, not by the run that the model names.
+    # The run's page lists the run's outputs, not the models that name it as their source.
     client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     return client.finalize_logged_model(model.model_id, "READY")
 
 
 def _add_network(pipeline: Any, saved: Path) -> None:
-    """Let `mlflow.pytorch.load_model` read a saved pipeline, too: its network from token ids to logits.
+    """Make a saved pipeline readable by `mlflow.pytorch.load_model`, too: its network from token ids to logits.
 
-    It is an exported graph, as nothing else is free of pickles, and holds the weights once more.
+    It is saved as an exported graph, the only format without pickles, with a second copy of the weights.
     """
     import mlflow.pytorch
     import numpy as np
@@ -124,7 +124,7 @@ def _add_network(pipeline: Any, saved: Path) -> None:
             segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
             return self.network(input_ids, attention_mask, **segments).logits
 
-    # Two texts: a batch of one would be exported as always one.
+    # Two texts: with a batch of one, the exported batch size would be fixed to one.
     example = pipeline.tokenizer(["one text", "and another text"], padding=True, return_tensors="pt")
     taken = inspect.signature(pipeline.model.forward).parameters
     names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken and name in example]
@@ -153,7 +153,7 @@ def _scores(record: Record) -> dict[str, float]:
 def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel, name: str) -> str:
     import mlflow
 
-    # Addresses such as models:/m-... are looked up there, not in the client's store.
+    # Addresses such as models:/m-... are resolved with this URI, not with the client's store.
     mlflow.set_tracking_uri(client.tracking_uri)
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=record.description)

@@ -1,6 +1,6 @@
-"""Make one tree of MLflow runs equal to a tree of entries, sending only what is missing.
+"""Synchronisation of a tree of MLflow runs with a tree of entries; only what is missing is sent.
 
-MLflow cannot take points back: a run whose points are no longer how the entry's begin is deleted and made again.
+MLflow cannot retract points: a run whose points are no longer a prefix of the entry's is deleted and made again.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ logger = logging.getLogger(__name__)
 # MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
 METRICS_PER_BATCH = 800
 PARAMETERS_PER_BATCH = 100
-TAGS_PER_BATCH = 99  # One more is the note of what was sent.
+TAGS_PER_BATCH = 99  # one more is the note of what was sent
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
 
-# On the MLflow runs of a recipe that changed since: the record that took its name.
+# Tag of the MLflow runs of a recipe that has changed since: the record that now has its name.
 SUPERSEDED_TAG = "bertline.superseded_by"
-# What was sent to an MLflow run is noted in the run itself, so it disappears with the run or the database.
+# The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
 SENT_TAG = "bertline.sent"
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass over one tree: the store, and the runs it holds for the tree's entries by fingerprint.
+    """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
 
-    `refused` grows by a line for each artifact that the store did not take: everything else is sent all the same.
+    `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless.
     """
 
     client: MlflowClient
@@ -50,16 +50,16 @@ class _Pass:
     refused: list[str] = field(default_factory=list)
 
     def find(self, entry: Entry) -> Run | None:
-        """The oldest run of an entry."""
+        """Return the oldest run of an entry."""
         candidates = self.known.get(entry.identity["bertline.fingerprint"], [])
         return next((run for run in candidates if entry.identity.items() <= run.data.tags.items()), None)
 
 
 def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: Path | None) -> dict[str, Any]:
-    """Bring the runs of `entry` and of all below it up to date.
+    """Bring the runs of `entry` and of all its descendants up to date.
 
     Returns the experiment, the id of the tree's MLflow run, the points of each stage, how many were sent now, and a
-    line for each artifact that was `refused`; the next pass sends it again.
+    line for each artifact that was `refused`, which the next pass sends again.
     """
     experiment_id = _experiment(client, experiment, artifact_root)
     known = {
@@ -89,7 +89,7 @@ def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> 
     if experiment is None:
         return client.create_experiment(name, artifact_location=None if artifact_root is None else str(artifact_root))
     if experiment.lifecycle_stage == "deleted":
-        # MLflow keeps the name of a deleted experiment taken.
+        # In MLflow the name of a deleted experiment stays reserved.
         client.restore_experiment(experiment.experiment_id)
     return experiment.experiment_id
 
@@ -101,7 +101,7 @@ def _and_below(entry: Entry) -> Iterator[Entry]:
 
 
 def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
-    """The runs that meet a condition, the oldest first."""
+    """Return the runs that meet a condition, oldest first."""
     runs: list[Run] = []
     order, page = ["attributes.start_time", "attributes.run_id"], None
     while True:
@@ -113,7 +113,7 @@ def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Ru
 
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
-    """Mark the MLflow runs that this run had before its recipe changed."""
+    """Mark the MLflow runs of this run from before its recipe changed."""
     name, record = entry.identity["bertline.run"], entry.identity["bertline.record"]
     for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'"):
         if run.data.tags.get("bertline.record", record) != record:
@@ -124,7 +124,7 @@ def _supersede_others(here: _Pass, entry: Entry) -> None:
 
 
 def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
-    """The parent that a shared run already has, unless it was deleted or superseded: then it is taken over."""
+    """Return the present parent of a shared run; None if it was deleted or superseded, so that the entry's applies."""
     parent = run.data.tags.get("mlflow.parentRunId") if run is not None and entry.is_shared else None
     if parent is None:
         return None
@@ -133,7 +133,7 @@ def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
 
 
 def _links(here: _Pass, entry: Entry) -> str:
-    """For the description: where those stages stand that another run has too, and had first."""
+    """Return links, for the description, to shared stages that are below another run."""
     own = {run.info.run_id for run in map(here.find, _and_below(entry)) if run is not None}
     lines = []
     for one in _and_below(entry):
@@ -145,7 +145,7 @@ def _links(here: _Pass, entry: Entry) -> str:
 
 
 def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
-    """Make one MLflow run equal to `entry`; returns its id and how many points were sent."""
+    """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
     client, run = here.client, here.find(entry)
     parameters = {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
     if run is not None and not (_holds_prefix(run, entry.points) and _agrees(run.data.params, parameters)):
@@ -215,7 +215,7 @@ def _log_batches(
     )
     batches = list(zipped)
     if note is not None:
-        # With the last request, whose tags MLflow writes last: a pass killed half-way is repeated in full, and MLflow
+        # In the last request, whose tags MLflow writes last: a pass that is killed is repeated in full, and MLflow
         # stores equal points once.
         *batches, (last_metrics, last_parameters, last_tags) = batches or [([], [], [])]
         batches.append((last_metrics, last_parameters, [*last_tags, RunTag(SENT_TAG, note)]))
@@ -228,7 +228,7 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _send_artifacts(here: _Pass, run_id: str, entry: Entry, before: dict[str, str]) -> dict[str, str]:
-    """Send the artifacts that are not there yet; returns the digests of those that are there now."""
+    """Send the missing artifacts; return the digests of those that are now present."""
     from mlflow.exceptions import MlflowException
 
     stored = {}
@@ -259,14 +259,14 @@ def _sent(run: Run) -> dict[str, Any]:
 
 
 def _holds_prefix(run: Run, points: Sequence[Point]) -> bool:
-    """True when what was sent to `run` is how `points` begin."""
+    """Return whether the points sent to `run` are a prefix of `points`."""
     sent = _sent(run)
     number = sent.get("points", 0)
     return number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
 
 
 def _agrees(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """True when no parameter would have to change; MLflow's parameters cannot."""
+    """Return whether no parameter would have to change: MLflow's parameters are immutable."""
     return all(stored.get(key, value) == value for key, value in wanted.items())
 
 

@@ -1,7 +1,7 @@
-"""What MLflow should hold for a run: a tree of entries, worked out from files alone.
+"""Layout of a run in MLflow as a tree of entries, derived from files alone.
 
-A parent for the entry of `runs:`, below it the data, each phase and each task, below a task its seeds. An entry is
-found by its identity tags; names may be the same, identities never are.
+The root is the entry of `runs:`; its children are the data, each phase and each task, and a task's are its seeds. An
+entry is found by its identity tags, which are unique; names need not be.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bertline.results import describe, paths
 from bertline.results.curves import curve
 from bertline.results.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
 
-# What of a recipe alters the result, beside its settings. MLflow's parameters cannot change, so nothing else is one:
-# a resume on other hardware must not conflict.
+# A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
+# include nothing else: a resume on other hardware must not conflict.
 _PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
-# Keys that say where something lies: weights that were moved are the same weights.
+# Keys of paths: weights that were moved are the same weights.
 _PLACES = ("directory", "pretrained")
-# What may differ between two makings of the same result.
+# Keys that may differ when the same result is made again.
 _CIRCUMSTANCES = (
     *("git_commit", "git_dirty", "hardware", "world_size", "threads"),
     *("dataset_digest", "started", "finished"),
@@ -33,7 +33,7 @@ _CIRCUMSTANCES = (
 
 @dataclass(frozen=True)
 class Point:
-    """A metric's value. A timestamp of None stands for the start of the MLflow run it goes into."""
+    """A metric's value. A timestamp of None means the start of its MLflow run."""
 
     key: str
     step: int
@@ -43,7 +43,7 @@ class Point:
 
 @dataclass(frozen=True)
 class DatasetInput:
-    """The dataset that an entry was made from. `digest` is at most 36 characters long."""
+    """Dataset of an entry. `digest` is at most 36 characters long."""
 
     name: str
     digest: str
@@ -53,7 +53,7 @@ class DatasetInput:
 
 
 class Artifact(NamedTuple):
-    """A file to keep with an entry, and the folder there; an empty one for none."""
+    """A file to keep with an entry, and its folder in MLflow; empty for the root."""
 
     path: Path
     folder: str = ""
@@ -61,10 +61,10 @@ class Artifact(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One MLflow run as it should be. Times are Unix milliseconds.
+    """Target state of one MLflow run. Times are Unix milliseconds.
 
-    What several runs share, their data, phases and fine-tunings, has an identity that names no run: it is one MLflow
-    run, which stands below the first of them and is linked from the others.
+    Data, phases and fine-tunings that several runs share have an identity without a run: they are one MLflow run each,
+    a child of the first of these runs and linked from the others.
     """
 
     name: str
@@ -82,17 +82,17 @@ class Entry:
 
     @property
     def stage(self) -> str:
-        """The stage's name as markers and messages give it."""
+        """Name of the stage in markers and messages."""
         return self.identity["bertline.stage"]
 
     @property
     def is_shared(self) -> bool:
-        """Whether other runs may have this entry too."""
+        """Whether other runs may share this entry."""
         return "bertline.record" not in self.identity
 
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
-    """The tree of entries that MLflow should hold for `record`; stages that have not started are absent."""
+    """Return the tree of entries for `record`; stages that have not started are absent."""
     children = []
     if record.dataset.card:
         children.append(_data_entry(record))
@@ -111,24 +111,13 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         finished=record.finished,
         started=min(starts, default=None),
         ended=max(ends, default=None),
-        parameters=_without_places(flatten(config)),
+        parameters=_without_places(describe.flatten(config)),
         tags=_latest_tags(record),
         points=_curves(record) + (run_summary(record) if record.finished else []),
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
         children=children,
     )
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as one level of dotted keys; values other than text are JSON."""
-    flat: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return flat
 
 
 def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
@@ -151,7 +140,7 @@ def _data_entry(record: Record) -> Entry:
         finished=True,
         started=written,
         ended=written,
-        parameters=flatten(settings),
+        parameters=describe.flatten(settings),
         tags={"bertline.dataset_digest": sha256_of_file(path), "bertline.path": str(record.dataset.path)},
         points=[Point(key, 0, None, float(value)) for key, value in counts.items()],
         artifacts=[Artifact(path)],
@@ -179,7 +168,7 @@ def _phase_entry(record: Record, phase: Phase) -> Entry:
 
 
 def _task_entry(record: Record, group: str, planned: list[Finetuning], started: list[Finetuning]) -> Entry:
-    """A task: its seeds below it, and once all of them are in, the medians for each start."""
+    """Return a task's entry with its seeds as children and, once all are finished, the medians for each start."""
     children = [_finetuning_entry(record, finetuning) for finetuning in started]
     finished = all(finetuning.finished for finetuning in planned)
     starts = [child.started for child in children if child.started is not None]
@@ -232,7 +221,7 @@ def _described(training: Training, in_words: Callable[..., str], record: Record)
 
 
 def journal_points(training: Training) -> list[Point]:
-    """A journal's values one by one, in the order written, with the journal's own timestamps."""
+    """Return a journal's values one by one, in the order written, with the journal's timestamps."""
     return [
         Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
     ]
@@ -250,7 +239,7 @@ def _medians(finetunings: list[Finetuning]) -> list[Point]:
 
 
 def _curves(record: Record) -> list[Point]:
-    """The loss over all phases on the axes that people compare runs by; MLflow's step stands for each of them."""
+    """Return the loss over all phases by samples, tokens and seconds, each as MLflow's step."""
     points = []
     for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
         points += [(place, name, value) for place, value in zip(*curve(record.phases, key), strict=True)]
@@ -264,7 +253,7 @@ def _curves(record: Record) -> list[Point]:
 
 
 def run_summary(record: Record) -> list[Point]:
-    """What one compares runs by: the held-out loss of each phase, the median of each task's main score."""
+    """Return the metrics that compare runs: the held-out loss of each phase, the median of each task's main score."""
     points = []
     for phase in record.phases:
         loss = phase.held_out("mlm_loss")
@@ -295,9 +284,9 @@ def _run_description(record: Record) -> str:
 
 
 def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that alter the result, those under `settings` without that prefix."""
+    """Return the settings that affect the result, those under `settings` without that prefix."""
     kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
-    return _without_places(flatten({**kept, **recipe.get("settings", {})}))
+    return _without_places(describe.flatten({**kept, **recipe.get("settings", {})}))
 
 
 def _without_places(parameters: dict[str, str]) -> dict[str, str]:
@@ -305,21 +294,21 @@ def _without_places(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def _recipe_tags(training: Training) -> dict[str, str]:
-    """How and with what it was made."""
+    """Return tags of the circumstances of a training: path, commit, hardware, jobs, versions."""
     recipe = training.recipe
     tags = {"bertline.path": str(training.path)}
     if recipe.get("git_commit"):
         tags["mlflow.source.git.commit"] = str(recipe["git_commit"])
     for key in _CIRCUMSTANCES:
         if recipe.get(key) is not None:
-            tags |= flatten({key: recipe[key]}, "bertline.")
+            tags |= describe.flatten({key: recipe[key]}, "bertline.")
     if recipe.get("jobs"):
         tags["bertline.jobs"] = ", ".join(recipe["jobs"])
-    return tags | _parent_tags(recipe) | flatten(recipe.get("versions", {}), "bertline.version.")
+    return tags | _parent_tags(recipe) | describe.flatten(recipe.get("versions", {}), "bertline.version.")
 
 
 def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """The fingerprint of the weights that it started from, and where they lie."""
+    """Return the fingerprint and the path of the initial weights."""
     initial = recipe.get("initial_weights")
     if not initial:
         return {}
@@ -329,7 +318,7 @@ def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _latest_tags(record: Record) -> dict[str, str]:
-    """The code and dataset tags of the run's last phase or, without phases, fine-tuning."""
+    """Return the code and dataset tags of the run's last phase or, without phases, last fine-tuning."""
     stages: list[Training] = [*record.phases] if record.phases else [*record.finetunings]
     recipes = [stage for stage in stages if stage.recipe]
     kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
@@ -361,7 +350,7 @@ def _artifacts(training: Training, *names: str) -> list[Artifact]:
 
 
 def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
-    """The report's page, and of this run its figures, its tables and its model card; what of it exists."""
+    """Return the existing files of a report: its page, and this run's figures, tables and model card."""
     folder = report.parent
     of_run = [*(folder / "figures" / record.name).glob("*.svg"), *(folder / "tables" / record.name).glob("*.csv")]
     card = folder / "model-cards" / f"{record.name}.md"
@@ -386,7 +375,7 @@ def _ended(training: Training) -> int | None:
 
 
 def _milliseconds(moment: str | int | float | None) -> int | None:
-    """A recipe's moment (ISO 8601, or a Unix time in milliseconds) as Unix milliseconds."""
+    """Convert a recipe's time (ISO 8601, or Unix milliseconds) to Unix milliseconds."""
     if moment is None or isinstance(moment, int | float):
         return None if moment is None else int(moment)
     return int(datetime.fromisoformat(moment).timestamp() * 1000)

@@ -1,9 +1,9 @@
-"""Make MLflow hold what `layout` says it should, and nothing twice.
+"""Synchronisation of MLflow with the tree that `run_tree.lay_out` returns.
 
-Every pass compares and sends only what is missing, so it may run at any time, as often as one likes, by several people
-at once: passes over the same store take turns through a lock file. MLflow 3 does not survive several processes that
-start on a fresh SQLite file, and cannot take points back; hence `initialise`, and hence runs whose points are no longer
-the journal's are deleted and made again.
+A pass sends only what is missing, so it may run at any time, repeatedly, and for several people at once: passes over
+the same store take turns through a lock file. MLflow 3 fails if several processes start on a new SQLite file, which is
+why `initialise` exists, and it cannot retract points, which is why runs whose points are no longer the journal's are
+deleted and made again.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # The default of 7 leaves one waiting for minutes on a server that is down; every pass can be repeated.
+    # The default of 7 means minutes of waiting for a server that is down; every pass can be repeated.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-    # A pooled connection would go on writing into a database file that someone deleted.
+    # A pooled connection would keep writing to a deleted database file.
     "MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool",
 }
 
 
-# Of a folder that keeps artifacts.
+# Errors of a folder for artifacts.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def default_tracking_uri() -> str:
-    """MLFLOW_TRACKING_URI, or the SQLite file mlflow.db in the working directory."""
+    """Return MLFLOW_TRACKING_URI, or the SQLite file mlflow.db in the working directory."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
 def initialise(tracking_uri: str) -> None:
-    """Create the SQLite database of `tracking_uri`, or bring an older one to this MLflow's schema.
+    """Create the SQLite database of `tracking_uri`, or upgrade an older one to this MLflow's schema.
 
     Safe against concurrent starts and kills: a new database appears complete or not at all. Does nothing for a server.
     """
@@ -71,18 +71,18 @@ def track(
     report: Path | None = None,
     known: dict[Path, Entry] | None = None,
 ) -> dict[str, Any]:
-    """Bring MLflow up to date with what the runs of `records` have left on disk.
+    """Bring MLflow up to date with the files of the runs of `records`.
 
-    Returns for each run its experiment, the id of its MLflow run and the points each stage has, and how many points
-    were sent now. A record that cannot be read or sent does not keep the others back: BertlineError is raised at the
-    end. `known` holds what MLflow was brought up to date with before: such runs are passed over, and it is updated.
+    Returns for each run its experiment, the id of its MLflow run and the number of points of each stage, and how many
+    points were sent now. A record that cannot be read or sent does not affect the others: BertlineError is raised at
+    the end. `known` contains the entries that were sent before: unchanged runs are skipped, and it is updated.
     """
     marker: dict[str, Any] = {"runs": {}, "sent": 0}
     failures = []
     for path in map(Path, records):
         try:
             with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
-                # Read under the lock: an older reading than the one sent last would look like a journal cut back.
+                # Read under the lock: a record older than the one sent last would look like a truncated journal.
                 record = read_record(path)
                 entry = lay_out(record, report)
                 if known is not None and known.get(path) == entry:
@@ -105,7 +105,7 @@ def track(
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
-    """Track every `seconds` seconds until interrupted; a failed pass is reported and tried again."""
+    """Track every `seconds` seconds until interrupted; a failed pass is reported and repeated."""
     known: dict[Path, Entry] = {}
     try:
         while True:
@@ -121,7 +121,7 @@ def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, rep
 
 
 def tracking_lock(tracking_uri: str) -> FileLock:
-    """The lock that trackers of one store take turns with: beside a SQLite database, in results/ for a server."""
+    """Return the lock that trackers of one store share: next to a SQLite database, in results/ for a server."""
     database = _sqlite_file(tracking_uri)
     path = Path("results/mlflow.lock") if database is None else database.with_name(f"{database.name}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def _initialise(database: Path, tracking_uri: str) -> None:
     if not database.exists() or database.stat().st_size == 0:
         logger.info("creating the MLflow database %s", database)
         with write_atomically(database) as temporary:
-            # A client that opens an empty database makes its tables; NullPool leaves no handle on it.
+            # A client that opens an empty database creates its tables; NullPool leaves no handle open.
             _new_client(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)
         return
     from mlflow.exceptions import MlflowException
@@ -157,7 +157,7 @@ def _upgrade_schema(tracking_uri: str) -> None:
 
 
 def connect(tracking_uri: str) -> MlflowClient:
-    """A client of a store that is ready for use. The caller holds the lock."""
+    """Return a client of a store that is ready for use. The caller must hold the lock."""
     database = _sqlite_file(tracking_uri)
     if database is not None:
         _initialise(database, tracking_uri)
@@ -175,20 +175,20 @@ def _new_client(tracking_uri: str) -> MlflowClient:
 
 
 def _sqlite_file(tracking_uri: str) -> Path | None:
-    """The file of a SQLite store, None for a server or another database."""
+    """Return the file of a SQLite store; None for a server or another database."""
     if not tracking_uri.startswith("sqlite:///"):
         return None
     return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0])
 
 
 def _artifact_root(tracking_uri: str) -> Path | None:
-    """Where artifacts of a local store go; a server has its own place."""
+    """Return the folder for artifacts of a local store; None for a server, which has its own."""
     return None if tracking_uri.startswith(("http://", "https://")) else Path("mlartifacts").resolve()
 
 
 @contextmanager
 def one_line_errors(tracking_uri: str) -> Iterator[None]:
-    """Turn MLflow's refusals into one line that names the store."""
+    """Convert MLflow's errors to one line that names the store."""
     try:
         yield
     except Exception as error:
@@ -207,7 +207,7 @@ def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
 
 
 def _shown(tracking_uri: str) -> str:
-    """Without a password."""
+    """Return the URI without credentials."""
     return re.sub(r"//[^/@]*@", "//", tracking_uri)
 
 

@@ -1,1 +1,1 @@
-"""Pretraining: the order of samples, masking, optimizers, checkpoints, and the loop that joins them."""
+"""Pretraining: the order of samples, masking, optimizers, checkpoints, and the training loop."""

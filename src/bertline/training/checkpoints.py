@@ -1,14 +1,14 @@
-"""Checkpoints: a directory per step, complete or absent, beside a phase's declared outputs.
+"""Checkpoints: a directory per step, complete or absent, next to a phase's declared outputs.
 
-    checkpoints/step-00000100/model.safetensors      weights, our names
+    checkpoints/step-00000100/model.safetensors      weights, in Bertline's names
                               optimizer.safetensors  {parameter}.{state tensor}, as the optimizer's entry declares
                               state.json             fingerprint, step, the best step so far, how it was computed,
-                                                     digests of the two others
-    checkpoints/durable.json                         {"step": n}: journal points up to n will not be taken back
-    checkpoints/recipe.json                          the recipe while it is trained, and the jobs so far: started.py
+                                                     digests of the other two files
+    checkpoints/durable.json                         {"step": n}: journal points up to n will not be retracted
+    checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 
-A checkpoint is written aside, flushed to the disk and renamed. Which one is the newest is found by validity, not by
-name: a damaged one is reported and the one before is used; one of another fingerprint is reported and left alone.
+A checkpoint is written to a temporary directory, flushed to the disk and renamed. The newest valid one is used: a
+damaged one is reported and the one before it is used; one of another fingerprint is reported and left alone.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ def save_checkpoint(
     keep: int,
     keep_every: int = 0,
 ) -> Path:
-    """Write the checkpoint of `state["step"]`; then drop all but the `keep` newest of the same fingerprint.
+    """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
 
-    With `keep_every`, those whose step is a multiple of it stay, too; and so do the best ones that the newest name.
+    Also kept are those whose step is a multiple of `keep_every`, if it is not 0, and the best ones that the `keep`
+    newest name.
     """
     path = _path_of(directory, state["step"])
     aside = directory / f".{path.name}.part"
@@ -62,7 +63,7 @@ def save_checkpoint(
     fsync_directory(directory)
     write_json(directory / "durable.json", {"step": state["step"]})
     own = _own_checkpoints(directory, state["fingerprint"])
-    # Those of all that are kept: when the newest is damaged, the one before still finds its best.
+    # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
     for old, _ in own[keep:]:
         if old not in best and (not keep_every or int(old.name.removeprefix("step-")) % keep_every):
@@ -71,16 +72,16 @@ def save_checkpoint(
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread, one at a time, while training goes on."""
+    """Writes checkpoints in a thread, one at a time, while training continues."""
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
-        """Start the thread; in it, `before` is called ahead of each checkpoint, and what it raises, `wait` raises."""
+        """Start the thread, which calls `before` ahead of each checkpoint; `wait` reraises its exceptions."""
         self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
 
     def start(self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Copy the state as it is now, and write it. Waits for the checkpoint before.
+        """Copy the current state and write it in the thread. Waits for the previous checkpoint first.
 
         The other ranks call `gather_with_rank_zero` at the same time.
         """
@@ -88,12 +89,12 @@ class CheckpointWriter:
         self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk. Raises what went wrong there."""
+        """Wait until the last checkpoint is on the disk. Reraises the thread's exceptions."""
         if self._written is not None:
             self._written.result()
 
     def close(self) -> None:
-        """Wait until the last checkpoint is on the disk, or failed."""
+        """Wait until the last checkpoint is on the disk or has failed."""
         self._thread.shutdown()
 
     def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
@@ -109,7 +110,7 @@ class CheckpointWriter:
 
 
 def gather_with_rank_zero(weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
-    """Take part in the gathering of sharded tensors while rank 0 copies them; of others nothing is done."""
+    """Take part in gathering sharded tensors while rank 0 copies them. Ignores other tensors."""
     for _ in chain(whole(weights), whole(optimizer)):
         pass
 
@@ -121,20 +122,20 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def find_checkpoint(
     directory: Path, fingerprint: str, *, with_best: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
-    """Find the newest valid checkpoint of `fingerprint` and its state; returns None where there never was one.
+    """Find the newest valid checkpoint of `fingerprint` and its state; return None if there are none at all.
 
     Parameters
     ----------
-    with_best: the best checkpoint that it names must be valid, too. From an earlier one that is trained again.
+    with_best: whether the best checkpoint that it names must be valid, too: an earlier one can train it again.
 
-    Raises BertlineError when there are checkpoints of this fingerprint, but all are damaged.
+    Raises BertlineError if all checkpoints of this fingerprint are damaged.
     """
     own = _own_checkpoints(directory, fingerprint, report=True)
     for path, state in own:
         best = _best_of(directory, state)
         reason = _damage(path, state)
-        if with_best and best and not reason and (fault := _damage(best, _state_of(best))):
-            reason = f"the best one before it, {best.name}: {fault}"
+        if with_best and best and not reason and (problem := _damage(best, _state_of(best))):
+            reason = f"the best one before it, {best.name}: {problem}"
         if reason is None:
             return path, state
         logger.warning("the checkpoint %s is damaged (%s); trying the one before", path, reason)
@@ -147,7 +148,7 @@ def find_checkpoint(
 
 
 def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, dict[str, Any]] | None:
-    """Find the valid checkpoint of `fingerprint` after `step` and its state; returns None where there is none."""
+    """Find the valid checkpoint of `fingerprint` after `step` and its state; return None if there is none."""
     path = _path_of(directory, step)
     state = _state_of(path)
     return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
@@ -160,7 +161,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def clean_up(directory: Path, output: Path) -> None:
-    """Remove what a killed trainer left half-written, outputs too. Only the lock's owner may call this."""
+    """Remove partly written checkpoints and outputs of a killed trainer. Only the lock's owner may call this."""
     for pattern in (".step-*.part", ".step-*.removed"):
         for path in directory.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
@@ -169,7 +170,7 @@ def clean_up(directory: Path, output: Path) -> None:
 
 
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
-    """Find checkpoints of this fingerprint, newest first; an unreadable state counts, as an empty one."""
+    """Find checkpoints of this fingerprint, newest first, including those with an unreadable state, returned as {}."""
     own = []
     for path in sorted(directory.glob("step-*"), reverse=True):
         state = _state_of(path)
@@ -216,7 +217,7 @@ def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
 
 
 def _remove(path: Path) -> None:
-    """Rename first: a checkpoint is complete or absent while it is deleted, too."""
+    """Delete a checkpoint, renaming it first, so that it is complete or absent at any time."""
     removed = path.with_name(f".{path.name}.removed")
     shutil.rmtree(removed, ignore_errors=True)
     path.rename(removed)

@@ -1,6 +1,6 @@
-"""Evaluation on held-out text: always 15 percent masked, always the same positions, so that runs compare.
+"""Evaluation on held-out text: always 15 percent masked, always the same positions, so that runs are comparable.
 
-Held-out samples that were masked before are asked for their own masks.
+Statically masked held-out samples keep their own masks.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bertline.training.objective import LossStatistics, compute_loss, make_loss_
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layout, precision: str) -> dict[str, float]:
-    """Measure loss and accuracy on the held-out samples, divided among the ranks; returns the same on every rank.
+    """Measure loss and accuracy on the held-out samples, divided among the ranks; the result is the same on all.
 
-    Returns held_out/mlm_loss in nats per masked token, held_out/mlm_accuracy and held_out/pair_accuracy as shares;
-    nothing where no text was held out, no pair accuracy where the dataset has no pairs.
+    Returns held_out/mlm_loss in nats per masked token, held_out/mlm_accuracy and held_out/pair_accuracy as fractions;
+    an empty dict without held-out text, no pair accuracy for a dataset without pairs.
     """
     reader = data.held_out
     batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
     mine = batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), [1.0] * group.world_size) == group.rank))
-    # Not compiled: another program would take longer to make than it saves.
+    # Not compiled: compilation would take longer than it saves.
     loss_fn = make_loss_fn(model, precision=precision, compiled=False)
     layout = replace(layout, fixed=False)
     totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)

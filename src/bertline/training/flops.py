@@ -1,11 +1,11 @@
-"""Floating point operations of a training step, and what a GPU can do at most.
+"""Floating point operations of a training step, and the peak performance of GPUs.
 
-Forward and backward, of real tokens only: padding is no work done, and embeddings are look-ups. With N the encoder's
-matrix weights, L layers of width h and V words, a sequence of s tokens of which m are masked costs
+Counts forward and backward pass over real tokens: neither padding nor embedding look-ups. With N matrix weights in the
+encoder, L layers of width h and V words, a sequence of s tokens, m of them masked, costs
 
     6 N s + 12 L h s^2 + 6 m (h^2 + h V)
 
-(Narayanan et al. 2021, arXiv 2104.04473, appendix, without recomputation; the head on masked positions alone.)
+(Narayanan et al. 2021, arXiv 2104.04473, appendix, without recomputation; the head on masked positions only.)
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import distributed
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.training.data.batches import GlobalBatch
 
-# Dense bf16 matrix peaks in TFLOP/s from the makers' data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
-# with sums in fp32), by words of the device's name; the first that is found counts. Names of SXM parts do not say so.
+# Dense bf16 matrix peaks in TFLOP/s from NVIDIA's data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
+# fp32 accumulation), by words of the device's name; the first match counts. Names of SXM parts do not contain "SXM".
 PEAKS = {
     "GB200": 2500,
     "B200": 2250,
@@ -50,17 +50,17 @@ PEAKS = {
 
 
 def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
-    """Count those of one step on `batch`."""
+    """Return the operations of one step on `batch`."""
     lengths = batch.lengths.astype(float)
     return _flops(model, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
 
 
 def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: float) -> float:
-    """Count those of training on a sample of `length` tokens of which `masked` are masked.
+    """Return the operations of training on a sample of `length` tokens, `masked` of them masked.
 
     Parameters
     ----------
-    description: a model's keys, `vocab_size` among them. No weight is made.
+    description: a model's keys, including `vocab_size`. No weights are allocated.
     """
     config = config_from_dict(description)
     with torch.device("meta"):
@@ -77,7 +77,7 @@ def _flops(model: PreTrainingNetwork, tokens: float, squares: float, masked: flo
 
 
 def peak_of_all(device: torch.device) -> float | None:
-    """Return the peak of all ranks together in TFLOP/s; None where one is not known. All ranks must call it."""
+    """Return the peak of all ranks together in TFLOP/s; None if one is unknown. All ranks must call it."""
     peak = peak_of_name(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     peaks = torch.tensor(math.nan if peak is None else peak, device=device)
     distributed.all_reduce(peaks)
@@ -85,7 +85,7 @@ def peak_of_all(device: torch.device) -> float | None:
 
 
 def peak_of_name(name: str) -> float | None:
-    """Return the peak of the GPU with this name in TFLOP/s; None for an unknown one and for a slice of one (MIG)."""
+    """Return the peak in TFLOP/s of the GPU with this name; None for an unknown GPU or a slice of one (MIG)."""
     if " MIG " in name:
         return None
     return next((float(peak) for words, peak in PEAKS.items() if re.search(rf"\b{words}\b", name)), None)

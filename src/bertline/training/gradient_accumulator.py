@@ -1,4 +1,4 @@
-"""The micro-batches of a rank and the sum of their gradients."""
+"""Micro-batches of a rank and the sum of their gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class GradientAccumulator:
-    """Yields a rank's micro-batches of each global batch, and adds their gradients and statistics in one buffer."""
+    """Iterator of a rank's micro-batches of each global batch, with one buffer for their gradients and statistics."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class GradientAccumulator:
         cuda_graphs: bool = False,
         votes: tuple[str, ...] = (),
     ) -> None:
-        """Make the loss function and the gradient buffer; call `balance_load`, if at all, and `seek` next.
+        """Make the loss function and the gradient buffer; call `balance_load` (optional) and `seek` next.
 
         Parameters
         ----------
         first_position: of global batch 0 in the order of samples.
-        votes: names of numbers that are summed over the ranks with the gradients, beside `LossStatistics`.
+        votes: names of numbers that are summed over the ranks with the gradients, in addition to `LossStatistics`.
         """
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         settings = recipe["settings"]
@@ -77,7 +77,7 @@ class GradientAccumulator:
             self.rank_weights = parse_rank_weights(load_balancing, self._group.world_size)
 
     def seek(self, step: int) -> None:
-        """Go to global batch number `step`, counted from 0."""
+        """Move to global batch number `step`, counted from 0."""
         self.close()
         self._prefetcher = Prefetcher(
             self._data,
@@ -98,12 +98,12 @@ class GradientAccumulator:
             self._prefetcher.close()
 
     def position_at(self, step: int) -> int:
-        """Return the place of global batch `step` in the order of samples."""
+        """Return the position of global batch `step` in the order of samples."""
         return self._first_position + self._batch_size_warmup.position_at(step)
 
     def start_step(self, step: int) -> GlobalBatch:
         """Zero the gradients, seed dropout and return global batch `step`, which must be the next one."""
-        # A function of where the batch begins: no generator's state has to be saved.
+        # Seeded by the batch's position, so that no generator state has to be saved.
         torch.manual_seed(mix_integers(self._recipe["seed"], self.position_at(step), self._group.rank))
         self.gradients.zero()
         self.tokens, self.waited = (0, 0), 0.0
@@ -113,7 +113,7 @@ class GradientAccumulator:
     def micro_batches(self) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the global batch that `start_step` returned, on its device.
 
-        With FSDP every rank yields as many as the one with the most: the others' last ones have no labels.
+        With FSDP all ranks yield the same number: those with fewer append micro-batches without labels.
         """
         item = self._first
         if item is None:
@@ -144,21 +144,21 @@ class GradientAccumulator:
     def forward(self, micro_batch: MicroBatch) -> LossStatistics:
         """Mask a micro-batch and compute its losses."""
         if self._cuda_graphs:
-            # The outputs of the micro-batch before have been added up, and may be written over.
+            # The outputs of the previous micro-batch have been accumulated and may be overwritten.
             torch.compiler.cudagraph_mark_step_begin()
         seed, vocabulary = self._recipe["seed"], self._data.vocabulary
         return compute_loss(self._loss_fn, micro_batch, seed=seed, masking=self._masking, vocabulary=vocabulary)
 
     def mean_loss(self, statistics: LossStatistics, batch: GlobalBatch) -> Tensor:
-        """Divide a micro-batch's losses by the masked tokens and the pairs of the whole global batch, and add them.
+        """Return the sum of a micro-batch's losses, each divided by the global batch's count of masked tokens or pairs.
 
-        Summed over micro-batches and ranks, their gradients are that of the mean over the global batch.
+        Summed over micro-batches and ranks, its gradient is that of the mean over the global batch.
         """
         loss = statistics.mlm_loss / int(batch.masked_counts.sum())
         return loss + statistics.pair_loss / len(batch.samples) if self._data.has_pairs else loss
 
     def _compute_one(self) -> int:
-        """Compute the next micro-batch for its time alone. Returns its tokens."""
+        """Compute the next micro-batch to measure its time, and discard the gradients. Returns its tokens."""
         item = self._next()
         if item.micro_batch is None:
             return 0

@@ -1,4 +1,4 @@
-"""Where a phase's weights come from: random numbers, the phase before it, or a Hugging Face directory."""
+"""Initial weights of a phase: random, from the phase before it, or from a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork:
-    """Make the network of a recipe, on the CPU, with random weights that depend on its seed alone."""
+    """Make the network of a recipe, on the CPU, with random weights that depend only on its seed."""
     given = recipe["model"]
     if given.get("vocab_size", data.vocab_size) != data.vocab_size:
         raise BertlineError(
@@ -42,7 +42,7 @@ def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork
     torch.manual_seed(mix_integers(recipe["seed"]))
     model = architecture_of(config).pretraining(config)
     if isinstance(model, BertForPreTraining) and not data.has_pairs:
-        # Without a gradient, decay alone would move them, and with LAMB in full steps.
+        # Without a gradient, weight decay alone would change them, with LAMB in full steps.
         model.leave_out_pairs()
     return model
 
@@ -50,11 +50,11 @@ def make_model(recipe: dict[str, Any], data: TrainingData) -> PreTrainingNetwork
 def load_initial_weights(
     model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None, data: TrainingData
 ) -> None:
-    """Load what the recipe's `initial_weights` names into `model`; nothing where it is null.
+    """Load the weights that the recipe's `initial_weights` names into `model`; do nothing if it is null.
 
     Parameters
     ----------
-    path: its place on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
+    path: their path on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
     """
     initial = recipe.get("initial_weights")
     if initial is None:
@@ -73,9 +73,9 @@ def load_initial_weights(
 def load_carried_over_moments(
     optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
-    """Load the moments that the recipe carries over, from the checkpoint of the step that the phase before published.
+    """Load the moments that the recipe carries over, from the checkpoint of the step that the previous phase published.
 
-    Bias correction restarts where the optimizer's entry in the registry says so, unless everything is carried over.
+    Bias correction restarts if the optimizer's entry in the registry requires it, unless everything is carried over.
     """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
     if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
@@ -85,14 +85,14 @@ def load_carried_over_moments(
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
-            f"carry_over: the moments of {theirs} in {folder} are of no use to {settings['optimizer']}; "
+            f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
             "set carry_over: weights, or the same optimizer in both phases"
         )
     published = before.get("published_step", before["settings"]["steps"])
     found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"carry_over: {folder}/checkpoints holds no moments of step {published} any more; set carry_over: weights"
+            f"carry_over: {folder}/checkpoints no longer has the moments of step {published}; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
@@ -103,7 +103,10 @@ def load_carried_over_moments(
 
 
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
-    """Return where in the order of samples a phase begins: after the one before with carry_over: everything, else 0."""
+    """Return a phase's first position in the order of samples: with carry_over: everything, where the last one ended.
+
+    Otherwise it is 0. Raises BertlineError if the phases have different datasets, sequence lengths or seeds.
+    """
     initial, settings = recipe.get("initial_weights"), recipe["settings"]
     if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
         return 0
@@ -116,8 +119,8 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     ):
         if theirs != ours:
             raise BertlineError(
-                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot go on where that "
-                "phase ended: set carry_over: weights+moments"
+                f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot continue where "
+                "that phase ended: set carry_over: weights+moments"
             )
     return int(before["next_position"])
 
@@ -137,16 +140,17 @@ def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
 
 
 def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -> None:
-    fault = None
+    problem = None
     if config.vocab_size != data.vocab_size:
-        fault = f"has {config.vocab_size} words where the dataset's tokenizer has {data.vocab_size}"
+        problem = f"has {config.vocab_size} words where the dataset's tokenizer has {data.vocab_size}"
     elif (folder / "vocab.txt").exists():
         theirs = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[: config.vocab_size]
         tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
         ours = [tokenizer.id_to_token(index) for index in range(data.vocab_size)]
         if theirs != ours:
-            fault = "numbers its words otherwise than the dataset's tokenizer"
-    if fault:
+            problem = "numbers its words differently from the dataset's tokenizer"
+    if problem:
         raise BertlineError(
-            f"initial weights: {folder} {fault}; build the dataset with its vocabulary (tokenizer: {{file: vocab.txt}})"
+            f"initial weights: {folder} {problem}; "
+            "build the dataset with its vocabulary (tokenizer: {file: vocab.txt})"
         )

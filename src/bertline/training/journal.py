@@ -1,4 +1,4 @@
-"""The metrics journal: one JSON object a line, appended by rank 0 beside the checkpoints."""
+"""The metrics journal: one JSON object per line, appended by rank 0, next to the checkpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = {
 
 
 class Journal:
-    """Appends points to `path`. What a crash tore off or a resume takes back is cut away first."""
+    """A journal at `path` to append to. Lines that a crash truncated or a resume retracts are removed first."""
 
     def __init__(self, path: Path, *, last_step: int) -> None:
         """Open the journal, keeping the points up to and including `last_step`; -1 keeps none."""
@@ -35,7 +35,7 @@ class Journal:
             try:
                 point = json.loads(line)
             except json.JSONDecodeError:
-                break  # the write that a crash cut short
+                break  # truncated by a crash
             if point["step"] > last_step:
                 break
             kept.append(line)
@@ -43,7 +43,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one point now. Values that are not finite have no JSON and are left out."""
+        """Write one point now. Non-finite values, which JSON cannot represent, are left out."""
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}
         point = {"step": step, "timestamp": time.time_ns() // 1_000_000, "metrics": finite}
         self._file.write(json.dumps(point, sort_keys=True, allow_nan=False) + "\n")
@@ -55,13 +55,13 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Make durable and close."""
+        """Make the journal durable and close it."""
         self.make_durable()
         self._file.close()
 
 
 def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:
-    """Log a point in one line."""
+    """Log a point as one line."""
     parts = [text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics]
     left = timedelta(seconds=round(seconds_left))
     logger.info("step %d/%d, %s, %s left", step, total_steps, ", ".join(parts), left)

@@ -1,8 +1,8 @@
-"""One trainer at a time on a phase: a lock with its owner's host, process, job and heartbeat.
+"""The lock of a phase, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
-The lock is the file `lock.json`; its modification time is the heartbeat. An owner on the same host that no longer
-lives is taken over at once. On another host its process cannot be looked up: it is taken over when its heartbeat
-was still for a while, measured on the waiting side's clock, so that clocks need not agree.
+The lock is the file `lock.json`; its modification time is the heartbeat. If the owner's process on the same host has
+ended, the lock is taken over at once. A process on another host cannot be looked up: the lock is taken over after its
+heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bertline.files import write_json
 from bertline.training.started import scheduler_job
 
 HEARTBEAT_SECONDS = 10.0
-# A network file system may show a heartbeat this late.
+# A network file system may delay a heartbeat by nearly as long.
 STALE_SECONDS = 120.0
 
 
@@ -32,7 +32,7 @@ class PhaseLock:
     """The lock of one phase, for the trainer's rank 0."""
 
     def __init__(self, directory: Path) -> None:
-        """Make `directory`, which holds the checkpoints, if need be."""
+        """Make the checkpoints' `directory`, if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / "lock.json"
         self._guard = FileLock(directory / ".lock.guard")
@@ -42,7 +42,7 @@ class PhaseLock:
         self._heart: threading.Thread | None = None
 
     def try_acquire(self) -> str | None:
-        """Take the lock. Returns None on success, else the description of its owner. Call it again while waiting."""
+        """Take the lock. Returns None on success, else a description of its owner. Call it again while waiting."""
         with self._guard:
             owner = _read(self._path)
             if owner is not None and self._lives(owner):
@@ -54,16 +54,16 @@ class PhaseLock:
         return None
 
     def check(self) -> None:
-        """Raise BertlineError if another trainer has taken over, as it does when the heartbeat stops for too long."""
+        """Raise BertlineError if another trainer has taken over because this one's heartbeat stopped for too long."""
         owner = _read(self._path)
         if owner is None or owner.get("token") != self._token:
             raise BertlineError(
-                f"{self._path} belongs to another trainer, because this one's heartbeat was still for more than "
+                f"{self._path} belongs to another trainer, because this one's heartbeat stopped for more than "
                 f"{STALE_SECONDS:.0f} s; let the other one finish"
             )
 
     def release(self) -> None:
-        """Give the lock back, if it is held."""
+        """Release the lock, if it is held."""
         self._release.set()
         if self._heart is None:
             return
@@ -110,5 +110,5 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except json.JSONDecodeError:
-        raise BertlineError(f"{path} is not a lock of ours; delete it if no trainer runs on this phase") from None
+        raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs on this phase") from None
     return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None

@@ -1,4 +1,4 @@
-"""One phase of pretraining, from its recipe to model.safetensors. Stopped at any moment, it goes on where it was."""
+"""One phase of pretraining, from its recipe to model.safetensors; it can be stopped at any time and resumed."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def train(
 ) -> None:
     """Train one phase and write `output`/model.safetensors, metrics.jsonl and, last, recipe.json.
 
-    Every process of the group calls this, once; it leaves the group standing. When `stop_signal` of any of them says
-    so, all leave a checkpoint and exit with 75.
+    Every process of the group must call this once; it does not destroy the group. When any process's `stop_signal` is
+    set, all save a checkpoint and exit with status 75.
 
     Parameters
     ----------
-    recipe: what `parse_recipe` gave.
+    recipe: as `parse_recipe` returns it.
     card_json: the dataset's dataset.json.
     output: the phase's folder; checkpoints are in its subfolder checkpoints/.
     initial_weights: the folder that the recipe's `initial_weights` names.
 
-    Raises BertlineError when data, weights or settings do not fit, or the loss stops being finite.
+    Raises BertlineError if data, weights or settings do not match, or the loss stays non-finite.
     """
     group = join_group(options.threads)
     if not group.is_rank_zero:
@@ -67,7 +67,7 @@ def train(
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()
-                    logger.info("asked to stop: step %d is saved; run the same command to go on", phase.progress.step)
+                    logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
                     raise SystemExit(STOPPED)
         if profiler is not None:
             profiler.stop()
@@ -85,7 +85,7 @@ def train(
 
 
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
-    """Wait until rank 0 has the phase's lock. All ranks come back often, so that no collective times out."""
+    """Wait until rank 0 has the phase's lock. All ranks retry together, so that no collective times out."""
     logged = False
     while True:
         owner = group.broadcast(lock.try_acquire() if lock else None)

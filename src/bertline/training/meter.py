@@ -1,4 +1,4 @@
-"""Averages of what training reports, and its speed."""
+"""Averages of training metrics, and training speed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ AVERAGED = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy")
 
 
 class Meter:
-    """Averages between two points of the journal, and the speed."""
+    """Averages and speed between two points of the journal."""
 
     def __init__(self, model: PreTrainingNetwork, group: Group, *, peak: float | None, has_pairs: bool) -> None:
-        """Start the clocks; `peak` is that of all devices together in TFLOP/s, where it is known."""
+        """Start the clocks; `peak` is that of all devices together in TFLOP/s, None if unknown."""
         self._model, self._has_pairs, self._peak = model, has_pairs, peak
         self._system = SystemMetrics(group)
         self._all_steps, self._all_seconds = 0, 0.0
@@ -44,7 +44,7 @@ class Meter:
         self._norm, self._learning_rate = result.norm, result.learning_rate
 
     def read(self) -> dict[str, float]:
-        """Return metrics since the last call; gradient norm and learning rate are the last step's. All must call."""
+        """Return metrics since the last call; norm and learning rate are the last step's. All ranks must call it."""
         averages = {name: total / max(1, self._steps) for name, total in self._sums.items()}
         metrics = {
             "train/loss": averages["mlm_loss"],
@@ -67,12 +67,12 @@ class Meter:
         return metrics | self._system.sample()
 
     def seconds_a_step(self) -> float:
-        """Return the mean of this session; 0 before its first step."""
+        """Return the mean time of a step since the start of this process; 0 before its first step."""
         return self._all_seconds / max(1, self._all_steps)
 
 
 def averages_of(statistics: dict[str, float], *, samples: int) -> dict[str, float]:
-    """Return the names of `AVERAGED` from sums over a global batch of `samples`."""
+    """Return the averages named in `AVERAGED` from sums over a global batch of `samples`."""
     masked = max(1.0, statistics["masked"])
     return {
         "mlm_loss": statistics["mlm_loss"] / masked,

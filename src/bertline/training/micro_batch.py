@@ -1,4 +1,4 @@
-"""How many rows a micro-batch has: as many as were asked for, or as many as this machine computes best."""
+"""Choice of a micro-batch's rows: as requested, or as is best on this machine."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
-# Of a GPU's memory: the allocator's gaps and the optimizer's step take the rest.
+# Fraction of a GPU's memory: fragmentation and the optimizer's step take the rest.
 HEADROOM = 0.9
-PASSES = 3  # timed for each size, of which the fastest counts
-LEAST_GAIN = 0.02  # in time a row: less is noise, and smaller micro-batches need less memory
-PATIENCE = 2  # sizes without a gain, after which larger ones are not tried
+PASSES = 3  # timed for each size; the fastest counts
+MIN_GAIN = 0.02  # in time per row: less is noise, and smaller micro-batches need less memory
+PATIENCE = 2  # number of sizes without a gain after which larger ones are not tried
 
 
 def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
-    """Return the rows of a micro-batch: as many as fit, with a rank's part of a global batch split evenly."""
+    """Return the rows of a micro-batch: as many as fit, such that a rank's part of a global batch is split evenly."""
     most = max(1, micro_batch_tokens // settings["sequence_length"])
     of_rank = _most_rows(settings, world_size)
     pieces = -(-of_rank // most)
@@ -53,8 +53,8 @@ def choose_layout(
 
     Parameters
     ----------
-    before: how the checkpoint that is resumed was computed. A size found by trying is taken from there, for as many
-        ranks on the same device: the last bits depend on it.
+    before: how the resumed checkpoint was computed. Its measured size is kept for the same number of ranks on the same
+        device: the last bits depend on it.
     """
     settings = recipe["settings"]
     layout = Layout(
@@ -62,13 +62,13 @@ def choose_layout(
         1,
         packed=settings["packing"],
         fixed=options.compiled,
-        # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows are worth a program of their own.
+        # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows justify a separate program.
         mask_free=group.device.type == "cuda",
     )
     tokens = options.micro_batch_tokens
     if tokens is None:
         here = group.world_size, group.device_name
-        # Rank 0's word: other ranks may have other devices.
+        # Rank 0 decides: other ranks may have other devices.
         if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
             return replace(layout, rows=group.broadcast(before and before["rows"]))
         tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
@@ -79,17 +79,17 @@ def choose_layout(
 def find_micro_batch_tokens(
     model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], layout: Layout, group: Group
 ) -> int:
-    """Find the best size for this phase on the machines at hand; the same on every rank, the least of all.
+    """Find the best size for this phase on this hardware: the minimum over all ranks.
 
-    On a GPU that is the largest that fits, on a CPU the fastest. Sizes are doubled, and each is tried with forward and
-    backward of a micro-batch whose rows are full and which has all its masked positions; not compiled, which takes at
-    most as much memory.
+    On a GPU that is the largest that fits, on a CPU the fastest. Sizes are doubled, and each is tried with a forward
+    and backward pass of a micro-batch of full rows with the maximum of masked positions, not compiled: a compiled pass
+    takes at most as much memory.
 
     Parameters
     ----------
-    layout: of the micro-batches; its rows are not looked at.
+    layout: of the micro-batches; its rows are ignored.
 
-    Raises BertlineError when not even one row fits.
+    Raises BertlineError if not even one row fits.
     """
     settings = recipe["settings"]
     masking = masking_of(settings)
@@ -106,7 +106,7 @@ def find_micro_batch_tokens(
 
     most = _most_rows(settings, group.world_size)
     if group.device.type == "cuda":
-        # What the optimizer will keep, at most.
+        # The most that the optimizer will allocate.
         moments = [torch.empty_like(weight) for weight in model.parameters() for _ in range(2)]
         rows = largest(lambda rows: _fits(compute, rows, model), most)
         del moments
@@ -123,10 +123,7 @@ def find_micro_batch_tokens(
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """Find the largest of 1, 2, 4, ... and `most` that fits; 0 if none does.
-
-    Larger ones than the first that does not fit are not tried.
-    """
+    """Find the largest of 1, 2, 4, ... and `most` that fits, up to the first that does not; 0 if none does."""
     found = 0
     for rows in _doubled(most):
         if not fits(rows):
@@ -136,14 +133,14 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], bool] = lambda: True) -> int:
-    """Find the one of 1, 2, 4, ... and `most` that takes the least time a row; of equals the smallest.
+    """Find the one of 1, 2, 4, ... and `most` that takes the least time per row; the smallest in case of a tie.
 
-    Larger ones are not tried once `PATIENCE` sizes were no faster, or `go_on` says no.
+    Stops after `PATIENCE` sizes that were no faster, or when `go_on` returns False.
     """
     found, best, waited = 1, math.inf, 0
     for rows in _doubled(most):
         a_row = seconds(rows) / rows
-        if a_row < (1 - LEAST_GAIN) * best:
+        if a_row < (1 - MIN_GAIN) * best:
             found, best, waited = rows, a_row, 0
         else:
             waited += 1
@@ -189,6 +186,6 @@ def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwor
 
 
 def _has_memory_for_twice(group: Group) -> bool:
-    """Return whether this process may take twice of what it took at most: the next size takes no more than that."""
+    """Return whether memory suffices for twice this process's peak, an upper bound for the next size."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak < psutil.virtual_memory().available / group.local_world_size

@@ -1,4 +1,4 @@
-"""The pretraining objective on one micro-batch: masked language model and sentence pairs."""
+"""The pretraining objective on one micro-batch: masked language modelling and sentence pairs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LossStatistics(NamedTuple):
     """Sums over a micro-batch; scalars, float32."""
 
     mlm_loss: Tensor  # nats, over the masked positions
-    mlm_correct: Tensor  # masked positions whose token scores highest
-    masked: Tensor  # masked positions
+    mlm_correct: Tensor  # number of masked positions whose true token has the highest score
+    masked: Tensor  # number of masked positions
     pair_loss: Tensor  # nats, over the sequences; 0 for a network without pairs
     pair_correct: Tensor
 
@@ -37,8 +37,8 @@ LossFn = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], LossS
 def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> LossFn:
     """Make the function (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) -> LossStatistics.
 
-    Labels of -100 are not counted. Under bf16, fp16 and fp8 the network runs in autocast, the losses in fp32. Compiled,
-    it is one program for one set of shapes, forward and backward; with `cuda_graphs` recorded once and replayed.
+    Labels of -100 are ignored. With bf16, fp16 and fp8 the network runs under autocast, the losses in fp32. `compiled`
+    makes one program per set of shapes, forward and backward; with `cuda_graphs` it is recorded once and replayed.
     """
     dtype = AUTOCAST[precision]
 
@@ -50,7 +50,7 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
         labels: Tensor,
         pair_labels: Tensor,
     ) -> LossStatistics:
-        # No cache: every weight is used once, and kept copies of all would make a network of sharded weights whole.
+        # No cache: every weight is used once, and cached copies would undo the sharding of weights.
         with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
         mlm_loss, mlm_correct = _loss_and_correct(word_logits, labels)
@@ -69,7 +69,7 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
 def _loss_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-    # Not argmax: the highest score itself is found several times faster in a compiled program on a CPU.
+    # Not argmax: amax is several times faster in a compiled program on a CPU.
     highest = logits.detach().amax(1)
     score = logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
     return loss, ((score == highest) & (labels != IGNORED)).sum().float()
@@ -78,7 +78,7 @@ def _loss_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def compute_loss(
     loss_fn: LossFn, batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary
 ) -> LossStatistics:
-    """Mask `batch`, unless it is masked, and evaluate the objective on it."""
+    """Mask `batch`, unless it is already masked, and evaluate the objective on it."""
     arguments = batch.token_type_ids, batch.attention_mask
     if batch.masked is not None:
         return loss_fn(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
@@ -87,7 +87,7 @@ def compute_loss(
 
 
 def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
-    """Raise BertlineError where CUDA graphs cannot be recorded."""
+    """Raise BertlineError if CUDA graphs cannot be recorded."""
     if device.type != "cuda":
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
     if not compiled:
@@ -95,7 +95,7 @@ def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
 
 
 def prepare_precision(precision: str, device: torch.device) -> None:
-    """Set what a precision needs of PyTorch. Raises BertlineError where the device does not support it."""
+    """Set PyTorch's switches for a precision. Raises BertlineError if the device does not support it."""
     if precision == "fp16" and device.type != "cuda":
         raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
     if precision == "fp8" and not knows_float8(device):

@@ -1,4 +1,4 @@
-"""The trainer's options: what alters how a phase is computed, and not its result."""
+"""Trainer options, which change how a phase is computed but not its result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def _option(default: Any, text: str, **how: Any) -> Any:
-    """Declare an option of the command line: `--name`, or `flag`; the rest is for `ArgumentParser.add_argument`."""
+    """Declare a command line option: `--name`, or `flag`; the rest is passed to `ArgumentParser.add_argument`."""
     return field(default=default, metadata={"help": text, **how})
 
 
 def _tokens_or_auto(text: str) -> int | None:
-    """Return None for auto."""
+    """Parse a number of tokens; return None for auto."""
     if text != "auto" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are a number of tokens and auto")
     return None if text == "auto" else int(text)
@@ -26,8 +26,8 @@ class Options:
     threads: int = _option(1, "of this node, divided among its processes")
     micro_batch_tokens: int | None = _option(
         16384,
-        "computed at once by a process, as many full rows as fit, at least one; auto: as many as a GPU's memory holds, "
-        "or as are fastest on a CPU",
+        "computed at once by a process, as many full rows as fit, at least one; auto: as many as fit into a GPU's "
+        "memory, or the fastest number on a CPU",
         type=_tokens_or_auto,
         metavar="TOKENS|auto",
     )

@@ -1,4 +1,4 @@
-"""A phase in training: its state, its checkpoints, and how it resumes and ends."""
+"""A phase in training: its state, its checkpoints, its resumption and its end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
-# After so many steps in a row without a finite gradient the weights themselves are wrong.
+# After so many successive steps without a finite gradient, the weights themselves are taken to be wrong.
 MAX_SKIPPED_IN_A_ROW = 10
 VOTES = ("stop_wanted", "checkpoint_wanted")
 
@@ -45,8 +45,8 @@ class Phase:
 
     Attributes
     ----------
-    learner: what a step works with; its tensors are in a checkpoint's two safetensors files.
-    progress, best: counts, and the best step so far; with the loss scale they are a checkpoint's state.json.
+    learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
+    progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
     recorder: journal and log.
     """
 
@@ -61,7 +61,7 @@ class Phase:
         *,
         initial_weights: Path | None = None,
     ) -> None:
-        """Resume the newest checkpoint, or begin with the initial weights. Rank 0 holds the lock."""
+        """Resume the newest checkpoint, or start from the initial weights. Rank 0 holds the lock."""
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
         self.settings, self.checkpoints = recipe["settings"], output / "checkpoints"
         self.total_steps: int = self.settings["steps"]
@@ -120,7 +120,7 @@ class Phase:
         return reproducibility_of(self.options, self.group, self.learner)
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
-        """Train one step, and do what is due after it: a journal point, an evaluation, a checkpoint."""
+        """Train one step; then write a journal point, evaluate and save a checkpoint if they are due."""
         votes = {
             "stop_wanted": float(stop_signal.received),
             "checkpoint_wanted": float(self._checkpoint_is_due()),
@@ -163,7 +163,7 @@ class Phase:
         )
 
     def _report_skipped(self, result: StepResult) -> None:
-        """Warn of a global batch whose gradient is not finite. After too many in a row, roll back."""
+        """Warn of a global batch with a non-finite gradient. After too many in a row, roll back."""
         progress = self.progress
         logger.warning(
             "step %d: the loss or its gradient is not finite; global batch %d is skipped",
@@ -176,7 +176,10 @@ class Phase:
         self._roll_back()
 
     def _roll_back(self) -> None:
-        """Return to the last checkpoint, and go on after the global batches that led astray; but only once."""
+        """Return to the last checkpoint and continue after the offending global batches, once per checkpoint.
+
+        Raises BertlineError if there is no checkpoint, or if this one was returned to before.
+        """
         self.writer.wait()
         found = self._find_checkpoint()
         explanation = (
@@ -189,7 +192,7 @@ class Phase:
         if found[1]["step"] == self.rolled_back_to:
             raise BertlineError(f"{explanation}, also after returning to step {self.rolled_back_to}; {advice}")
         next_batch = self.progress.next_batch
-        logger.warning("%s; returning to step %d and going on behind them", explanation, found[1]["step"])
+        logger.warning("%s; returning to step %d and continuing after them", explanation, found[1]["step"])
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
         self.rolled_back_to = self.progress.step
@@ -199,17 +202,17 @@ class Phase:
         self.learner.accumulator.seek(next_batch)
 
     def _checkpoint_is_due(self) -> bool:
-        """Return rank 0's decision; the others learn it in the step's reduction."""
+        """Return rank 0's decision, which the step's reduction passes on to the other ranks; theirs is False."""
         if not self.group.is_rank_zero:
             return False
         if self.progress.skipped_in_a_row:
-            return False  # not from a state that may be lost
+            return False  # the state may be corrupt
         by_step = self.options.checkpoint_every and (self.progress.step + 1) % self.options.checkpoint_every == 0
         minutes = (time.monotonic() - self.saved[1]) / 60
         return bool(by_step) or minutes >= self.options.checkpoint_every_minutes
 
     def save(self) -> None:
-        """Start to write a checkpoint of this moment, unless there is one. Training may go on meanwhile."""
+        """Start writing a checkpoint of the current state, unless there is one. Training may continue meanwhile."""
         now = self.progress.next_batch
         if self.saved[0] == now:
             return
@@ -239,7 +242,7 @@ class Phase:
         self.group.barrier()
 
     def publish(self) -> None:
-        """Write the phase's outputs, recipe.json last: where it exists, the phase is finished."""
+        """Write the phase's outputs, recipe.json last: if it exists, the phase is finished."""
         self.learner.accumulator.close()
         self.writer.wait()
         self.recorder.close()
@@ -257,7 +260,7 @@ class Phase:
         self.group.barrier()
 
     def _frozen_recipe(self) -> dict[str, Any]:
-        """Return the recipe with the circumstances that are known from the start."""
+        """Return the recipe with the run's circumstances that are known from the start."""
         learner = self.learner
         frozen = frozen_recipe(
             {**self.recipe, "model": learner.model.config.to_dict()},

@@ -1,4 +1,4 @@
-"""What a step spends its time on: a trace for chrome://tracing or Perfetto, and a table by class of kernel."""
+"""Profile of a step's time: a trace for chrome://tracing or Perfetto, and a table by class of kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bertline.files import write_atomically, write_text
 
 logger = logging.getLogger(__name__)
 
-# Steps of this session: the first ones compile and fill caches.
+# Steps of this process: the first ones compile and fill caches.
 SKIPPED, WARMED_UP, PROFILED = 5, 1, 5
-# The first pattern that is found in a kernel's name decides.
+# The first pattern that matches a kernel's name counts.
 CLASSES = {
     "communication": r"nccl|c10d|allreduce|all_reduce",
     "attention": r"flash|attention|fmha|varlen",
@@ -31,7 +31,7 @@ CLASSES = {
 
 
 def make_profiler(folder: Path) -> profile:
-    """Make a profiler that writes `folder`/trace.json and `folder`/kernels.txt after eleven calls of its `step`."""
+    """Make a profiler that writes `folder`/trace.json and `folder`/kernels.txt after eleven calls to its `step`."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -43,7 +43,7 @@ def make_profiler(folder: Path) -> profile:
 
 
 def class_of(kernel: str) -> str:
-    """Return the class that a kernel's name belongs to; `other` for none."""
+    """Return the class of a kernel by its name; `other` if none matches."""
     return next((name for name, pattern in CLASSES.items() if re.search(pattern, kernel, re.IGNORECASE)), "other")
 
 

@@ -1,4 +1,4 @@
-"""How far a phase is: what of its state is neither a tensor nor a file."""
+"""Progress of a phase: the part of its state that is neither tensors nor files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from bertline.training.step import StepResult
 
 @dataclass
 class Progress:
-    """Counts of a phase in training; a checkpoint's state.json holds all of them."""
+    """Counts of a phase in training, all stored in a checkpoint's state.json."""
 
     started: int  # milliseconds since 1970
     first_position: int  # of the first global batch in the order of samples
     step: int = 0  # updates of the weights
     skipped: int = 0  # global batches without an update
-    backed_off: int = 0  # of these, because fp16's loss scale was too high
-    skipped_in_a_row: list[int] = field(default_factory=list)  # the last of them, unless backed off
+    backed_off: int = 0  # those of `skipped` for which fp16's loss scale was too high
+    skipped_in_a_row: list[int] = field(default_factory=list)  # numbers of the last ones, without back-offs
     tokens: int = 0
 
     @property
     def next_batch(self) -> int:
-        """The number of the next global batch, from 0 on."""
+        """Number of the next global batch, counted from 0."""
         return self.step + self.skipped
 
     def count(self, result: StepResult) -> None:
-        """Count a step, or a global batch that was skipped."""
+        """Count a step or a skipped global batch."""
         if result.updated:
             self.step += 1
             self.skipped_in_a_row = []
@@ -39,7 +39,7 @@ class Progress:
         self.skipped += 1
 
     def state(self) -> dict[str, Any]:
-        """Return what `from_state` takes, JSON-like."""
+        """Return the state for `from_state`, JSON-compatible."""
         return asdict(self)
 
     @classmethod

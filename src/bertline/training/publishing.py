@@ -1,4 +1,4 @@
-"""What a finished phase leaves behind, and its export."""
+"""Outputs of a finished phase, and its export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertline.modeling.weights import load_tensors, save_tensors
 
 
 def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, recipe: Mapping[str, Any]) -> None:
-    """Write model.safetensors, metrics.jsonl and, last, recipe.json: where it exists, the phase is finished."""
+    """Write model.safetensors, metrics.jsonl and, last, recipe.json: if it exists, the phase is finished."""
     save_tensors(output / "model.safetensors", weights)
     with write_atomically(output / "metrics.jsonl") as path:
         shutil.copyfile(journal, path)
@@ -24,6 +24,6 @@ def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, re
 
 
 def export_phase(phase: Path, tokenizer_json: Path, directory: Path) -> None:
-    """Write a finished phase as a Hugging Face directory. Raises BertlineError when it is not finished."""
+    """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished."""
     config = config_from_dict(read_json(phase / "recipe.json")["model"])
     export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer_json, directory)

@@ -1,4 +1,4 @@
-"""The recipe of a phase: everything that alters its result, as JSON with every default filled in."""
+"""The recipe of a phase: everything that determines its result, as JSON with every default filled in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-# What every recipe has; `settings` are checked against a definition of the configuration's schema.
+# Keys of every recipe; `settings` are checked against a definition in the configuration's schema.
 KEYS: Json = {
     "fingerprint": {"type": "string"},
     "model": {"type": "object"},
@@ -32,7 +32,7 @@ def parse_recipe(text: str) -> Json:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BertlineError(f"recipe: not JSON ({error}); give what a planned phase or a recipe.json holds") from None
+        raise BertlineError(f"recipe: not JSON ({error}); give that of a planned phase or a recipe.json") from None
     recipe = complete_recipe(given, "phase")
     check_together(recipe["settings"], "recipe.settings")
     check_packing(recipe["settings"], recipe["model"], "recipe.settings")
@@ -45,11 +45,11 @@ def complete_recipe(recipe: Any, kind: str, *, others: Sequence[str] = ()) -> Js
     Parameters
     ----------
     kind: the schema's definition of `settings`: phase, squad or classification.
-    others: keys that it needs beside `KEYS`.
+    others: required keys in addition to `KEYS`.
 
     Raises BertlineError naming the key that is missing or wrong.
     """
-    # A machine that only trains may lack it; the graph has checked its recipes when it planned them.
+    # jsonschema is optional on a machine that only trains; the workflow has checked its recipes when planning.
     if importlib.util.find_spec("jsonschema") is None:
         logger.info("jsonschema is not installed: the recipe is not checked")
         return dict(recipe)

@@ -1,4 +1,4 @@
-"""The metrics of a phase: from its steps to the points of its journal and the lines of its log."""
+"""Recording of a phase's metrics: from its steps to journal points and log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bertline.training.step import Learner
 
 
 class Recorder:
-    """Averages metrics on all ranks; rank 0 writes them."""
+    """Recorder of metrics: all ranks average them, rank 0 writes them."""
 
     def __init__(self, learner: Learner, group: Group, path: Path, *, last_step: int) -> None:
         """Open the journal at `path`, without the points after `last_step`. All ranks must call it."""
@@ -41,6 +41,6 @@ class Recorder:
             self._journal.make_durable()
 
     def close(self) -> None:
-        """Make durable and close."""
+        """Make the journal durable and close it."""
         if self._journal is not None:
             self._journal.close()

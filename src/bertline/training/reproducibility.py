@@ -1,4 +1,7 @@
-"""What the last bits of the weights depend on, apart from the recipe. A checkpoint records it, and resume compares."""
+"""Conditions other than the recipe that determine the last bits of the weights.
+
+A checkpoint records them, and a resumed training compares them.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 
 def compute_deterministically() -> None:
-    """Let PyTorch take only kernels that give the same bits in every run; on a CPU all of ours do anyway.
+    """Restrict PyTorch to deterministic kernels; on a CPU, all kernels used here are deterministic anyway.
 
     cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
     """
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
-    # Memory that is about to be written is left as it is.
+    # Do not fill memory that is overwritten anyway.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict[str, Any]:
-    """Return how this process computes, JSON-like; a checkpoint holds rank 0's."""
+    """Return how this process computes, JSON-compatible; a checkpoint stores rank 0's."""
     optimizer = optimizer_entry(learner.settings["optimizer"])
     return {
         "world_size": group.world_size,
@@ -38,19 +41,19 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         "compiled": options.compiled,
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
-        # Matrices are multiplied as many at once as a rank has.
+        # The batch of one matrix product depends on how many matrices a rank has.
         "sharded_matrices": options.sharded_optimizer and optimizer.needs_whole_matrices,
         "fsdp": options.fsdp,
         "deterministic": options.deterministic,
         "device": group.device_name,
-        # NCCL adds in an order that follows from where the ranks are.
+        # NCCL's order of summation depends on the ranks' placement.
         "processes_per_node": group.local_world_size if group.device.type == "cuda" else False,
         "torch": torch.__version__,
     }
 
 
 def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Log what is not as it was for the trainer of a checkpoint. A switch that its state does not name was off."""
+    """Log what differs from the trainer of a checkpoint. Switches missing from its state count as off."""
     for name, value in now.items():
         was = before.get(name, False)
         if was != value:

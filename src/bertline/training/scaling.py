@@ -1,4 +1,4 @@
-"""The loss scale of fp16: gradients are computed of a multiple of the loss, so that small ones do not vanish."""
+"""The loss scale of fp16: gradients are those of a multiple of the loss, so that small ones do not underflow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class LossScale:
         self._good_steps = 0
 
     def update(self, finite: bool) -> bool:
-        """Halve the scale after a step that was not finite, double it after 2,000 that were.
+        """Halve the scale after a non-finite step, double it after 2,000 successive finite ones.
 
-        Returns whether this was an ordinary back-off: the step is to be passed over, and nothing is wrong.
+        Returns whether this was an ordinary back-off: the step is to be skipped, and nothing is wrong.
         """
         if not self._moves:
             return False
@@ -32,7 +32,7 @@ class LossScale:
         return ordinary
 
     def state(self) -> list[float]:
-        """Return what `restore` takes."""
+        """Return the state for `restore`."""
         return [self.value, self._good_steps]
 
     def restore(self, state: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""What a phase's settings must be to each other, whatever each is by itself. No PyTorch: the graph asks here too."""
+"""Checks of a phase's settings against each other. Imports no PyTorch, since the workflow uses it when planning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from bertline.training.optimizers.schedules import share_or_steps
 
 
 def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
-    """Raise BertlineError, naming the key after `where`, for a setting that another one leaves without effect.
+    """Raise BertlineError, naming the key after `where`, for a setting that has no effect given another one.
 
     Parameters
     ----------
     chosen: the settings that differ from their defaults.
     settings: all of the phase's.
-    schema: of a phase. Its `used_with` names, for a setting, the values of another one that make it count.
+    schema: of a phase. Its `used_with` lists, for a setting, the values of another one with which it has an effect.
     """
     for key, part in schema["properties"].items():
         for other, values in part.get("used_with", {}).items():
             if key in chosen and settings[other] not in values:
                 raise BertlineError(
-                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' makes no use of it; "
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' does not use it; "
                     f"leave it out, or choose {other} {' or '.join(values)}"
                 )
 
@@ -48,7 +48,7 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
     if share_or_steps(settings["warmup"], total) > total:
         raise BertlineError(
             f"{where}.warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, "
-            f"{total}, for else the learning rate is never reached"
+            f"{total}; otherwise the learning rate is never reached"
         )
     if settings["schedule"] == "wsd":
         rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
@@ -74,7 +74,7 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
 
 
 def check_static_masks(chosen: Mapping[str, Any], where: str) -> None:
-    """Raise BertlineError, naming the key after `where`, for masking a dataset whose samples bring their masks along.
+    """Raise BertlineError, naming the key after `where`, for masking a dataset of statically masked samples.
 
     Parameters
     ----------

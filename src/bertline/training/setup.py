@@ -1,4 +1,4 @@
-"""From a recipe or a checkpoint to what a step works with."""
+"""Construction of model, data and optimizer from a recipe or a checkpoint."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_learner(
     resumed: tuple[Path, dict[str, Any]] | None,
     votes: tuple[str, ...],
 ) -> Learner:
-    """Make the network and all around it, on the group's device, as a checkpoint or the recipe's start has it.
+    """Make the network, its data and its optimizer on the group's device, from a checkpoint or the recipe's start.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def make_learner(
     model = make_model(recipe, data)
     if settings["precision"] == "fp8":
         compute_in_float8(model.encoder.layers)
-    # A network without a pair head learns from masked words alone, whatever the dataset holds.
+    # A network without a pair head learns only from masked words, even if the dataset has pairs.
     data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
     if before is None:
         load_initial_weights(model, recipe, initial_weights, data)
@@ -104,7 +104,7 @@ def make_learner(
 
 
 def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> None:
-    """Load a checkpoint's weights, moments and loss scale. Raises BertlineError when they are of another model."""
+    """Load a checkpoint's weights, moments and loss scale. Raises BertlineError if they are of another model."""
     weights, moments = load_checkpoint(path)
     expected = learner.model.state_dict()
     if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
@@ -121,7 +121,7 @@ def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> N
 def _balance_load(
     accumulator: GradientAccumulator, group: Group, options: Options, before: Mapping[str, Any] | None
 ) -> None:
-    """Divide batches as the resumed checkpoint's trainer did, unless the options say otherwise."""
+    """Divide batches as the resumed checkpoint's trainer did, unless the options specify otherwise."""
     keeps = options.load_balancing in ("equal", "measured")
     if before is not None and keeps and len(before["rank_weights"]) == group.world_size:
         accumulator.rank_weights = before["rank_weights"]

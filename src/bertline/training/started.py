@@ -1,4 +1,4 @@
-"""The frozen recipe of a training: with the circumstances that it runs in, written when it starts."""
+"""The frozen recipe of a training run: the recipe and the circumstances of the run, written at its start."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
-# The environment variables with the id of a job.
+# Environment variables with the id of a job.
 JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "cobalt": "COBALT_JOBID", "sge": "JOB_ID"}
 
 
 def scheduler_job() -> tuple[str, str] | None:
-    """Return the scheduler and the id of the job that this process is a part of; None outside of jobs."""
+    """Return the scheduler and the id of the job of this process; None outside of jobs."""
     return next(((name, os.environ[key]) for name, key in JOB_IDS.items() if os.environ.get(key)), None)
 
 
 def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
-    """Write `checkpoints`/recipe.json when a trainer begins or goes on.
+    """Write `checkpoints`/recipe.json when a trainer starts or resumes.
 
-    Returns the jobs so far, this one's the last, as in `slurm 4711`.
+    Returns the jobs so far, including this one, as in `slurm 4711`.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
 
 
 def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: int, threads: int) -> dict[str, Any]:
-    """Return the recipe with what computes it: versions, the code's commit, the hardware."""
+    """Return the recipe with versions, the code's commit and the hardware."""
     commit, dirty = _git_state()
     return {
         **recipe,
@@ -58,7 +58,7 @@ def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: i
 
 
 def _versions() -> dict[str, str]:
-    import torch  # the launcher asks this module for job ids, and has no use for it
+    import torch  # not at the top: the launcher imports this module for job ids only
 
     versions = {}
     for package in PACKAGES:
@@ -66,7 +66,7 @@ def _versions() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    versions["torch"] = torch.__version__  # says whether it is a CPU or CUDA build
+    versions["torch"] = torch.__version__  # its suffix tells CPU from CUDA builds
     return versions
 
 
@@ -85,7 +85,7 @@ def _hardware(device: torch.device) -> str:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree and whether it has changes; None where it is no git checkout."""
+    """Return the commit of the source tree and whether it has changes; None if it is not a git checkout."""
     folder = Path(__file__).parent
     outputs = []
     for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):

@@ -21,7 +21,7 @@ from bertline.training.scaling import LossScale
 
 @dataclass(frozen=True)
 class Learner:
-    """What a step works with; `setup.make_learner` makes it from a recipe."""
+    """Model, data and optimizer of a training step; `setup.make_learner` makes it from a recipe."""
 
     settings: dict[str, Any]
     model: PreTrainingNetwork
@@ -34,14 +34,14 @@ class Learner:
 
 
 class StepResult(NamedTuple):
-    """What a step did; the same on every rank, but for `seconds` and what follows it."""
+    """Result of a step; the same on every rank, except for `seconds` and the fields after it."""
 
     batch: GlobalBatch
     statistics: dict[str, float]  # `LossStatistics` and votes, summed over the global batch and the ranks
     norm: float  # of the gradient before clipping
     learning_rate: float
-    updated: bool  # False: loss or gradient was not finite, and the weights are as before
-    backed_off: bool  # because fp16's loss scale was too high: nothing is wrong then
+    updated: bool  # False: loss or gradient was not finite, and the weights are unchanged
+    backed_off: bool  # not updated because fp16's loss scale was too high, which is no error
     seconds: float
     waited: float  # seconds for data
     tokens: tuple[int, int]  # of this rank: without padding, and with
@@ -52,9 +52,9 @@ def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[st
 
     Parameters
     ----------
-    step: number of the update, from 1 on: what the learning rate depends on.
-    batch_number: of the global batch, from 0 on; the one after that of the last call.
-    votes: this rank's numbers to be summed over all ranks, by the names given to the accumulator.
+    step: number of the update, counted from 1, which determines the learning rate.
+    batch_number: of the global batch, counted from 0; must follow that of the last call.
+    votes: this rank's numbers to sum over all ranks, by the names given to the accumulator.
     """
     started = time.monotonic()
     accumulator, gradients, scale = learner.accumulator, learner.accumulator.gradients, learner.scale

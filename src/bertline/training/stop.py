@@ -1,6 +1,6 @@
-"""Requests to stop: by SIGTERM, by SIGUSR1 (what Slurm sends before the walltime ends), or by a deadline.
+"""Requests to stop: SIGTERM, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
 
-This module imports no PyTorch, so that handlers are installed before that takes its seconds.
+This module does not import PyTorch, so that handlers are installed before its import, which takes seconds.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import signal
 import time
 
-# How a trainer's process ended, in the words of sysexits.h. srun gives the highest status of its tasks.
-LOST = 69  # it lost the connection to another one, which failed: EX_UNAVAILABLE
-FAILED = 70  # by itself, and said why: EX_SOFTWARE
-STOPPED = 75  # it was asked to stop and saved its state: EX_TEMPFAIL, run me again
+# Exit statuses of a trainer's process, with names from sysexits.h. srun returns the highest status of its tasks.
+LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
+FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
+STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
 
 
 class StopSignal:
-    """Records a request to stop. Make it in the main thread, as early as possible."""
+    """A recorder of requests to stop. Create it in the main thread, as early as possible."""
 
     def __init__(self, minutes: float | None = None) -> None:
-        """Install the handlers; `minutes` from now is the deadline, None for none."""
+        """Install the handlers; the deadline is `minutes` from now, None for no deadline."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
         for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -29,5 +29,5 @@ class StopSignal:
 
     @property
     def received(self) -> bool:
-        """Whether a signal came or the deadline is over."""
+        """Whether a signal was received or the deadline has passed."""
         return self._received or (self._deadline is not None and time.monotonic() > self._deadline)

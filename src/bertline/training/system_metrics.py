@@ -17,7 +17,7 @@ NAMES = ("cpu_percent", "memory_megabytes", "gpu_percent", "gpu_memory_megabytes
 
 
 class SystemMetrics:
-    """Samples the machines of a group and, where its devices are GPUs, the GPU of each process."""
+    """Sampler of the load of a group's machines and, if its devices are GPUs, of the GPU of each process."""
 
     def __init__(self, group: Group) -> None:
         self._group, self._process = group, psutil.Process()
@@ -25,10 +25,10 @@ class SystemMetrics:
         psutil.cpu_percent()  # the first call only marks the beginning of the interval
 
     def sample(self) -> dict[str, float]:
-        """Average over the processes, as `system/{name}`; on several nodes those of each, too: `system/node0/{name}`.
+        """Return averages over the processes, `system/{name}`; on several nodes also per node, `system/node0/{name}`.
 
-        Percent of all cores since the last call, resident memory of a process, and its GPU's load. All ranks call this
-        at once: what each sees is gathered, as rank 0 alone writes the journal.
+        Percent of all cores since the last call, resident memory of a process, and its GPU's load. All ranks must call
+        this together: the values are gathered, since only rank 0 writes the journal.
         """
         here = self._of_process()
         mine = [here.get(name, math.nan) for name in NAMES]
@@ -45,7 +45,7 @@ class SystemMetrics:
 
 
 def _of_gpu(gpu: object) -> dict[str, float]:
-    """Ask the driver; for a part of a GPU (MIG) or a virtual one it leaves some of it out."""
+    """Query the driver, which does not report all metrics for a slice of a GPU (MIG) or a virtual one."""
     import pynvml
 
     ask = {
@@ -61,7 +61,7 @@ def _of_gpu(gpu: object) -> dict[str, float]:
 
 
 def _nodes(processes: list[int]) -> list[int]:
-    """Return the processes of each node, from the number that each rank has for its own: nodes may differ."""
+    """Return the number of processes of each node, given that of each rank's node: nodes may differ."""
     nodes: list[int] = []
     while (first := sum(nodes)) < len(processes):
         nodes.append(processes[first])

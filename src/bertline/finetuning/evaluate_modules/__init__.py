@@ -1,4 +1,4 @@
-"""The metrics as modules of Hugging Face's `evaluate`: `evaluate.load(path of one, config_name)` downloads nothing.
+"""Metric modules for Hugging Face's `evaluate`: `evaluate.load(path of a module, config_name)` downloads nothing.
 
-They hold no computation of their own. `evaluate` itself is not a dependency; importing one of them needs it.
+They only wrap the metrics of this package. Importing one requires `evaluate`, which is not a dependency.
 """

@@ -1,4 +1,4 @@
-"""SQuAD's exact match and F1 for `evaluate.load`; its config is `v1` or `v2`."""
+"""SQuAD's exact match and F1 for `evaluate.load`; the config is `v1` or `v2`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Accuracy, F1, Matthews, Pearson and Spearman for `evaluate.load`; its config is a GLUE task or one metric's name."""
+"""Accuracy, F1, Matthews, Pearson and Spearman for `evaluate.load`; the config is a GLUE task or a metric's name."""
 
 from typing import Any
 

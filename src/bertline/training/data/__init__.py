@@ -1,1 +1,1 @@
-"""From samples to the micro-batches of a rank."""
+"""Data loading: from samples to the micro-batches of a rank."""

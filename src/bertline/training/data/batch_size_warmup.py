@@ -1,6 +1,6 @@
-"""Batch-size warm-up: a global batch that is small over the first steps, where gradients are large and agree.
+"""Batch-size warm-up: a smaller global batch in the first steps, in which gradients are large and similar.
 
-The size of any step and the samples before it are closed forms of the step, so a resume has nothing to restore.
+A step's size and the number of samples before it are closed forms of the step, so a resume has nothing to restore.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bertline.training.optimizers.schedules import share_or_steps
 
 @dataclass(frozen=True)
 class BatchSizeWarmup:
-    """Sizes grow linearly from `first` at step 0 to `full` at step `steps`, and stay; steps count from 0.
+    """Linear growth of the batch size from `first` at step 0 to `full` at step `steps`; constant afterwards.
 
-    Every size is rounded down to a multiple of the greatest number that divides both `first` and `full`: ranks and
-    micro-batches that divide these two divide all sizes between them.
+    Sizes are rounded down to multiples of the greatest common divisor of `first` and `full`: a number of ranks or a
+    micro-batch size that divides these two divides all sizes between them.
     """
 
     first: int  # samples, at least 1
@@ -33,7 +33,7 @@ class BatchSizeWarmup:
         return self.first + unit * ((self.full - self.first) // unit * step // self.steps)
 
     def position_at(self, step: int) -> int:
-        """Return the number of samples in all global batches before `step`: the place of its first sample."""
+        """Return the number of samples in all global batches before `step`: the position of its first sample."""
         inside = min(step, self.steps)
         unit = math.gcd(self.first, self.full)
         rounded = floor_sum(inside, (self.full - self.first) // unit, self.steps) if inside else 0
@@ -41,7 +41,7 @@ class BatchSizeWarmup:
 
 
 def batch_size_warmup_of(settings: Mapping[str, Any]) -> BatchSizeWarmup:
-    """Return the warm-up of a phase's settings; without `batch_size_warmup` one of no steps."""
+    """Return the warm-up of a phase's settings; without `batch_size_warmup` it has 0 steps."""
     full, warmup = settings["global_batch_size"], settings["batch_size_warmup"]
     if warmup is None:
         return BatchSizeWarmup(full, full, 0)
@@ -51,9 +51,9 @@ def batch_size_warmup_of(settings: Mapping[str, Any]) -> BatchSizeWarmup:
 def floor_sum(count: int, numerator: int, denominator: int) -> int:
     """Sum floor(numerator * i / denominator) for i from 0 to count - 1, in O(log denominator) exact steps.
 
-    All of them are integers, not negative; `denominator` is at least 1. Points of a lattice under a line are counted by
-    turning the triangle over, as in Euclid's algorithm (Graham, Knuth and Patashnik 1994, Concrete Mathematics, section
-    3.5).
+    All arguments are non-negative integers; `denominator` is at least 1. Lattice points under a line are counted by
+    swapping the triangle's axes, as in Euclid's algorithm (Graham, Knuth and Patashnik 1994, Concrete Mathematics,
+    section 3.5).
     """
     total, offset = 0, 0
     while True:

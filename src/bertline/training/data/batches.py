@@ -1,9 +1,9 @@
-"""From samples to the micro-batches of a rank.
+"""Construction of a rank's micro-batches from samples.
 
 A global batch is a run of consecutive positions in the order of samples. Sorted by length, its samples are assigned to
-the ranks, to each in proportion to its weight, so that every rank gets the same mixture of lengths; a rank's samples
-are then split into micro-batches of padded rows, or packed without padding. All of it is a pure function of the step,
-the rank weights and the layout.
+the ranks in proportion to the rank weights, so that every rank gets the same mixture of lengths; a rank's samples are
+then split into micro-batches of padded rows, or packed without padding. The result is a pure function of the step, the
+rank weights and the layout.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from bertline.training.data.mixture import Mixture
 from bertline.training.data.order import samples_at
 
 LENGTH_MULTIPLE = 8
-# A packed micro-batch of fixed shape has room for so many times the sequences of full length that fill it.
+# A packed micro-batch of fixed shape has slots for so many times the number of full-length sequences that fill it.
 SHORTEST_OF_FULL = 4
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The samples of one optimizer step, in ascending length; int64 [G] each."""
+    """Samples of one optimizer step in ascending length; int64 [G] each."""
 
     samples: np.ndarray
     epochs: np.ndarray
@@ -46,19 +46,20 @@ class GlobalBatch:
     masked_counts: np.ndarray
 
     def take(self, rows: np.ndarray) -> GlobalBatch:
-        """Return only these rows."""
+        """Return the batch restricted to these rows."""
         return GlobalBatch(self.samples[rows], self.epochs[rows], self.lengths[rows], self.masked_counts[rows])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the micro-batches of a phase are laid out.
+    """Layout of a phase's micro-batches.
 
-    sequence_length: what samples are at most long.
-    rows: of full length that a micro-batch holds at most; packed, as many tokens.
-    packed: sequences one behind the other instead of rows.
-    fixed: every micro-batch has the same shapes, as compiled programs need them.
-    mask_free: of these, one without padding has no attention mask. Two programs then, of which one may be much faster.
+    sequence_length: maximum length of a sample.
+    rows: maximum number of full-length rows in a micro-batch; if packed, of as many tokens.
+    packed: concatenate sequences instead of padding them to rows.
+    fixed: give all micro-batches the same shapes, as compiled programs require.
+    mask_free: omit the attention mask of micro-batches of fixed shape that have no padding. This makes two programs,
+        one of which may be much faster.
     """
 
     sequence_length: int
@@ -69,18 +70,18 @@ class Layout:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a micro-batch of fixed shape, padding included."""
+        """Number of tokens in a micro-batch of fixed shape, including padding."""
         return self.rows * self.sequence_length
 
     @property
     def sequences(self) -> int:
-        """Sequences of a micro-batch of fixed shape."""
+        """Number of sequences in a micro-batch of fixed shape."""
         return SHORTEST_OF_FULL * self.rows if self.packed else self.rows
 
     def predictions(self, masking: Masking, mask_counts: np.ndarray | None = None) -> int:
-        """Return the masked positions of a micro-batch of fixed shape: enough for all, rounded for packed sequences.
+        """Return the number of masked positions in a micro-batch of fixed shape, with a margin for packed sequences.
 
-        `mask_counts` are those of all samples, where masks are static.
+        `mask_counts` are those of all samples, if masks are static.
         """
         if mask_counts is None:
             a_row = int(count_masked(np.array([self.sequence_length]), masking)[0])
@@ -91,26 +92,26 @@ class Layout:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Sequences, unmasked unless their masks are static: rows [B, S] padded, or packed into one row [1, T]."""
+    """Sequences, unmasked unless their masks are static: padded rows [B, S], or packed into one row [1, T]."""
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
     attention_mask: AttentionMask  # None when no row is padded and the layout allows it
     places: Places
-    pair_labels: Tensor  # int64 [N], 1 = random next, -100 where there is no sequence
+    pair_labels: Tensor  # int64 [N], 1 = random next, -100 for empty slots
     samples: Tensor  # int64 [N]
     epochs: Tensor  # int64 [N]
     masked_counts: Tensor  # int64 [N]
-    predictions: int  # masked positions: their number, or where shapes are fixed an upper bound
+    predictions: int  # number of masked positions, or its upper bound for fixed shapes
     tokens: int  # without padding
-    masked: MaskedPositions | None = None  # where the dataset was masked before; `input_ids` are masked then
+    masked: MaskedPositions | None = None  # if masks are static; then `input_ids` are masked
 
     def to(self, device: torch.device) -> MicroBatch:
-        """Return the same on `device`; a copy from pinned memory to a GPU is asynchronous."""
+        """Return a copy on `device`; copying from pinned memory to a GPU is asynchronous."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> MicroBatch:
-        """Return the same in pinned memory."""
+        """Return a copy in pinned memory."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> MicroBatch:
@@ -120,7 +121,7 @@ class MicroBatch:
 def mask_batch(
     batch: MicroBatch, *, seed: int, masking: Masking, vocabulary: Vocabulary
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mask an unmasked micro-batch as training does: `masking.mask_tokens` on its device, with its results."""
+    """Mask an unmasked micro-batch as in training: return the results of `masking.mask_tokens` on its device."""
     return mask_tokens(
         batch.input_ids,
         batch.places,
@@ -144,9 +145,9 @@ def global_batch(
     mask_counts: np.ndarray | None = None,
     mixture: Mixture | None = None,
 ) -> GlobalBatch:
-    """Make the global batch of `size` samples from position `start` on.
+    """Make the global batch of `size` samples starting at position `start`.
 
-    `lengths` are those of all samples, and `mask_counts` their static masks, if they have any.
+    `lengths` are those of all samples, `mask_counts` the sizes of their static masks, if any.
     """
     positions = np.arange(start, start + size, dtype=np.int64)
     if mixture is None:
@@ -174,10 +175,10 @@ def _sorted_by_length(
 
 
 def assign_to_ranks(size: int, rank_weights: Sequence[float]) -> np.ndarray:
-    """Return the rank that gets each of `size` samples in ascending length: int64 [size].
+    """Return the rank of each of `size` samples in ascending length: int64 [size].
 
-    The n-th sample of a rank comes at time n / weight, so that ranks take turns, faster ones more often. With equal
-    weights that is rank i % world_size. A rank with weight 0 gets nothing.
+    A rank takes its n-th sample at time n / weight, so that ranks alternate, faster ones more often. With equal
+    weights, sample i goes to rank i % world_size. A rank with weight 0 gets nothing.
     """
     return _assign_to_ranks(size, tuple(rank_weights))
 
@@ -203,7 +204,7 @@ def micro_batches(
 
 
 def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> list[GlobalBatch]:
-    """Split one rank's part of a global batch into pieces, of each of which `collate` makes a micro-batch."""
+    """Split one rank's part of a global batch into pieces for `collate`, one per micro-batch."""
     if layout.packed:
         pieces = _bins(batch, layout, layout.predictions(masking, reader.mask_counts))
     else:
@@ -214,7 +215,7 @@ def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: 
 def collate(
     part: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> MicroBatch:
-    """Collate samples, as many as `split` puts together, into a micro-batch."""
+    """Collate a piece from `split` into a micro-batch."""
     limit = layout.predictions(masking, reader.mask_counts)
     predictions = limit if layout.fixed else int(part.masked_counts.sum())
     return (_pack if layout.packed else _pad)(part, reader, layout, padding_id, predictions)
@@ -223,7 +224,7 @@ def collate(
 def idle_micro_batch(
     batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
 ) -> MicroBatch:
-    """Collate the shortest sample of a global batch without labels, for a rank whose peers have more to compute.
+    """Collate the shortest sample of a global batch without labels, for a rank with fewer micro-batches than others.
 
     Its losses, their gradients and all other statistics are 0.
     """
@@ -239,12 +240,12 @@ def idle_micro_batch(
 
 
 def _slices(count: int, most: int) -> list[np.ndarray]:
-    """Split neighbours into pieces as even as they can be, of at most `most` rows."""
+    """Split `count` rows into runs of nearly equal size, of at most `most` rows."""
     return np.array_split(np.arange(count), -(-count // most)) if count else []
 
 
 def _bins(batch: GlobalBatch, layout: Layout, most_predictions: int) -> list[np.ndarray]:
-    """Fill micro-batches first-fit, the longest samples first. Returns the rows of each, ascending."""
+    """Fill micro-batches first-fit, longest samples first. Returns the rows of each, ascending."""
     free: list[tuple[int, int, int]] = []  # tokens, sequences, predictions
     bins: list[list[int]] = []
     first = 0  # the bins before it are full
@@ -279,7 +280,7 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
     input_ids[inside] = content.tokens
     starts = _filled(content.second_segment_start, rows, 0)[:, None]
     second = (columns >= starts) & (starts > 0) & inside
-    inside[count:, 0] = True  # attention over nothing would be not a number
+    inside[count:, 0] = True  # attention over nothing would be NaN
     masked = _put_masks(input_ids.reshape(-1), np.arange(count) * width, batch, content.masks, predictions)
     needs_mask = not inside.all() or (layout.fixed and not layout.mask_free)
     return MicroBatch(
@@ -300,7 +301,7 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
     content = reader.gather(batch.samples)
     lengths = batch.lengths
     if layout.fixed:
-        # What is left over becomes sequences of padding, none longer than the others may be.
+        # The rest becomes sequences of padding, none longer than `sequence_length`.
         left = layout.tokens - int(lengths.sum())
         padding = [min(left - done, layout.sequence_length) for done in range(0, left, layout.sequence_length)]
         lengths = np.concatenate([lengths, np.array(padding, dtype=np.int64)])
@@ -331,7 +332,7 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
 def _put_masks(
     input_ids: np.ndarray, starts: np.ndarray, batch: GlobalBatch, masks: MaskedTokens | None, predictions: int
 ) -> MaskedPositions | None:
-    """Write static masks into flat `input_ids` of sequences that begin at `starts`; returns positions and labels."""
+    """Write static masks into flat `input_ids` of sequences that start at `starts`; return positions and labels."""
     if masks is None:
         return None
     flat = np.repeat(starts, batch.masked_counts) + masks.positions
@@ -351,7 +352,7 @@ def _of_sequences(batch: GlobalBatch, pair_labels: np.ndarray, sequences: int) -
 
 
 def _filled(values: np.ndarray, size: int, filler: int) -> np.ndarray:
-    """Return `values` as int64 [size], the rest `filler`."""
+    """Return `values` as int64 [size], padded with `filler`."""
     filled = np.full(size, filler, dtype=np.int64)
     filled[: len(values)] = values
     return filled

@@ -1,4 +1,4 @@
-"""A native file of samples in the layouts that other programs read: NVIDIA's, masked, and gpauloski's."""
+"""Export of a native file of samples to the layouts of other programs: NVIDIA's, masked, and gpauloski's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Rows = dict[str, np.ndarray]
 
 
 def default_max_predictions(sequence_length: int) -> int:
-    """Return the room for predictions in a sample, as in NVIDIA's files: 20 of 128 tokens, 80 of 512.
+    """Return the slots for predictions in a sample, as in NVIDIA's files: 20 of 128 tokens, 80 of 512.
 
-    It is never full: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
+    At least one stays empty: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
     """
     return max(-(-sequence_length * 5 // 32), round(0.15 * sequence_length) + 1)
 
@@ -38,11 +38,11 @@ def export_nvidia(
     max_predictions: int | None = None,
     seed: int | None = None,
 ) -> None:
-    """Write a native file in NVIDIA's layout: every sample `dupe_factor` times, each time masked differently.
+    """Write a native file in NVIDIA's layout: every sample `dupe_factor` times, masked differently each time.
 
-    Masked as in training: max(1, round(probability x length)) positions, at most `max_predictions`, of which 80 percent
-    become [MASK] and 10 percent a random word. Rows are in random order, because some readers take them as they
-    come. Masks and order follow from `seed` and the name of the shard.
+    Masking is as in training: max(1, round(probability x length)) positions, at most `max_predictions`; 80 percent
+    become [MASK] and 10 percent a random word. Rows are shuffled, because some readers do not shuffle them. Masks and
+    order depend on `seed` and the name of the shard.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def export_nvidia(
     max_predictions: None for `default_max_predictions`.
     seed: None for that of the dataset.
 
-    Raises BertlineError when the file is not the card's, or was imported and is masked already.
+    Raises BertlineError if the file is not the card's, or was imported and is already masked.
     """
     file, reader = _open(samples, card_json)
     if reader.mask_counts is not None:
-        raise BertlineError(f"{file.path} was imported and keeps its own masks; give away the files it was made from")
+        raise BertlineError(f"{file.path} was imported and keeps its own masks; use the files it was made from")
     length = reader.sequence_length
     most = default_max_predictions(length) if max_predictions is None else max_predictions
     masking, vocabulary, shard_seed = Masking(probability, most), Vocabulary.of_card(reader.card), _seed(file, seed)
@@ -68,7 +68,7 @@ def export_nvidia(
 def export_gpauloski(
     samples: Path | str, card_json: Path | str, output: Path | str, *, seed: int | None = None
 ) -> None:
-    """Write a native file in gpauloski's layout, unmasked, in random order; parameters as of `export_nvidia`."""
+    """Write a native file in gpauloski's layout, unmasked, in random order; parameters as in `export_nvidia`."""
     file, reader = _open(samples, card_json)
     places = 2 if file.attributes["pair_objective"] == "none" else 3
     widths = {"S": reader.sequence_length, "T": places}
@@ -89,7 +89,7 @@ def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, Sampl
 
 
 def _seed(file: SampleFile, seed: int | None) -> int:
-    """Return a seed that no other shard has."""
+    """Return a seed that is unique to the shard."""
     of_dataset = file.attributes["seed"] if seed is None else seed
     digest = hashlib.sha256(f"{of_dataset}/{file.attributes['shard']}".encode()).digest()
     return int.from_bytes(digest[:8], "little")

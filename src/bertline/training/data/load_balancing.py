@@ -1,4 +1,4 @@
-"""The parts of a global batch for unlike ranks: in proportion to the speed of each."""
+"""Load balancing: parts of a global batch in proportion to the speed of each rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHT_STEPS = 50
 
 
 def parse_rank_weights(text: str, world_size: int) -> list[float]:
-    """Parse weights as in "3,1,1", one for each rank. Raises BertlineError for anything else."""
+    """Parse weights such as "3,1,1", one for each rank. Raises BertlineError for anything else."""
     try:
         weights = [float(weight) for weight in text.split(",")]
     except ValueError:
@@ -35,14 +35,14 @@ def parse_rank_weights(text: str, world_size: int) -> list[float]:
 
 
 def measure_rank_weights(compute: Callable[[], int], group: Group) -> list[float]:
-    """Measure the speed of each rank, the fastest's being 1; returns the same list on every rank.
+    """Measure the speed of each rank relative to the fastest; return the same list on every rank.
 
     Parameters
     ----------
-    compute: forward and backward of one micro-batch; returns its tokens, 0 where the rank has nothing to do.
+    compute: forward and backward pass of one micro-batch; returns its tokens, 0 if the rank has nothing to do.
 
-    All ranks measure at the same time, as they will train. Weights are rounded to 1/50 of the fastest: the noise of a
-    measurement is no reason to divide like ranks unequally.
+    All ranks measure at the same time, as in training. Weights are rounded to 1/50 of the fastest, so that noise does
+    not divide a batch unequally among equal ranks.
     """
     tokens, started = compute() * 0, 0.0
     group.barrier()

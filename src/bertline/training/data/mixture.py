@@ -1,9 +1,9 @@
-"""Corpora mixed by weight: how often an epoch visits the samples of each, as a pure function of (seed, position).
+"""Weighted mixture of corpora: how often an epoch visits the samples of each, as a pure function of (seed, position).
 
-Each document is stored once. A corpus of N samples and weight w has round(w x N) places in an epoch. They go through
-its samples in a fixed shuffled order, round and round, each epoch on from where the one before stopped: so in every
-epoch, and in any number of epochs together, a sample is visited floor or ceil of its share, and none is forgotten. The
-places of all corpora are then permuted anew in every epoch. Any position's sample is computed alone.
+Each document is stored once. A corpus of N samples and weight w has round(w x N) slots in an epoch. They cycle through
+its samples in a fixed shuffled order, and each epoch continues where the one before stopped: in every epoch, and in any
+number of epochs together, the visits to a sample are its share rounded down or up, and none is left out. The slots of
+all corpora are then permuted anew in every epoch. The sample at any position can be computed independently.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Weights = Mapping[str, float | Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Where the samples of each corpus are, and how many places an epoch has for them.
+    """Locations of each corpus's samples, and the number of their slots in an epoch.
 
     Attributes
     ----------
-    run_starts: int64 [runs], first sample of each run of neighbouring samples of one corpus, ordered by corpus.
-    run_ends: int64 [runs], how many samples of its corpus are in the runs up to its end.
-    first_run: int64 [corpora + 1], where the runs of each corpus begin.
-    sizes: int64 [corpora], samples.
-    places: int64 [corpora], in an epoch.
+    run_starts: int64 [runs], first sample of each run of consecutive samples of one corpus, ordered by corpus.
+    run_ends: int64 [runs], number of samples of its corpus in the runs up to its end.
+    first_run: int64 [corpora + 1], index of each corpus's first run.
+    sizes: int64 [corpora], number of samples.
+    places: int64 [corpora], slots in an epoch.
     """
 
     run_starts: np.ndarray
@@ -40,9 +40,9 @@ class Mixture:
     places: np.ndarray
 
     def samples_at(self, positions: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the samples at `positions` (int64 [N], not negative) of the endless stream of epochs.
+        """Return the samples at `positions` (int64 [N], not negative) of the infinite stream of epochs.
 
-        Returns the samples, int64 [N], and for each how often it was visited before, int64 [N].
+        Returns the samples, int64 [N], and the number of earlier visits to each, int64 [N].
         """
         total = int(self.places.sum())
         epochs, within = np.divmod(positions.astype(np.int64), total)
@@ -63,7 +63,7 @@ class Mixture:
         return samples, visits
 
     def _sample(self, corpus: int, of_corpus: np.ndarray) -> np.ndarray:
-        """Map numbers within a corpus to numbers within all samples."""
+        """Map indices within a corpus to indices within all samples."""
         first, last = int(self.first_run[corpus]), int(self.first_run[corpus + 1])
         ends = self.run_ends[first:last]
         run = np.searchsorted(ends, of_corpus, side="right")
@@ -76,12 +76,12 @@ def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.n
 
     Parameters
     ----------
-    corpora: their names, in the order that `corpus_index` counts.
-    corpus_index, lengths: unsigned integers [N], the corpus and the tokens of each sample.
-    weights: name -> how often an epoch visits each of its samples, or `{"tokens": t}`: how many of its tokens an epoch
-        holds. A corpus that is not named has weight 1.
+    corpora: their names, in the order of `corpus_index`.
+    corpus_index, lengths: unsigned integers [N], corpus and number of tokens of each sample.
+    weights: name -> how often an epoch visits each of the corpus's samples, or `{"tokens": t}`: how many of its tokens
+        an epoch contains. The default weight is 1.
 
-    Raises BertlineError for a name that is not there and when nothing is left to visit.
+    Raises BertlineError for an unknown name, or if no sample is left.
     """
     if unknown := [name for name in weights if name not in corpora]:
         raise BertlineError(f"corpus_weights: given '{unknown[0]}', allowed are {', '.join(corpora)}")
@@ -104,7 +104,7 @@ def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.n
 
 
 def _weight(given: float | Mapping[str, float], tokens: float) -> float:
-    """Return how often each sample of a corpus of so many tokens is visited."""
+    """Return how often an epoch visits each sample of a corpus with `tokens` tokens."""
     if isinstance(given, Mapping):
         return given["tokens"] / tokens if tokens else 0.0
     return given

@@ -1,4 +1,4 @@
-"""What training reads: both splits of a dataset, its vocabulary, and whether its pairs mean anything."""
+"""Training data: both splits of a dataset, its vocabulary, and whether it has sentence pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertline.training.data.mixture import Mixture, Weights, make_mixture
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A dataset opened at one sequence length."""
+    """A dataset opened for one sequence length."""
 
     train: SampleReader
     mixture: Mixture | None  # None: every epoch visits every sample once
@@ -27,15 +27,15 @@ class TrainingData:
     has_pairs: bool
     tokenizer_json: Path
     tokenizer_sha256: str
-    digest: str  # of dataset.json, which holds the digests of all files
+    digest: str  # of dataset.json, which contains the digests of all files
 
 
 def open_training_data(
     card_json: Path, sequence_length: int, device: torch.device, corpus_weights: Weights | None = None
 ) -> TrainingData:
-    """Open the dataset described by `card_json`; `corpus_weights` see `make_mixture`, None or empty for no mixing.
+    """Open the dataset described by `card_json`; `corpus_weights` are those of `make_mixture`, None or empty for none.
 
-    Raises BertlineError when it has no samples of this length, or not the corpora that the weights name.
+    Raises BertlineError if it has no samples of this length, or lacks a corpus that the weights name.
     """
     train = open_dataset(card_json, sequence_length, "train")
     if not len(train):

@@ -1,7 +1,7 @@
-"""The order of samples: a pure function of (seed, position), whatever the number of ranks.
+"""The order of samples: a pure function of (seed, position), independent of the number of ranks.
 
 Every epoch is a permutation of all samples, given by a keyed Feistel network with cycle walking (Black and Rogaway
-2002): any position's sample is computed alone, so nothing is stored and a resume has nothing to restore.
+2002): the sample at any position is computed independently, so nothing is stored and a resume has nothing to restore.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROUNDS = 6
 
 
 def samples_at(positions: np.ndarray, *, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the samples at `positions` of the endless stream of epochs.
+    """Return the samples at `positions` of the infinite stream of epochs.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ def samples_at(positions: np.ndarray, *, seed: int, count: int) -> tuple[np.ndar
 
 
 def permute(indices: np.ndarray, *, key: int, count: int) -> np.ndarray:
-    """Apply the permutation of 0..count-1 that belongs to `key` to each of `indices` (int64 [N])."""
+    """Apply the permutation of 0..count-1 given by `key` to each of `indices` (int64 [N])."""
     half_bits = max(1, ((count - 1).bit_length() + 1) // 2)
     round_keys = [np.uint64(mix_integers(key, number)) for number in range(ROUNDS)]
     permuted = _feistel(indices.astype(np.uint64), half_bits, round_keys)
-    # The network permutes a power of four, less than four times `count`: walk on until back inside.
+    # The network permutes a power of four, less than four times `count`: repeat until the value is below `count`.
     outside = permuted >= count
     while outside.any():
         permuted[outside] = _feistel(permuted[outside], half_bits, round_keys)

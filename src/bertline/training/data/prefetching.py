@@ -1,4 +1,4 @@
-"""Prefetching: a thread makes a rank's micro-batches while the ones before are computed."""
+"""Prefetching: a thread prepares a rank's next micro-batches while the current one is computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREFETCH = 3
 
 
 class WorkItem(NamedTuple):
-    """One micro-batch, or none where this rank has no part of a global batch."""
+    """One micro-batch, or None if this rank has no part of a global batch."""
 
     batch: GlobalBatch  # of all ranks
     micro_batch: MicroBatch | None
@@ -37,7 +37,7 @@ class WorkItem(NamedTuple):
 
 
 class Prefetcher:
-    """Iterates over a rank's `WorkItem`s. `waited` counts the seconds that its caller waited."""
+    """Iterator over a rank's `WorkItem`s. `waited` is the time that its caller has waited, in seconds."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Prefetcher:
         rank: int,
         device: torch.device,
     ) -> None:
-        """Begin with global batch `first_step`, counted from 0; batch 0 begins at `first_position` of the order."""
+        """Start with global batch `first_step`, counted from 0; batch 0 starts at `first_position` of the order."""
         self.waited = 0.0
         self._data, self._warmup, self._seed, self._masking = data, batch_size_warmup, seed, masking
         self._first_position = first_position
@@ -99,11 +99,11 @@ class Prefetcher:
 
 
 def _prefetched(items: Iterator[T], device: torch.device) -> Generator[T, None, None]:
-    """Yield the endless `items`, made by one thread, `PREFETCH` of them ahead."""
+    """Yield the infinite `items`, made by one thread, `PREFETCH` of them ahead."""
 
     def prepare() -> None:
         if device.type == "cuda":
-            # A thread begins at GPU 0, where pinning memory must not take any.
+            # A thread starts on GPU 0, where pinning memory would allocate some.
             torch.cuda.set_device(device)
 
     with ThreadPoolExecutor(1, thread_name_prefix="batches", initializer=prepare) as thread:

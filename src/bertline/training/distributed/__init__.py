@@ -1,1 +1,1 @@
-"""The processes that train together, and what they exchange and share out."""
+"""Distributed training: the process group, gradient reduction, optimizer sharding and FSDP."""

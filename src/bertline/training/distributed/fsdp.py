@@ -1,9 +1,9 @@
-"""Weights, gradients and moments divided among the ranks: PyTorch's `fully_shard` (FSDP2).
+"""Weights, gradients and moments sharded among the ranks by PyTorch's `fully_shard` (FSDP2).
 
-ZeRO, stage 3 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5). Of every tensor a rank holds some rows. The
-weights of a layer are whole only while it computes, forward and once more backward; its gradient is summed over the
-ranks as soon as it is there, and each keeps its rows. So the ranks go through the network together, and all compute as
-many micro-batches as the one with the most.
+ZeRO, stage 3 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5). A rank stores some rows of every tensor. A layer's
+weights are gathered only for its computation, once forward and once backward; its gradient is reduced over the ranks as
+soon as it is available, and each rank keeps its rows. The ranks therefore run in lockstep, and all compute as many
+micro-batches as the one with the most.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
-    """Raise BertlineError where an option or the optimizer does not go with it."""
-    faults = (
+    """Raise BertlineError if an option or the optimizer is incompatible with FSDP."""
+    problems = (
         (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
         (options.compiled, "a program of all layers cannot exchange them; leave --compile and --cuda-graphs out"),
@@ -39,20 +39,20 @@ def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) 
             "processes wait for each other in each layer; give --load-balancing weights",
         ),
     )
-    for given, fault in faults:
+    for given, problem in problems:
         if given:
-            raise BertlineError(f"--fsdp: {fault}")
+            raise BertlineError(f"--fsdp: {problem}")
 
 
 def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
     """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer."""
-    # Here, because importing it takes 0.6 s, which every other training and fine-tuning would wait for.
+    # Imported here, because it takes 0.6 s, which every other training and fine-tuning would wait for.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
     mesh = init_device_mesh(group.device.type, (group.world_size,))
     for module in (*model.encoder.layers, model):
-        # The outermost as well, though its weights are needed again soon: after an evaluation they would stay whole.
+        # The root module as well, although backward soon needs its weights: after an evaluation they would stay whole.
         sharded = cast(FSDPModule, fully_shard(module, mesh=mesh, reshard_after_forward=True))
         # LossStatistics, not means: losses are divided by counts of the global batch.
         sharded.set_gradient_divide_factor(1.0)
@@ -60,7 +60,7 @@ def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether this rank holds only some rows of `tensor`."""
+    """Return whether this rank stores only some rows of `tensor`."""
     return hasattr(tensor, "full_tensor")
 
 
@@ -70,12 +70,12 @@ def uses_fsdp(model: nn.Module) -> bool:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return this rank's rows of a sharded tensor, in the same memory; of another tensor all."""
+    """Return this rank's rows of a sharded tensor, in the same memory; return any other tensor as it is."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def shard_as(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return a whole `tensor`, which all ranks have, with the type, device and sharding of `like`."""
+    """Return a whole `tensor`, present on all ranks, with the type, device and sharding of `like`."""
     if not is_sharded(like):
         return tensor.to(like)
     from torch.distributed.tensor import distribute_tensor
@@ -91,7 +91,7 @@ def whole(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 
 
 def norms_of_whole(norms: Tensor) -> Tensor:
-    """Compute the norms of sharded tensors from those of this rank's parts: float32, of any shape."""
+    """Return the norms of sharded tensors given those of this rank's parts: float32, of any shape."""
     squares = norms.double().square()
     distributed.all_reduce(squares)
     return squares.sqrt().float()
@@ -99,6 +99,6 @@ def norms_of_whole(norms: Tensor) -> Tensor:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy whole `weights`, which all ranks have, into the parameters of `model`."""
+    """Copy whole `weights`, present on all ranks, into the parameters of `model`."""
     for name, tensor in model.state_dict().items():
         tensor.copy_(shard_as(weights[name], tensor))

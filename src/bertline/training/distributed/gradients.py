@@ -1,11 +1,11 @@
-"""The gradients of a step, over all ranks, with a few statistics that ride along.
+"""Reduction of a step's gradients over all ranks, together with a few statistics.
 
-Several ranks keep all gradients in one flat buffer, reduced by one all_reduce a step. Its layout is the parameters'
+Several ranks keep all gradients in one flat buffer, reduced by one all_reduce per step. Its layout is the parameters'
 order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
-buckets after the first step; four ranks then differ after a resume.) A rank alone has nothing to reduce, and takes the
-gradients as backward made them: clearing a buffer and adding to it would be two more passes over all of them. CUDA
-graphs write where they wrote before, so with them it needs the buffer, too. Gradients of sharded weights are summed in
-backward, and only the statistics are left.
+buckets after the first step; with four ranks, results then differ after a resume.) A single rank has nothing to reduce
+and uses the gradients as backward made them: clearing a buffer and adding to it would be two more passes over them.
+CUDA graphs write to fixed addresses, so with them a single rank needs the buffer, too. Gradients of sharded weights are
+reduced in backward, which leaves only the statistics.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 
 
 class Gradients:
-    """The gradients of a model, and statistics of a step."""
+    """Gradients of a model and statistics of a step."""
 
     def __init__(
         self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
     ) -> None:
-        """Allocate the buffer; `always_flat` makes one even for a rank alone."""
+        """Allocate the buffer, for a single rank only with `always_flat`."""
         self._world_size, self._sharded = world_size, uses_fsdp(model)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._names = tuple(statistics)
@@ -55,20 +55,20 @@ class Gradients:
 
     @torch.no_grad()
     def add(self, values: Mapping[str, Tensor | float]) -> None:
-        """Add to this rank's statistics, by name."""
+        """Add `values` to this rank's statistics, by name."""
         for name, value in values.items():
             self.statistics[self._names.index(name)] += value
 
     def reduce(self) -> dict[str, float]:
-        """Sum gradients and statistics over all ranks; returns the statistics."""
+        """Sum gradients and statistics over all ranks; return the statistics."""
         if self._world_size > 1:
             distributed.all_reduce(self.statistics if self._sharded else self._buffer)
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
-        """Divide the gradients by `scale`, then scale them down to the global norm `max_norm` if they exceed it.
+        """Divide the gradients by `scale`, then clip them to the global norm `max_norm`.
 
-        Returns the norm before, not finite where a gradient is not.
+        Returns the norm before clipping, non-finite if a gradient is.
         """
         gradients = self.tensors()
         norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -79,7 +79,7 @@ class Gradients:
         return norm
 
     def tensors(self) -> list[Tensor]:
-        """Return this rank's gradients: all in one tensor, or each parameter's."""
+        """Return this rank's gradients: all in one tensor, or one tensor per parameter."""
         if self._flat is not None:
             return [self._flat]
         return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]

@@ -1,7 +1,7 @@
-"""Optimizer sharding: each rank updates some of the parameters, and alone keeps their moments.
+"""Optimizer sharding: each rank updates some of the parameters and is the only one to store their moments.
 
-ZeRO, stage 1 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5), cut between tensors and not through them: LAMB's
-norms and Muon's matrices stay whole, and every tensor is updated as it would be without, to the same bits.
+ZeRO, stage 1 (Rajbhandari et al. 2019, arXiv 1910.02054, section 5), split between tensors, not within them: LAMB's
+norms and Muon's matrices stay whole, and every tensor is updated as without sharding, to the same bits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from bertline.training.optimizers.registry import optimizer_tensors
 
 
 class OptimizerSharding:
-    """Which rank updates which parameter of a model."""
+    """Assignment of a model's parameters to the ranks that update them."""
 
     def __init__(self, model: nn.Module, group: Group, *, enabled: bool) -> None:
-        """Assign parameters to ranks, the largest first; unless `enabled`, every rank updates all of them."""
+        """Assign parameters to ranks, largest first; unless `enabled`, every rank updates all of them."""
         self._model, self._group, self.enabled = model, group, enabled
         self.owners: dict[str, int] = {}
         if not enabled:
@@ -44,7 +44,7 @@ class OptimizerSharding:
             one.wait()
 
     def all_moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """Return on rank 0 all that `optimizer_tensors` gives without sharding; all ranks must call it."""
+        """Return on rank 0 what `optimizer_tensors` returns without sharding; all ranks must call it."""
         mine = optimizer_tensors(optimizer, self._model)
         if not self.enabled:
             return mine
@@ -55,7 +55,7 @@ class OptimizerSharding:
         for rank, tensors in enumerate(of_ranks):
             for key, shape, dtype in tensors if rank else []:
                 if self._group.rank == rank:
-                    # LAMB's step is on the host, which NCCL cannot send from.
+                    # LAMB's step is in host memory, from which NCCL cannot send.
                     distributed.send(mine[key].to(self._group.device), dst=0)
                 elif self._group.is_rank_zero:
                     received = torch.empty(shape, dtype=dtype, device=self._group.device)

@@ -1,4 +1,4 @@
-"""The processes that train together. Only torchrun's environment is read: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
+"""The process group, from torchrun's environment alone: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor, distributed
 
 from bertline.console import BertlineError
 
-# A rank may wait for rank 0 while it writes a large checkpoint to a slow disk.
+# A rank may have to wait while rank 0 writes a large checkpoint to a slow disk.
 TIMEOUT = timedelta(minutes=30)
-# What gloo and NCCL say when another process is gone; neither has a class of error for that.
+# Messages of gloo and NCCL when another process is gone; neither has an exception class for that.
 PEER_IS_GONE = re.compile(
     "Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|communicator was aborted"
 )
@@ -23,7 +23,7 @@ PEER_IS_GONE = re.compile(
 
 @dataclass(frozen=True)
 class Group:
-    """This process's place among the others."""
+    """This process's rank and device, and the size of the group."""
 
     rank: int
     world_size: int
@@ -37,17 +37,17 @@ class Group:
 
     @property
     def device_name(self) -> str:
-        """The name of this process's GPU; cpu without one."""
+        """Name of this process's GPU; cpu without one."""
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
 
     def broadcast(self, value: Any) -> Any:
-        """Return rank 0's `value` on every rank. JSON-like values only."""
+        """Return rank 0's `value` on every rank. The value must be JSON-compatible."""
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
     def gather(self, values: list[float]) -> Tensor:
-        """Gather every rank's `values`, of the same number: float32 [ranks, values], on the CPU of every rank."""
+        """Gather all ranks' `values`, equally many each: float32 [ranks, values], on the CPU of every rank."""
         here = torch.tensor(values, dtype=torch.float32, device=self.device)
         of_ranks = [torch.empty_like(here) for _ in range(self.world_size)]
         distributed.all_gather(of_ranks, here)
@@ -60,7 +60,7 @@ class Group:
         return int(agreed)
 
     def barrier(self) -> None:
-        """Wait until every rank has come here."""
+        """Wait until every rank has called this."""
         distributed.barrier()
 
 
@@ -89,7 +89,7 @@ def join_group(threads: int) -> Group:
         distributed.init_process_group("gloo", timeout=TIMEOUT)
         return Group(rank, world_size, device, local_world_size)
     try:
-        # With its GPU named, a rank connects now and fails now; and a barrier, which has no tensor, need not guess it.
+        # With device_id, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
         distributed.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
     except distributed.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
@@ -101,10 +101,10 @@ def join_group(threads: int) -> Group:
 
 
 def describe(group: Group) -> str:
-    """Describe what computes, for the log: a machine whose GPU is not found trains as well, a hundred times slower."""
+    """Describe the devices for the log: a machine whose GPU is not found also trains, but a hundred times slower."""
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
-        missing = "; this PyTorch could use a GPU and finds none (nvidia-smi says more)" if torch.version.cuda else ""
+        missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)" if torch.version.cuda else ""
         return f"{processes} on CPUs{missing}"
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
@@ -112,6 +112,6 @@ def describe(group: Group) -> str:
 
 
 def is_lost_connection(error: BaseException) -> bool:
-    """Return whether `error` only reports that another process of the group, once joined, is gone."""
+    """Return whether `error` only reports that another process of the group is gone."""
     said_by_backend = distributed.is_initialized() and isinstance(error, RuntimeError)
     return said_by_backend and PEER_IS_GONE.search(str(error)) is not None

@@ -1,1 +1,1 @@
-"""Optimizers, by name, and learning rates."""
+"""Optimizers by name, and learning rate schedules."""

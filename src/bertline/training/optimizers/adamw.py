@@ -40,10 +40,10 @@ def update_adamw(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Update `weights`, all of which have gradients, and their states in place, to the bits of `torch.optim.AdamW`.
+    """Update `weights`, all of which have gradients, and their states in place, bit-identically to `torch.optim.AdamW`.
 
-    Where an object of that class is of no use: Muon has one class for two rules, and making the first
-    `torch.optim.Optimizer` of a process imports PyTorch's compiler, a tenth of a small fine-tuning.
+    For uses in which an object of that class does not fit: Muon has one class for two rules, and creating a process's
+    first `torch.optim.Optimizer` imports PyTorch's compiler, which takes a tenth of a small fine-tuning.
     """
     adamw(
         list(weights),

@@ -1,4 +1,4 @@
-"""LAMB, in the variant of NVIDIA's runs and in that of its paper."""
+"""LAMB, in the variants of NVIDIA's runs and of its paper."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Lamb(torch.optim.Optimizer):
     """LAMB (You et al. 2019, arXiv 1904.00962).
 
-    Both moments are corrected for bias, gradients are averaged into the first one, epsilon is outside the root,
+    Both moments are bias-corrected, gradients are averaged into the first one, epsilon is outside the root, weight
     decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|, with norms over each
-    tensor. Clipping the gradient to its global norm comes before, in the loop.
+    tensor. The training loop clips the gradient to a global norm before.
 
-    Two variants differ in the tensors that have a trust ratio:
+    The two variants differ in the tensors to which a trust ratio applies:
 
     - nvidia: those with weight decay, as in NVIDIA's BERT runs (apex FusedLAMB with use_nvlamb false).
-    - paper: all, Algorithm 2 with phi(z) = z. Its one lambda for all layers is here that of each parameter group.
+    - paper: all, as in Algorithm 2 with phi(z) = z. Its single lambda is that of each parameter group here.
 
-    Under both the ratio is 1 where weight or update is zero: as Algorithm 2 is written, a bias that starts from zero
-    would stay there for ever.
+    In both, the ratio is 1 if weight or update is zero: taken literally, Algorithm 2 would keep a bias that starts at
+    zero there for ever.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Lamb(torch.optim.Optimizer):
         variant: Literal["nvidia", "paper"] = "nvidia",
         compiled: bool = False,
     ) -> None:
-        """With `compiled`, take two kernels a tensor instead of a dozen over all: half the time on a CPU."""
+        """Make the optimizer. `compiled` uses two kernels per tensor, not a dozen over all: half the time on a CPU."""
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
         self.variant = variant
-        # One program for tensors of any size: one for each, or one for all at once, would take minutes to make.
+        # One program for tensors of any size: one per size, or one for all at once, would take minutes to compile.
         self._program = torch.compile(update_tensor, dynamic=True, fullgraph=True) if compiled else None
 
     def new_state(self, weight: Tensor) -> dict[str, Tensor]:
@@ -71,12 +71,12 @@ class Lamb(torch.optim.Optimizer):
         step = int(states[0]["step"])
         beta1, beta2 = group["betas"]
         corrections = 1 - beta1**step, (1 - beta2**step) ** 0.5
-        # Of sharded weights what this rank holds: all but the norms is done to each number by itself.
+        # This rank's rows of sharded weights: everything but the norms is elementwise.
         weights, gradients = [own_part(weight) for weight in moved], [own_part(weight.grad) for weight in moved]
         first, second = ([own_part(state[moment]) for state in states] for moment in MOMENTS)
         scaled = bool(group["weight_decay"]) or self.variant == "paper"
         if self._program is not None:
-            # As tensors: a program is made for the values of its numbers, and these change with every step.
+            # As a tensor: a program is specialised to the values of Python numbers, and these change at every step.
             scalars = torch.tensor([*corrections, group["lr"]], device=weights[0].device)
             for weight, gradient, exp_avg, exp_avg_sq in zip(weights, gradients, first, second, strict=True):
                 self._program(
@@ -138,12 +138,12 @@ def update_tensor(
     decay: float,
     scaled: bool,
 ) -> None:
-    """Update one tensor as `Lamb` does, for compilation: [N] each, in place but for the gradient.
+    """Update one tensor as `Lamb` does, for compilation: [N] each, in place except for the gradient.
 
     Parameters
     ----------
     scalars: [3], the divisors of the first moment and of the second one's root, and the learning rate.
-    scaled: by the trust ratio.
+    scaled: whether to scale the update by the trust ratio.
     """
     correction1, correction2, learning_rate = scalars.unbind()
     first.lerp_(gradient, 1 - beta1)

@@ -15,7 +15,7 @@ from bertline.training.optimizers.parameters import NamedParameters, decay_group
 class Lion(torch.optim.Optimizer):
     """Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2) with decoupled weight decay.
 
-    With gradient g, momentum m, learning rate r and weight decay d, an update of weights w is
+    With gradient g, momentum m, learning rate r and weight decay d, the update of weights w is
 
         w = w - r (sign(beta1 m + (1 - beta1) g) + d w)
         m = beta2 m + (1 - beta2) g

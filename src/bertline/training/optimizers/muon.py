@@ -19,31 +19,31 @@ SMALLEST_NORM = 1e-7
 # AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
 # 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
 ADAMW_RMS = 0.2
-# Weights that hold several matrices on top of each other, and how many. Query, key and value are separate maps that
-# share nothing but their input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on
-# the value's gradient, and each of the three would get singular values of about 1 / sqrt(3).
+# Weights that stack several matrices, and how many. Query, key and value are separate maps that share only their
+# input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on the value's gradient, and
+# each of the three would get singular values of about 1 / sqrt(3).
 FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024; scaled as Liu et al. 2025, arXiv 2502.16982) beside AdamW, each for its parameters.
+    """Muon (Jordan et al. 2024; scaled as in Liu et al. 2025, arXiv 2502.16982), combined with AdamW.
 
-    A hidden matrix moves along its momentum with all singular values set to about 1, and its weight decay is decoupled:
-    what `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` computes one matrix after the other. Here all matrices of a
-    shape, or of its transpose, go through the iteration in one batch: BERT-base's 72 in two.
+    A hidden matrix is updated by its momentum with all singular values set to about 1, and decoupled weight decay, as
+    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` computes it one matrix at a time. Here all matrices of a shape,
+    or of its transpose, are orthogonalised in one batch: BERT-base's 72 in two.
 
-    The other parameters move exactly as under `torch.optim.AdamW(fused=True)`. State per parameter: `momentum_buffer`
-    of its shape for hidden matrices; `step`, `exp_avg` and `exp_avg_sq` for the others.
+    The other parameters are updated exactly as by `torch.optim.AdamW(fused=True)`. State per parameter:
+    `momentum_buffer` of its shape for hidden matrices; `step`, `exp_avg` and `exp_avg_sq` for the others.
 
     Parameters
     ----------
-    hidden: (matrix [R, C], parts): where a weight is `parts` matrices [R / parts, C] on top of each other, each is
-        orthogonalised alone.
+    hidden: (matrix [R, C], parts): if a weight stacks `parts` matrices [R / parts, C], each is orthogonalised
+        separately.
     groups: parameter groups of AdamW, each with its `weight_decay`.
     lr: of AdamW; Muon's is `lr` * `learning_rate_ratio`.
     momentum, nesterov, weight_decay, learning_rate_ratio: of Muon.
     betas, eps: of AdamW.
-    dtype: of the iteration; bfloat16 is what torch.optim.Muon takes.
+    dtype: of the iteration; torch.optim.Muon uses bfloat16.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Muon(torch.optim.Optimizer):
         by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for (weight, parts), update in zip(given, updates, strict=True):
             for weight_part, update_part in zip(weight.chunk(parts), update.chunk(parts), strict=True):
-                # Wide: the iteration multiplies square matrices of the smaller side.
+                # Make it wide: the iteration then multiplies square matrices of the smaller side.
                 if weight_part.shape[0] > weight_part.shape[1]:
                     weight_part, update_part = weight_part.T, update_part.T
                 by_shape.setdefault(tuple(weight_part.shape), []).append((weight_part, update_part))
@@ -141,7 +141,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def make_muon(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> Muon:
-    """Make the optimizer of a phase's settings: `muon` holds Muon's own, the others are AdamW's.
+    """Make the optimizer of a phase's settings: those in `muon` are Muon's, the others AdamW's.
 
     Muon updates the matrices of the encoder's layers, AdamW all other parameters.
     """
@@ -168,16 +168,16 @@ def _matrices_in(name: str) -> int:
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Approximate the nearest semi-orthogonal matrices: five Newton-Schulz steps take U S V^T towards U V^T.
+    """Approximate the nearest semi-orthogonal matrices: five Newton-Schulz steps move U S V^T towards U V^T.
 
     Parameters
     ----------
-    matrices: [N, R, C] with R <= C, of any floating type, in which the iteration runs.
+    matrices: [N, R, C] with R <= C; the iteration runs in their floating type.
 
     Returns the same shape and type; singular values are between about 0.5 and 1.5, and a zero matrix stays zero.
     """
     a, b, c = COEFFICIENTS
-    # The Frobenius norm is at least the spectral norm, which the iteration needs to be at most 1.
+    # The Frobenius norm bounds the spectral norm, which must be at most 1.
     norms = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
     matrices = matrices / norms.clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):

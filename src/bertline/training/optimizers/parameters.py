@@ -1,4 +1,4 @@
-"""Parameters by name, in the groups that optimizers take."""
+"""Parameter groups for optimizers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NamedParameters = Sequence[tuple[str, Tensor]]
 
 
 def decay_groups(parameters: NamedParameters, weight_decay: float) -> list[dict[str, Any]]:
-    """Split `parameters` into a group with `weight_decay` and one of biases and normalisations without."""
+    """Split `parameters` into a group with `weight_decay` and one without, of biases and normalisations."""
     decayed = [weight for name, weight in parameters if _is_decayed(name)]
     others = [weight for name, weight in parameters if not _is_decayed(name)]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -1,6 +1,6 @@
-"""The optimizers that a phase's settings can name, and their state in checkpoints.
+"""Registry of the optimizers that a phase's settings can name, and their state in checkpoints.
 
-An entry of `OPTIMIZERS` is all that the trainer uses of an optimizer. CONTRIBUTING.md says how to add one.
+The trainer uses an optimizer only through its entry in `OPTIMIZERS`. CONTRIBUTING.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Factory(Protocol):
-    """Makes an optimizer over named parameters from a phase's settings, whose types and defaults the schema holds."""
+    """Factory of an optimizer over named parameters; the schema defines types and defaults of a phase's `settings`."""
 
     def __call__(
         self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool
@@ -39,11 +39,12 @@ class Entry:
     Attributes
     ----------
     make: the factory; the trainer sets `lr` of all parameter groups before each step.
-    new_state: (optimizer, weight) -> the weight's state before its first update. Names, shapes, types and devices of
-        these tensors are those in checkpoints. A tensor called `step` counts the updates that bias correction uses.
-    is_compilable: whether `compiled` makes a difference.
-    needs_whole_matrices: an update is not elementwise up to norms, so weights cannot be divided among the ranks.
-    restarts_bias_correction: `step` is 0 again in a phase that takes over moments.
+    new_state: (optimizer, weight) -> the weight's state before its first update. It determines names, shapes, types and
+        devices of the tensors in checkpoints. A tensor called `step` counts the updates for bias correction.
+    is_compilable: whether `compiled` has an effect.
+    needs_whole_matrices: whether an update is more than elementwise operations and norms, so that weights cannot be
+        sharded.
+    restarts_bias_correction: whether a phase that carries over moments resets `step` to 0.
     """
 
     make: Factory
@@ -54,8 +55,8 @@ class Entry:
 
 
 OPTIMIZERS = {
-    # NVIDIA's second phase begins with bias correction anew. A reset on AdamW's warm moments would shrink its first
-    # steps threefold.
+    # NVIDIA's second phase restarts bias correction. With AdamW's warm moments, a restart would shrink the first steps
+    # threefold.
     "lamb": Entry(make_lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
     "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
     "muon": Entry(make_muon, Muon.new_state, needs_whole_matrices=True),
@@ -81,8 +82,8 @@ def make_optimizer(
 
     Parameters
     ----------
-    compiled: compile its update, where that helps.
-    owns: whether this rank updates the parameter of this name; the others are left to other ranks.
+    compiled: compile its update, if it is compilable.
+    owns: whether this rank updates the parameter of this name.
     """
     entry = optimizer_entry(settings["optimizer"])
     if compiled and not entry.is_compilable:
@@ -108,14 +109,14 @@ def load_optimizer_tensors(
     kind: str,
     reset_step: bool = False,
 ) -> None:
-    """Restore what `optimizer_tensors` returned, for the parameters that `optimizer` updates.
+    """Restore the state returned by `optimizer_tensors`, for the parameters that `optimizer` updates.
 
     Parameters
     ----------
     kind: the optimizer's name in `OPTIMIZERS`.
     reset_step: restart bias correction.
 
-    Raises BertlineError when a tensor is missing or has another shape.
+    Raises BertlineError if a tensor is missing or has another shape.
     """
     new_state = optimizer_entry(kind).new_state
     updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}

@@ -1,4 +1,4 @@
-"""Learning rates by step."""
+"""Learning rate schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SCALING_POWERS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def share_or_steps(value: float, total: int) -> float:
-    """Return the steps that `value` means: a share of `total` below 1, a number of steps from 1 on."""
+    """Return the number of steps given by `value`: a fraction of `total` if below 1, else a number of steps."""
     return value if value >= 1 else value * total
 
 
@@ -29,11 +29,11 @@ def learning_rate_at(
 
     During warm-up it rises linearly to `peak`. Then:
 
-    - polynomial: from `peak` at step 0 to `end` at `total`, as (1 - step / total) ** power. As in NVIDIA's runs the
-      decay counts from step 0, not from the end of the warm-up, so the rate drops as warm-up ends (to 0.846 of the
-      peak with a warm-up of 0.2843), and an `end` of 0 makes the last update change nothing: their published recipe.
-    - linear, cosine: from `peak` at the end of the warm-up to `end` at `total` + 1. An update with the rate 0 would be
-      a wasted pass over a global batch, so the last one still moves.
+    - polynomial: from `peak` at step 0 to `end` at `total`, as (1 - step / total) ** power. As in NVIDIA's published
+      recipe, the decay counts from step 0, not from the end of the warm-up, so the rate drops as warm-up ends (to 0.846
+      of the peak with a warm-up of 0.2843), and with an `end` of 0 the last update has no effect.
+    - linear, cosine: from `peak` at the end of the warm-up to `end` at `total` + 1, so that the last update still has
+      an effect: one with a rate of 0 would waste a pass over a global batch.
     - wsd (warm-up, stable, decay; Hu et al. 2024, arXiv 2404.06395): `peak` until the last `decay` steps,
       then linearly to `end` at `total` + 1.
     - constant: `peak`.
@@ -41,7 +41,7 @@ def learning_rate_at(
     Parameters
     ----------
     peak, end: learning rates.
-    warmup, decay: a share below 1, a number of steps from 1 on. The share is of `total`, and of `total` + 1 where the
+    warmup, decay: a fraction if below 1, else a number of steps. The fraction is of `total`, or of `total` + 1 if the
         schedule ends there.
 
     Raises ValueError for an unknown schedule.
@@ -68,16 +68,16 @@ def learning_rate_at(
 def batch_size_factor(settings: Mapping[str, Any]) -> float:
     """Return the factor of a phase's learning rates: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
 
-    The square root keeps the variance of an update (Krizhevsky 2014, arXiv 1404.5997; You et al. 2019 use it for LAMB),
-    linear keeps the mean of an epoch's (Goyal et al. 2017, arXiv 1706.02677). The batch is the full one, also
-    while a batch-size warm-up still grows towards it.
+    The square root preserves the variance of an update (Krizhevsky 2014, arXiv 1404.5997; used for LAMB by You et al.
+    2019), linear scaling the mean over an epoch's updates (Goyal et al. 2017, arXiv 1706.02677). The batch size is the
+    full one, even during a batch-size warm-up.
     """
     power = SCALING_POWERS[settings["learning_rate_scaling"]]
     return (settings["global_batch_size"] / settings["base_batch_size"]) ** power if power else 1.0
 
 
 def learning_rate_of_phase(settings: Mapping[str, Any], step: int) -> float:
-    """Return the learning rate of update number `step`, from 1 on, by a phase's settings."""
+    """Return the learning rate of update number `step`, counted from 1, for a phase's settings."""
     factor = batch_size_factor(settings)
     return learning_rate_at(
         step,
