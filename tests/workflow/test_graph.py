@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake_runs import ROOT, jobs_of, run_snakemake
+from snakemake_runs import ROOT, SMALL_CONFIG, jobs_of, run_snakemake
 
 from bertline.demo_data.generate import generate
 from bertline.results import paths
@@ -170,6 +172,27 @@ def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured
     ):  # fmt: skip
         assert f" {resource}" in job
     assert " gres=" not in job
+
+
+def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: Path) -> None:
+    config = copy.deepcopy(SMALL_CONFIG)
+    config["corpora"] = {"book": {**config["corpora"]["book"], "encoding": "utf-8; touch injected"}}
+    config["datasets"]["small"]["corpora"] = ["book"]
+    run = config["runs"]["first"]
+    next(iter(run["phases"].values()))["initial_weights"] = {"directory": "weights; touch injected"}
+    config["runs"]["second"] = {"pretrained": "a bert; touch injected", "finetune": run["finetune"]}
+    for name in ("weights; touch injected", "a bert; touch injected"):
+        (workflow_folder / name).mkdir()
+        for file in ("config.json", "model.safetensors", "vocab.txt"):
+            (workflow_folder / name / file).write_text("{}")
+    (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
+    generate(workflow_folder / "resources/sample", 1)
+    options = ("--profile", "profiles/local", "--configfile", "small.yaml", "--dry-run", "--printshellcmds")
+    printed = run_snakemake(workflow_folder, *options).stdout
+    commands = [line for line in printed.splitlines() if "touch injected" in line and "workflow/scripts/" in line]
+    scripts = {script for line in commands for script in re.findall(r"workflow/scripts/(\w+)\.py", line)}
+    assert scripts >= {"read_files", "pretrain", "finetune"}
+    assert [line for line in commands if "touch" in shlex.split(line)] == []
 
 
 LISTED = """

@@ -86,7 +86,7 @@ rule read_files:
         "Reading the text files of {wildcards.part} of {wildcards.corpus}"
     shell:
         "python workflow/scripts/read_files.py --files {params.files:q} --source {params.source}"
-        " --encoding {params.encoding} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
+        " --encoding {params.encoding:q} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
         " --minimum-characters {params.minimum_characters} --steps {params.steps}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 

@@ -27,8 +27,8 @@ rule finetune_task:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
     shell:
-        "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer}"
-        " --initial-weights {input.initial_weights} --output {params.folder}"
+        "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer:q}"
+        " --initial-weights {input.initial_weights:q} --output {params.folder}"
         " --threads {threads} > {log} 2>&1"
 
 

@@ -51,8 +51,8 @@ rule pretrain_phase:
         " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
         " --checkpoints {params.folder}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
-        " workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset}"
-        " --initial-weights {params.initial_weights} --output {params.folder}"
+        " workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset:q}"
+        " --initial-weights {params.initial_weights:q} --output {params.folder}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
@@ -79,7 +79,7 @@ rule export_phase:
     params:
         folder=input_folder,
     shell:
-        "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer}"
+        "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer:q}"
         " --output {output} > {log} 2>&1"
 
 
@@ -103,5 +103,5 @@ rule trigram_baseline:
             "sequence_length"
         ],
     shell:
-        "python workflow/scripts/trigram_baseline.py --dataset {input} --sequence-length {params.length} --output {output}"
+        "python workflow/scripts/trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output}"
         " > {log} 2>&1"
