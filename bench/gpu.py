@@ -122,7 +122,8 @@ def run_jobs(jobs: list[Job], folder: Path, end: float, tiny: bool, threads: int
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
         for number, job in enumerate(jobs):
             share = job.weight / sum(later.weight for later in jobs[number:])
-            seconds = min(60 * MAX_MINUTES, share * (end - time.time()))
+            left = end - time.time()
+            seconds = min(60 * MAX_MINUTES, share * left, left - GRACE_SECONDS)
             log = folder / f"{job.part}.log"
             print(f"{job.name}: at most {max(0.0, seconds):.0f} s", flush=True)
             # A killed process may leave an incomplete program in the cache: the next one gets a new cache.

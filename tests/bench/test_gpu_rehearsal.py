@@ -114,7 +114,7 @@ def test_a_part_that_hangs_is_stopped_and_what_it_found_is_shown(tmp_path: Path)
     (bench / "gpu_parts/machine.py").write_text(
         "import time\ndef run(context):\n    yield {'case': 'copy', 'gigabytes_per_second': 7}\n    time.sleep(600)\n"
     )
-    command = [sys.executable, bench / "gpu.py", "--only", "machine", "--minutes", "0.03", "--out", tmp_path / "out"]
+    command = [sys.executable, bench / "gpu.py", "--only", "machine", "--minutes", "0.2", "--out", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "its time was up" in done.stdout
