@@ -222,9 +222,8 @@ def synchronize(device: torch.device) -> None:
 def time_step(step: Step, device: torch.device, *, rounds: int, seconds: float) -> tuple[float, float]:
     """Return the median seconds of a step, and the extra seconds of the first ones, mostly for compilation.
 
-    Parameters
-    ----------
-    rounds, seconds: stop after so many timed steps or so much time, but time at least two steps.
+    Args:
+        rounds, seconds: stop after so many timed steps or so much time, but time at least two steps.
     """
     warm_up = [_timed(step, device) for _ in range(WARM_UP_STEPS)]
     times: list[float] = []

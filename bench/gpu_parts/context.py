@@ -17,13 +17,12 @@ ROOT = Path(__file__).parents[2]
 class Context:
     """Context of a part.
 
-    Attributes
-    ----------
-    folder: contains results.jsonl, the results so far.
-    deadline: in seconds of `time.time`; the part is killed soon after.
-    tiny: use networks and matrices small enough for a CPU.
-    network: a name in `speed.NETWORKS`, for the parts that take one.
-    threads: of this process.
+    Attributes:
+        folder: contains results.jsonl, the results so far.
+        deadline: in seconds of `time.time`; the part is killed soon after.
+        tiny: use networks and matrices small enough for a CPU.
+        network: a name in `speed.NETWORKS`, for the parts that take one.
+        threads: of this process.
     """
 
     folder: Path

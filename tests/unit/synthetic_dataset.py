@@ -50,10 +50,9 @@ def write_dataset(
 ) -> Path:
     """Write tokenizer.json, two shards, a held-out shard and dataset.json; returns the last one's path.
 
-    Parameters
-    ----------
-    words: of the vocabulary that the text uses, the first ones.
-    draw_length: of a sample in tokens, 9 or more; None for all lengths alike.
+    Args:
+        words: of the vocabulary that the text uses, the first ones.
+        draw_length: of a sample in tokens, 9 or more; None for all lengths alike.
     """
     draw_length = draw_length or (lambda random: int(random.integers(9, length + 1)))
     folder.mkdir(parents=True)

@@ -15,14 +15,12 @@ MAX_ATTEMPTS = 3
 def count_attempt(checkpoints: Path, *, restart: bool) -> None:
     """Count one more attempt since the last durable step.
 
-    Parameters
-    ----------
-    checkpoints: a phase's folder of checkpoints; made if it does not exist.
-    restart: whether to reset the count.
+    Args:
+        checkpoints: a phase's folder of checkpoints; made if it does not exist.
+        restart: whether to reset the count.
 
-    Raises
-    ------
-    BertlineError: after MAX_ATTEMPTS.
+    Raises:
+        BertlineError: after MAX_ATTEMPTS.
     """
     step = durable_step(checkpoints.parent)
     path = checkpoints / "attempts.json"

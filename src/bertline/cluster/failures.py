@@ -44,10 +44,9 @@ def last_words(log: Path) -> str:
 def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     """Write a report of the existing scores when the whole report cannot be made, and send it to MLflow.
 
-    Parameters
-    ----------
-    records: of all runs.
-    scores: of all fine-tunings; if none exists, nothing is written.
+    Args:
+        records: of all runs.
+        scores: of all fine-tunings; if none exists, nothing is written.
     """
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):

@@ -48,17 +48,14 @@ exit $status
 def submit_job(jobscript: Path) -> str:
     """Submit one of Snakemake's jobs.
 
-    Parameters
-    ----------
-    jobscript: the shell script that Snakemake wrote, with the job's properties in a comment.
+    Args:
+        jobscript: the shell script that Snakemake wrote, with the job's properties in a comment.
 
-    Returns
-    -------
-    The job's number.
+    Returns:
+        The job's number.
 
-    Raises
-    ------
-    BertlineError: if there is no scheduler, or it refuses the job.
+    Raises:
+        BertlineError: if there is no scheduler, or it refuses the job.
     """
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
@@ -81,10 +78,9 @@ def submit_job(jobscript: Path) -> str:
 def request_of(properties: dict[str, Any], logs: Path) -> Request:
     """Convert the properties of one of Snakemake's jobs, or of a group of them, to a request.
 
-    Parameters
-    ----------
-    properties: including the resources of workflow/inputs/placement.smk.
-    logs: the folder of the job's script and log.
+    Args:
+        properties: including the resources of workflow/inputs/placement.smk.
+        logs: the folder of the job's script and log.
     """
     resources = properties["resources"]
     name = properties.get("rule") or properties["groupid"]

@@ -40,25 +40,22 @@ def launch(
     In a job the script also gets --stop-after-minutes, before the walltime ends. A Slurm job whose ranks saved and
     stopped is requeued.
 
-    Parameters
-    ----------
-    script: a Python script and its arguments.
-    launcher: the command that starts this launcher on other nodes.
-    nodes: of the first kind, that of this node.
-    additional_nodes: nodes and processes per node of other kinds in the same Slurm job, as in 1x2,4x8.
-    threads: of a node, divided among its processes.
-    checkpoints: folder in which progress is read and attempts are counted; None disables the count.
-    attempt: 1 for a start by the user, which resets the count.
-    minutes_to_save: time between the script's stop and the end of the job's walltime.
-    options: further options of the script, as one shell word.
+    Args:
+        script: a Python script and its arguments.
+        launcher: the command that starts this launcher on other nodes.
+        nodes: of the first kind, that of this node.
+        additional_nodes: nodes and processes per node of other kinds in the same Slurm job, as in 1x2,4x8.
+        threads: of a node, divided among its processes.
+        checkpoints: folder in which progress is read and attempts are counted; None disables the count.
+        attempt: 1 for a start by the user, which resets the count.
+        minutes_to_save: time between the script's stop and the end of the job's walltime.
+        options: further options of the script, as one shell word.
 
-    Returns
-    -------
-    The exit status of the first rank that failed, or 0.
+    Returns:
+        The exit status of the first rank that failed, or 0.
 
-    Raises
-    ------
-    BertlineError: for nodes that the job does not have, or too many attempts without progress.
+    Raises:
+        BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
     others = parse_node_kinds(additional_nodes)
     job = slurm.own_job()

@@ -11,10 +11,9 @@ from bertline.settings.site import Nodes, Size
 def slurm_resources(size: Size, earlier_jobs: Sequence[str]) -> dict[str, str | int | None]:
     """Return the resources gres, mpi, tasks, cpus_per_task and slurm_extra of a phase's job; None omits one.
 
-    Parameters
-    ----------
-    size: of the job.
-    earlier_jobs: numbers of jobs of an ended snakemake that still train the phase; the new job waits for them.
+    Args:
+        size: of the job.
+        earlier_jobs: numbers of jobs of an ended snakemake that still train the phase; the new job waits for them.
     """
     options = []
     if earlier_jobs:

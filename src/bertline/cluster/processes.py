@@ -25,10 +25,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a process that is killed when this one ends.
 
-    Parameters
-    ----------
-    environment: variables in addition to those of this process.
-    ignored_signals: signals that the process ignores unless it sets a handler.
+    Args:
+        environment: variables in addition to those of this process.
+        ignored_signals: signals that the process ignores unless it sets a handler.
     """
 
     def prepare() -> None:
@@ -46,16 +45,14 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> in
     When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
     connection to another. The reason is printed here if the process could not print it.
 
-    Parameters
-    ----------
-    processes: by the name for error messages.
-    includes_all_ranks: whether all ranks of the job are started here. Otherwise a lost connection is not reported: the
-        rank that failed is on another node.
+    Args:
+        processes: by the name for error messages.
+        includes_all_ranks: whether all ranks of the job are started here. Otherwise a lost connection is not reported:
+            the rank that failed is on another node.
 
-    Returns
-    -------
-    The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a signal,
-    or 0.
+    Returns:
+        The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a
+        signal, or 0.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: _send(processes, received))

@@ -25,9 +25,8 @@ class Partition:
 def check_site(site: Site, *, status_command: str | None) -> None:
     """Check that this cluster has what a site file names. Raises BertlineError for the first missing item.
 
-    Parameters
-    ----------
-    status_command: the executor's command for the state of jobs, sacct or squeue; None for the executor's choice.
+    Args:
+        status_command: the executor's command for the state of jobs, sacct or squeue; None for the executor's choice.
     """
     if shutil.which("sbatch") is None:
         raise BertlineError("there is no Slurm here: sbatch is not on the PATH; start snakemake on a login node")

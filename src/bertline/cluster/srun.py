@@ -15,12 +15,11 @@ from bertline.console import BertlineError
 def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str]) -> list[str]:
     """Return the command that starts `script` in every rank of the job.
 
-    Parameters
-    ----------
-    kinds: the nodes of the job; several kinds make a heterogeneous step.
-    threads: of each process.
-    script: a Python script and its arguments.
-    launcher: the command that each task runs, with the option --within-srun.
+    Args:
+        kinds: the nodes of the job; several kinds make a heterogeneous step.
+        threads: of each process.
+        script: a Python script and its arguments.
+        launcher: the command that each task runs, with the option --within-srun.
     """
     if len(kinds) == 1:
         return ["srun", *_tasks(kinds[0], threads, script, launcher)]

@@ -13,9 +13,8 @@ from bertline.console import BertlineError
 def unlock(config: str) -> None:
     """Clear the lock of this folder. Raises BertlineError if a snakemake runs here.
 
-    Parameters
-    ----------
-    config: path of the configuration.
+    Args:
+        config: path of the configuration.
     """
     running = _running_snakemakes()
     if running:

@@ -26,16 +26,16 @@ def clean_part(
 ) -> None:
     """Turn one extracted part into documents.
 
-    Parameters
-    ----------
-    extracted: the folder written by `extract.extract_part`.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the numbers of
-        `pages`, `redirects`, `other_namespaces` and `articles` in the dump (`read` is `articles`), and under `cleaning`
-        what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed to extractors,
-        and wikiextractor skips titles that begin with the name of the template namespace), `empty`, `short`.
-    source: the `source` of every document, such as `enwiki-20261101`.
-    minimum_characters: shorter texts are dropped.
-    steps: names of `cleaning_steps.STEPS`.
+    Args:
+        extracted: the folder written by `extract.extract_part`.
+        documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the numbers
+            of `pages`, `redirects`, `other_namespaces` and `articles` in the dump (`read` is `articles`), and under
+            `cleaning` what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed
+            to extractors, and wikiextractor skips titles that begin with the name of the template namespace), `empty`,
+            `short`.
+        source: the `source` of every document, such as `enwiki-20261101`.
+        minimum_characters: shorter texts are dropped.
+        steps: names of `cleaning_steps.STEPS`.
 
     Raises BertlineError if the folder is incomplete.
     """

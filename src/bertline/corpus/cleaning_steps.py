@@ -96,11 +96,10 @@ def no_counts(steps: Sequence[str]) -> Counts:
 def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts: Counts) -> str:
     """Return the cleaned, tidy paragraphs of a text, joined by newlines.
 
-    Parameters
-    ----------
-    headings: of its sections, as wikitext. wikiextractor keeps headings as lines with a full stop; comparing lines with
-        these distinguishes headings from short sentences.
-    steps, counts: see `clean_paragraphs`.
+    Args:
+        headings: of its sections, as wikitext. wikiextractor keeps headings as lines with a full stop; comparing lines
+            with these distinguishes headings from short sentences.
+        steps, counts: see `clean_paragraphs`.
     """
     known = set(chain.from_iterable(_forms_of_heading(heading) for heading in headings))
     return "\n".join(clean_paragraphs(text.split("\n"), known, steps, counts))
@@ -109,12 +108,11 @@ def clean_text(text: str, headings: Sequence[str], steps: Sequence[str], counts:
 def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[str], counts: Counts) -> Iterator[str]:
     """Yield the cleaned, tidy paragraphs of a document.
 
-    Parameters
-    ----------
-    lines: one paragraph each.
-    headings: the lines that the document's headings may have become.
-    steps: names of STEPS, in the order in which they run.
-    counts: from `no_counts`; what each step removes is added, completely once the last paragraph was consumed.
+    Args:
+        lines: one paragraph each.
+        headings: the lines that the document's headings may have become.
+        steps: names of STEPS, in the order in which they run.
+        counts: from `no_counts`; what each step removes is added, completely once the last paragraph was consumed.
     """
     changed = set()
     for line in lines:

@@ -91,13 +91,12 @@ def write_documents(
 ) -> None:
     """Write one part of a corpus and its counts, each atomically.
 
-    Parameters
-    ----------
-    records: everything that was read, in order; `Dropped` for what is not kept.
-    documents: the `.jsonl.zst` to write.
-    counts: the `.counts.json` to write: `read`, `kept`, `dropped` by reason (`read` is the sum of the other two),
-        `characters` and `bytes` (UTF-8) of the kept texts, and the content of `more`.
-    more: further counts; evaluated once `records` is exhausted.
+    Args:
+        records: everything that was read, in order; `Dropped` for what is not kept.
+        documents: the `.jsonl.zst` to write.
+        counts: the `.counts.json` to write: `read`, `kept`, `dropped` by reason (`read` is the sum of the other two),
+            `characters` and `bytes` (UTF-8) of the kept texts, and the content of `more`.
+        more: further counts; evaluated once `records` is exhausted.
     """
     kept = characters = size = 0
     dropped: Counter[str] = Counter()

@@ -86,15 +86,14 @@ def download(
 ) -> None:
     """Download one file from the first source that has it.
 
-    Parameters
-    ----------
-    sources: URLs (http, https) or paths of local files, tried in this order.
-    destination: written only when complete and verified.
-    expected: the size and checksums to verify. Without a checksum the `.part` of an earlier run is not continued,
-        because it may be the beginning of another file.
-    contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
-    attempts: failures in a row, without a byte of progress, after which a source is abandoned.
-    first_wait_seconds: doubled after each failure, up to 10 minutes; a longer Retry-After is honoured.
+    Args:
+        sources: URLs (http, https) or paths of local files, tried in this order.
+        destination: written only when complete and verified.
+        expected: the size and checksums to verify. Without a checksum the `.part` of an earlier run is not continued,
+            because it may be the beginning of another file.
+        contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
+        attempts: failures in a row, without a byte of progress, after which a source is abandoned.
+        first_wait_seconds: doubled after each failure, up to 10 minutes; a longer Retry-After is honoured.
 
     Raises BertlineError with the response of each source.
     """

@@ -44,11 +44,10 @@ class Article(NamedTuple):
 def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
     """Yield the lines of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
 
-    Parameters
-    ----------
-    part: the file; only a multistream file can be read in slices.
-    number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range it
-        begins, so a slice may be without pages.
+    Args:
+        part: the file; only a multistream file can be read in slices.
+        number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
+            it begins, so a slice may be without pages.
 
     Lines of more than MAX_LINE_BYTES are yielded in pieces. Raises BertlineError if the file is missing, damaged, ends
     before its last tag, or has a stream that does not begin with a page.

@@ -40,16 +40,14 @@ def find_duplicates(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Find the documents that duplicate an earlier one; the first one is kept.
 
-    Parameters
-    ----------
-    parts: signature files; documents are numbered through all of them, in this order.
-    ignored: bool [documents], those that are neither compared nor a duplicate's original.
-    near: whether to find near-duplicates in addition to exact ones.
+    Args:
+        parts: signature files; documents are numbered through all of them, in this order.
+        ignored: bool [documents], those that are neither compared nor a duplicate's original.
+        near: whether to find near-duplicates in addition to exact ones.
 
-    Returns
-    -------
-    duplicate_of: int64 [documents], the number of the document that is kept instead, or KEPT.
-    is_exact: bool [documents], whether it equals the document that it was compared with.
+    Returns:
+        duplicate_of: int64 [documents], the number of the document that is kept instead, or KEPT. is_exact: bool
+        [documents], whether it equals the document that it was compared with.
 
     A document is removed if it is similar to an earlier one in some band. If that one is itself a duplicate of an even
     earlier one, both are duplicates of the latter. The result depends only on the documents and their order.

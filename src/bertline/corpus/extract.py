@@ -50,14 +50,13 @@ def extract_part(
     `pages.json` (see `dump.scan_pages`; `oversized` counts the pages of more than MAX_PAGE_BYTES, which are not passed
     to any extractor).
 
-    Parameters
-    ----------
-    part: a Wikimedia `.xml.bz2`.
-    output: the folder to write; an existing one is replaced.
-    processes: how many wikiextractor may use in addition to its reader and its writer.
-    number, of: index of the slice and number of slices; see `dump.read_dump`.
-    extractor: the program wikiextractor, or bertline's own.
-    list_items: the list items that bertline's extractor keeps; see `wikitext_lines`. wikiextractor keeps none.
+    Args:
+        part: a Wikimedia `.xml.bz2`.
+        output: the folder to write; an existing one is replaced.
+        processes: how many wikiextractor may use in addition to its reader and its writer.
+        number, of: index of the slice and number of slices; see `dump.read_dump`.
+        extractor: the program wikiextractor, or bertline's own.
+        list_items: the list items that bertline's extractor keeps; see `wikitext_lines`. wikiextractor keeps none.
 
     Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
     """

@@ -34,20 +34,20 @@ def read_dataset(
 ) -> None:
     """Turn one part of a dataset into documents.
 
-    Parameters
-    ----------
-    dataset: an id of the Hub, such as `wikimedia/wikipedia`; or the absolute path of a folder with the same structure.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number of
-        the part's `data_files`, and the counts of `plain_text.Found.counts`. Reasons to drop: `empty`, `short`.
-    configuration: of the dataset, such as `20231101.en`; None if it has only one.
-    split: such as `train`.
-    revision: the commit; None for a folder.
-    part, parts: the data files are assigned in order to `parts` parts; number `part`, from 0, is read.
-    source: the `source` of every document.
-    columns: where the text is. Without a column for ids these are `{data file's number}#{row's number}`, which does not
-        depend on `parts`.
-    minimum_characters: shorter documents are dropped.
-    steps: cleaning steps, see `plain_text.Found`.
+    Args:
+        dataset: an id of the Hub, such as `wikimedia/wikipedia`; or the absolute path of a folder with the same
+            structure.
+        documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number
+            of the part's `data_files`, and the counts of `plain_text.Found.counts`. Reasons to drop: `empty`, `short`.
+        configuration: of the dataset, such as `20231101.en`; None if it has only one.
+        split: such as `train`.
+        revision: the commit; None for a folder.
+        part, parts: the data files are assigned in order to `parts` parts; number `part`, from 0, is read.
+        source: the `source` of every document.
+        columns: where the text is. Without a column for ids these are `{data file's number}#{row's number}`, which does
+            not depend on `parts`.
+        minimum_characters: shorter documents are dropped.
+        steps: cleaning steps, see `plain_text.Found`.
 
     Rows are streamed, nothing is stored on disk. The library reads HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN. Raises
     BertlineError if the dataset, configuration, split, revision or a column does not exist or cannot be read, or if

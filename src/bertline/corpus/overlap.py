@@ -29,10 +29,9 @@ Json = dict[str, Any]
 def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str) -> None:
     """Write the 13-word sequences of the evaluation sets as an `.npz`, atomically.
 
-    Parameters
-    ----------
-    sets: name -> its files: JSON such as SQuAD's, Parquet, or text with one row per line and tabs between cells.
-    output: contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
+    Args:
+        sets: name -> its files: JSON such as SQuAD's, Parquet, or text with one row per line and tabs between cells.
+        output: contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
 
     Raises BertlineError for a file that is missing, is not UTF-8, or is not JSON.
     """
@@ -85,13 +84,12 @@ def _strings(value: Any) -> Iterator[str]:
 def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) -> None:
     """Write which documents of a part share sequences with which evaluation sets, as JSON, atomically.
 
-    Parameters
-    ----------
-    documents: a `.jsonl.zst`.
-    ngrams: the output of `collect_ngrams`, which is held in memory: 12 bytes per sequence.
-    output: `sets`, the names of all evaluation sets; `documents`, the number of documents read; `overlaps`, for each
-        overlapping document its `document` (number in the part, from 0), `id`, and `shared` (set -> how many of the
-        document's sequences).
+    Args:
+        documents: a `.jsonl.zst`.
+        ngrams: the output of `collect_ngrams`, which is held in memory: 12 bytes per sequence.
+        output: `sets`, the names of all evaluation sets; `documents`, the number of documents read; `overlaps`, for
+            each overlapping document its `document` (number in the part, from 0), `id`, and `shared` (set -> how many
+            of the document's sequences).
     """
     with np.load(ngrams, allow_pickle=False) as arrays:
         names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
@@ -122,9 +120,8 @@ def _look_up(
 def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
     """Return for each evaluation set how many documents overlap with it, in all and by corpus, and the first of them.
 
-    Parameters
-    ----------
-    parts: corpus -> the output of `find_overlap` for each of its parts.
+    Args:
+        parts: corpus -> the output of `find_overlap` for each of its parts.
     """
     summary: Json = {}
     for corpus, paths in parts.items():

@@ -63,12 +63,11 @@ def documents_of(
 
     A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
 
-    Parameters
-    ----------
-    lines: without their line ends; streamed.
-    source: the `source` of every document.
-    minimum_characters: shorter texts are dropped.
-    found: the cleaning steps; its counts are updated.
+    Args:
+        lines: without their line ends; streamed.
+        source: the `source` of every document.
+        minimum_characters: shorter texts are dropped.
+        found: the cleaning steps; its counts are updated.
     """
     for number, piece in enumerate(_pieces_without_gutenberg(lines, found)):
         found.divided += number > 0

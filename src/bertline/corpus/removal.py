@@ -32,13 +32,12 @@ Corpora = Sequence[tuple[str, Sequence[str]]]
 def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *, near: bool) -> None:
     """Write the removal list of a dataset atomically.
 
-    Parameters
-    ----------
-    signatures: pairs of a corpus's name and the `{part}.npy` of its signatures, both in the dataset's order; if empty,
-        duplicates are kept.
-    overlaps: the same with the `{part}.json` of `overlap.find_overlap`; if empty, overlapping documents are kept.
-    output: the `.jsonl.zst` to write.
-    near: whether to remove near-duplicates in addition to exact ones.
+    Args:
+        signatures: pairs of a corpus's name and the `{part}.npy` of its signatures, both in the dataset's order; if
+            empty, duplicates are kept.
+        overlaps: the same with the `{part}.json` of `overlap.find_overlap`; if empty, overlapping documents are kept.
+        output: the `.jsonl.zst` to write.
+        near: whether to remove near-duplicates in addition to exact ones.
 
     A document that overlaps with an evaluation set is no duplicate's original: a similar one that does not overlap is
     kept.

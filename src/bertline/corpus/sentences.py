@@ -106,13 +106,12 @@ def train_punkt(
 ) -> None:
     """Train Punkt on a sample of a corpus and write the model atomically.
 
-    Parameters
-    ----------
-    documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
-    model: the folder to write.
-    seed, sample_bytes: a hash of the seed, the document's id and the paragraph's position selects the paragraphs, about
-        `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's models
-        were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
+    Args:
+        documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
+        model: the folder to write.
+        seed, sample_bytes: a hash of the seed, the document's id and the paragraph's position selects the paragraphs,
+            about `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's
+            models were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
 
     Raises BertlineError if the corpus has no documents.
     """

@@ -47,12 +47,11 @@ def split_part(
 ) -> None:
     """Split the documents of one part into sentences.
 
-    Parameters
-    ----------
-    documents: a `.jsonl.zst`.
-    corpus: the corpus's name, which is hashed with the documents' ids.
-    split: from a paragraph to its sentences, see `sentences.load_splitter`.
-    sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, each atomically.
+    Args:
+        documents: a `.jsonl.zst`.
+        corpus: the corpus's name, which is hashed with the documents' ids.
+        split: from a paragraph to its sentences, see `sentences.load_splitter`.
+        sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, each atomically.
     """
     rows = []
     offset = 0
@@ -95,20 +94,18 @@ def make_plan(
     Training documents fill the shards in order; a document goes to the shard that contains the middle of its bytes, so
     no shard differs from the average by more than the longest document.
 
-    Parameters
-    ----------
-    corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
-        `x.index.npy` beside it.
-    shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
-    held_out: a document is held out if its hash / 2**64 is below this.
-    removed: the removal list, see `removal.write_removals`; if None, no document is removed.
+    Args:
+        corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
+            `x.index.npy` beside it.
+        shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
+        held_out: a document is held out if its hash / 2**64 is below this.
+        removed: the removal list, see `removal.write_removals`; if None, no document is removed.
 
-    Returns
-    -------
-    `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
-    order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for each
-    its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those not removed, `removed` (by reason)
-    and `length_histogram` (documents by bytes); and the sums of the first four numbers.
+    Returns:
+        `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
+        order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for
+        each its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those not removed, `removed` (by
+        reason) and `length_histogram` (documents by bytes); and the sums of the first four numbers.
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """

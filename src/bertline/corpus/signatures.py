@@ -47,10 +47,9 @@ def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint
 def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
     """Write the signatures of a part atomically.
 
-    Parameters
-    ----------
-    documents, counts: the `.jsonl.zst` and its `.counts.json`, which states the number of rows.
-    output: the `.npy` to write.
+    Args:
+        documents, counts: the `.jsonl.zst` and its `.counts.json`, which states the number of rows.
+        output: the `.npy` to write.
 
     Raises BertlineError if the two do not agree.
     """

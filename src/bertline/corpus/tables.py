@@ -79,10 +79,9 @@ def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> I
 def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) -> tuple[str, Origin]:
     """Return a row's text, empty if it is null, and the other fields of its document.
 
-    Parameters
-    ----------
-    where: for errors, such as `file, row 3`.
-    identity: the document's id if no column contains one.
+    Args:
+        where: for errors, such as `file, row 3`.
+        identity: the document's id if no column contains one.
 
     Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor an integer.
     """

@@ -53,20 +53,19 @@ def read_files(
     document per row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) one text per member, and any other file
     is a text. Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to disk.
 
-    Parameters
-    ----------
-    files: paths; ids are made of `name_of`, `!member` for a member of an archive, and `#number` for a document of a
-        file with several.
-    documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number of
-        `files`, the counts of `plain_text.Found.counts`, and the members of archives that were not read
-        (`members_skipped`). Reasons to drop: `empty`, `short`.
-    source: the `source` of every document.
-    encoding: of texts and CSV, any that Python supports.
-    separator: a line that separates the documents of a text; if None, a text is one document.
-    minimum_characters: shorter documents are dropped.
-    columns: of tables.
-    unpack_ratio: a compressed file that unpacks to more than this many times its size is rejected.
-    steps: cleaning steps, see `plain_text.Found`.
+    Args:
+        files: paths; ids are made of `name_of`, `!member` for a member of an archive, and `#number` for a document of a
+            file with several.
+        documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number
+            of `files`, the counts of `plain_text.Found.counts`, and the members of archives that were not read
+            (`members_skipped`). Reasons to drop: `empty`, `short`.
+        source: the `source` of every document.
+        encoding: of texts and CSV, any that Python supports.
+        separator: a line that separates the documents of a text; if None, a text is one document.
+        minimum_characters: shorter documents are dropped.
+        columns: of tables.
+        unpack_ratio: a compressed file that unpacks to more than this many times its size is rejected.
+        steps: cleaning steps, see `plain_text.Found`.
 
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.

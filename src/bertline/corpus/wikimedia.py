@@ -26,18 +26,16 @@ FIRST_WAIT_SECONDS = 2.0
 def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) -> Json:
     """Return the parts of a dump from the first mirror that lists them.
 
-    Parameters
-    ----------
-    wiki: the wiki's database name, such as `enwiki`.
-    dump: the dump's date, such as `20261101`.
-    mirrors: URLs, or folders with a copy (such as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
-        is read. The format is described at https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
-    contact: an e-mail address or URL for the User-Agent; may be None for folders.
+    Args:
+        wiki: the wiki's database name, such as `enwiki`.
+        dump: the dump's date, such as `20261101`.
+        mirrors: URLs, or folders with a copy (such as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
+            is read. The format is described at https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
+        contact: an e-mail address or URL for the User-Agent; may be None for folders.
 
-    Returns
-    -------
-    `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of the pages;
-    `path` is relative to a mirror.
+    Returns:
+        `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of the pages;
+        `path` is relative to a mirror.
 
     Raises BertlineError with the response of each mirror.
     """

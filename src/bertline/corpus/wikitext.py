@@ -76,11 +76,10 @@ class Text(NamedTuple):
 def text_of_page(wikitext: str, hidden: Collection[str], list_items: ListItems) -> Text:
     """Return the text of a page.
 
-    Parameters
-    ----------
-    wikitext: its source.
-    hidden: the names, in lower case, of the wiki's namespaces for files and categories.
-    list_items: which ones to keep; see `wikitext_lines`.
+    Args:
+        wikitext: its source.
+        hidden: the names, in lower case, of the wiki's namespaces for files and categories.
+        list_items: which ones to keep; see `wikitext_lines`.
     """
     if "<poem" in wikitext:
         wikitext = _POEM.sub(lambda match: match[1].replace("\n", "\n\n"), wikitext)

@@ -43,10 +43,9 @@ class _Line(NamedTuple):
 def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
     """Return text with one paragraph, list item or heading per line, and the headings alone.
 
-    Parameters
-    ----------
-    wikitext: without templates, tables, links and HTML.
-    list_items: which ones to keep: `sentences` as above, `all`, `none`.
+    Args:
+        wikitext: without templates, tables, links and HTML.
+        list_items: which ones to keep: `sentences` as above, `all`, `none`.
 
     A heading ends with a full stop, as in wikiextractor's output; one whose section is empty is left out.
     """

@@ -152,10 +152,9 @@ def shows(name: str) -> Shown | None:
 def show_call(call: str, shown: Shown) -> str:
     """Return the visible text of a call.
 
-    Parameters
-    ----------
-    call: the text between the braces, such as `lang|fr|mot`, without links and other templates.
-    shown: the result of `shows` for its name.
+    Args:
+        call: the text between the braces, such as `lang|fr|mot`, without links and other templates.
+        shown: the result of `shows` for its name.
     """
     name, *parameters = call.split("|")
     positional = [name.partition(":")[2].strip()] if ":" in name else []

@@ -38,14 +38,13 @@ def write_card(
 ) -> Json:
     """Write a dataset's dataset.json, which describes the encoded files in its folder.
 
-    Parameters
-    ----------
-    directory: contains tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
-    plan_json: the plan that the shards were made from.
-    settings: of the dataset, as configured.
-    counts: corpus -> the counts.json of all its parts.
-    overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run.
-    sources: corpus -> the origin of its text: `fingerprint`, `settings`, `licence`.
+    Args:
+        directory: contains tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
+        plan_json: the plan that the shards were made from.
+        settings: of the dataset, as configured.
+        counts: corpus -> the counts.json of all its parts.
+        overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run.
+        sources: corpus -> the origin of its text: `fingerprint`, `settings`, `licence`.
 
     Raises BertlineError if documents were lost between the corpora and the encoded files, or a file does not belong to
     this dataset.

@@ -23,10 +23,9 @@ Json = dict[str, Any]
 class MaskedTokens(NamedTuple):
     """Static masks of some samples, concatenated.
 
-    Attributes
-    ----------
-    positions: uint16 [masks], ascending within a sample.
-    input_ids: uint16 or uint32 [masks], the input at these positions.
+    Attributes:
+        positions: uint16 [masks], ascending within a sample.
+        input_ids: uint16 or uint32 [masks], the input at these positions.
     """
 
     positions: np.ndarray
@@ -36,13 +35,12 @@ class MaskedTokens(NamedTuple):
 class Batch(NamedTuple):
     """Concatenated samples.
 
-    Attributes
-    ----------
-    tokens: uint16 or uint32 [sum of lengths].
-    offsets: int64 [samples + 1], where each begins in `tokens`.
-    second_segment_start: uint16 [samples].
-    next_sentence_labels: uint8 [samples].
-    masks: of a statically masked dataset, else None; `tokens` is the unmasked text in any case.
+    Attributes:
+        tokens: uint16 or uint32 [sum of lengths].
+        offsets: int64 [samples + 1], where each begins in `tokens`.
+        second_segment_start: uint16 [samples].
+        next_sentence_labels: uint8 [samples].
+        masks: of a statically masked dataset, else None; `tokens` is the unmasked text in any case.
     """
 
     tokens: np.ndarray
@@ -55,14 +53,13 @@ class Batch(NamedTuple):
 class SampleReader:
     """All samples of a split as one sequence, in the order of the card's files; tokens are read on demand.
 
-    Attributes
-    ----------
-    lengths: uint16 [N], tokens of each sample.
-    second_segment_start: uint16 [N].
-    next_sentence_labels: uint8 [N].
-    corpus_index: uint8 [N].
-    mask_counts: uint16 [N], masks of each sample of a statically masked dataset, else None.
-    sequence_length, card
+    Attributes:
+        lengths: uint16 [N], tokens of each sample.
+        second_segment_start: uint16 [N].
+        next_sentence_labels: uint8 [N].
+        corpus_index: uint8 [N].
+        mask_counts: uint16 [N], masks of each sample of a statically masked dataset, else None.
+        sequence_length, card
     """
 
     def __init__(self, files: Sequence[SampleFile], sequence_length: int, card: Json) -> None:

@@ -45,14 +45,14 @@ def encode_shard(
 ) -> None:
     """Tokenize `shard` once and write its samples for every sequence length. Memory does not grow with the shard.
 
-    Parameters
-    ----------
-    shard: `{shard}.txt.zst`.
-    tokenizer_json: the dataset's tokenizer.
-    plan_json: the plan that the shard was made from, which contains the corpus of each document.
-    outputs: sequence length -> file to write. Unnamed temporary files of tokens are put into the first one's folder.
-    fingerprint: of the dataset; readers reject files of another.
-    words: a cache filled by other shards with the same tokenizer; it never changes the result.
+    Args:
+        shard: `{shard}.txt.zst`.
+        tokenizer_json: the dataset's tokenizer.
+        plan_json: the plan that the shard was made from, which contains the corpus of each document.
+        outputs: sequence length -> file to write. Unnamed temporary files of tokens are put into the first one's
+            folder.
+        fingerprint: of the dataset; readers reject files of another.
+        words: a cache filled by other shards with the same tokenizer; it never changes the result.
     """
     tokenizer = load_tokenizer(tokenizer_json)
     special = special_token_ids(tokenizer)
@@ -127,11 +127,9 @@ def _ids(text: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator
 def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the corpora of the documents of a shard, as runs, and the number of documents of each corpus.
 
-    Returns
-    -------
-    corpora: uint8 [runs].
-    ends: int64 [runs], the number of documents up to the end of each run.
-    counts: int64 [corpora of the dataset].
+    Returns:
+        corpora: uint8 [runs]. ends: int64 [runs], the number of documents up to the end of each run. counts: int64
+        [corpora of the dataset].
     """
     if shard not in plan["shards"]:
         raise BertlineError(f"{where} has no shard '{shard}'; it has {', '.join(plan['shards'])}")

@@ -58,12 +58,11 @@ def import_dataset(
 ) -> Json:
     """Make a dataset from files in NVIDIA's or gpauloski's layout; returns its card, which is written last.
 
-    Parameters
-    ----------
-    training, held_out: files of one layout, of one or more sequence lengths; `held_out` may be empty.
-    vocabulary: the vocab.txt or tokenizer.json that the files were made with; `lowercase` is for a vocab.txt.
-    directory: receives tokenizer.json, seq{length}/{number}.h5 and dataset.json.
-    name: of the corpus in the card.
+    Args:
+        training, held_out: files of one layout, of one or more sequence lengths; `held_out` may be empty.
+        vocabulary: the vocab.txt or tokenizer.json that the files were made with; `lowercase` is for a vocab.txt.
+        directory: receives tokenizer.json, seq{length}/{number}.h5 and dataset.json.
+        name: of the corpus in the card.
 
     The files do not record document boundaries: each counts as one document. Raises BertlineError for the first file
     and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.

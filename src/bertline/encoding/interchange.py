@@ -66,11 +66,10 @@ UNUSABLE = ("has an empty segment", "has [CLS] or [SEP] inside its text")
 class InterchangeFile:
     """An interchange file whose datasets were checked.
 
-    Attributes
-    ----------
-    layout: `nvidia` or `gpauloski`.
-    samples, sequence_length: N and S.
-    width: P of NVIDIA's masks, T of gpauloski's special tokens.
+    Attributes:
+        layout: `nvidia` or `gpauloski`.
+        samples, sequence_length: N and S.
+        width: P of NVIDIA's masks, T of gpauloski's special tokens.
     """
 
     path: Path
@@ -87,12 +86,11 @@ class InterchangeFile:
 class Block(NamedTuple):
     """Some samples of an interchange file in the form of the native layout: unpadded and unmasked. All int64.
 
-    Attributes
-    ----------
-    ids: the concatenated tokens, `lengths` [N] each.
-    second_segment_start: [N], 0 where there is no second segment.
-    next_sentence_labels: [N]
-    mask_counts: [N], zeros where the file has no masks; `masked_positions` and `masked_input_ids` have their sum.
+    Attributes:
+        ids: the concatenated tokens, `lengths` [N] each.
+        second_segment_start: [N], 0 where there is no second segment.
+        next_sentence_labels: [N]
+        mask_counts: [N], zeros where the file has no masks; `masked_positions` and `masked_input_ids` have their sum.
     """
 
     ids: np.ndarray
@@ -114,11 +112,10 @@ def write_interchange(
 ) -> None:
     """Write a file of `samples` rows atomically; the same rows give the same bytes.
 
-    Parameters
-    ----------
-    layout: `nvidia` or `gpauloski`.
-    blocks: rows of every dataset of the layout, padded with zeros, in pieces of any size.
-    widths: of a row, by letter: see the module.
+    Args:
+        layout: `nvidia` or `gpauloski`.
+        blocks: rows of every dataset of the layout, padded with zeros, in pieces of any size.
+        widths: of a row, by letter: see the module.
     """
     # The oldest version of HDF5, as the readers are old programs.
     with (

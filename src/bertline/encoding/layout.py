@@ -139,14 +139,13 @@ def write_samples(
 ) -> None:
     """Write a file of samples atomically; the same samples give the same bytes.
 
-    Parameters
-    ----------
-    columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. Columns are consumed one
-        after another, a block at a time.
-    samples, tokens: their numbers.
-    attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
-    masks: number of masks of statically masked samples, else None. If given, `columns` contains `MASKS`, too;
-        `input_ids` is the unmasked text in any case.
+    Args:
+        columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. Columns are consumed one
+            after another, a block at a time.
+        samples, tokens: their numbers.
+        attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
+        masks: number of masks of statically masked samples, else None. If given, `columns` contains `MASKS`, too;
+            `input_ids` is the unmasked text in any case.
     """
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:

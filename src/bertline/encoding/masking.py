@@ -110,13 +110,12 @@ def mask_tokens(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mask a batch.
 
-    Parameters
-    ----------
-    input_ids: int64, of any shape with T elements; padding must be a special token.
-    counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
-    samples, epochs: int64 [N], hashed to choose the positions.
-    predictions: size of the result, at least the sum of `counts`.
-    seed: of the run.
+    Args:
+        input_ids: int64, of any shape with T elements; padding must be a special token.
+        counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
+        samples, epochs: int64 [N], hashed to choose the positions.
+        predictions: size of the result, at least the sum of `counts`.
+        seed: of the run.
 
     Returns the masked ids (a new tensor), the flat indices of the masked positions [predictions] in ascending order,
     and the original ids there [predictions]. Masked positions are followed by others with the label -100. All int64.

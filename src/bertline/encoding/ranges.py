@@ -10,13 +10,11 @@ import numpy as np
 def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the concatenated integers of `[start, start + length)` for every pair.
 
-    Parameters
-    ----------
-    starts, lengths: integer [N]; lengths may be 0.
+    Args:
+        starts, lengths: integer [N]; lengths may be 0.
 
-    Returns
-    -------
-    int64 [sum of lengths]
+    Returns:
+        int64 [sum of lengths]
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     ends = np.cumsum(lengths)

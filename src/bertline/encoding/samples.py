@@ -46,14 +46,13 @@ READS_PER_RELEASE = 32
 class Samples:
     """The samples of a shard, as positions among its tokens.
 
-    Attributes
-    ----------
-    table: int64 [N, 6], memory-mapped, one row per sample: begin and end of the first segment's tokens; those of the
-        second (both 0 if there is none); the label; the document of the first.
-    tokens: of all samples, including [CLS] and [SEP].
-    labelled: number of samples with label 1.
-    without_partner: number of samples without a random second segment because the shard has no other document.
-    unplaced_tokens: tokens in no sample, summed over the passes. Only a text of a single token gives no pair.
+    Attributes:
+        table: int64 [N, 6], memory-mapped, one row per sample: begin and end of the first segment's tokens; those of
+            the second (both 0 if there is none); the label; the document of the first.
+        tokens: of all samples, including [CLS] and [SEP].
+        labelled: number of samples with label 1.
+        without_partner: number of samples without a random second segment because the shard has no other document.
+        unplaced_tokens: tokens in no sample, summed over the passes. Only a text of a single token gives no pair.
     """
 
     table: np.ndarray
@@ -83,15 +82,14 @@ def make_samples(
 ) -> Samples:
     """Split a shard into samples.
 
-    Parameters
-    ----------
-    shard: its tokens.
-    folder: for temporary files of 48 bytes per sample.
-    sequence_length: the maximum number of tokens in a sample, including [CLS] and [SEP].
-    pair_objective: `next_sentence`, `sentence_order`, or `none` for single segments.
-    short_sequence_probability: share of the chunks whose target is a random length.
-    seed, shard_name: together with the sequence length and the number of the pass they seed the random choices.
-    passes: how often the whole text is split, each time with other random choices; samples are ordered by pass.
+    Args:
+        shard: its tokens.
+        folder: for temporary files of 48 bytes per sample.
+        sequence_length: the maximum number of tokens in a sample, including [CLS] and [SEP].
+        pair_objective: `next_sentence`, `sentence_order`, or `none` for single segments.
+        short_sequence_probability: share of the chunks whose target is a random length.
+        seed, shard_name: together with the sequence length and the number of the pass they seed the random choices.
+        passes: how often the whole text is split, each time with other random choices; samples are ordered by pass.
     """
     if pair_objective not in PAIR_OBJECTIVES:
         raise BertlineError(f"pair objective: given '{pair_objective}', allowed are {', '.join(PAIR_OBJECTIVES)}")

@@ -20,15 +20,14 @@ from bertline.encoding.word_cache import WordCache
 class TokenizedShard:
     """Every token of a shard, memory-mapped.
 
-    Attributes
-    ----------
-    ids: uint16 or uint32 [tokens], see `id_type`.
-    word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins: fast to search.
-    sentence_offsets: int64 [sentences + 1], where each sentence begins in `ids`; no sentence is empty.
-    document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
-    documents_with_text: int64, the documents that are not empty, in order.
-    unknown_tokens: number of [UNK] tokens.
-    spools: the storage of the arrays.
+    Attributes:
+        ids: uint16 or uint32 [tokens], see `id_type`.
+        word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins: fast to search.
+        sentence_offsets: int64 [sentences + 1], where each sentence begins in `ids`; no sentence is empty.
+        document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
+        documents_with_text: int64, the documents that are not empty, in order.
+        unknown_tokens: number of [UNK] tokens.
+        spools: the storage of the arrays.
     """
 
     ids: np.ndarray
@@ -52,11 +51,10 @@ def tokenize_shard(
 
     A sentence without any token (control characters only) is left out; a document of such sentences is kept as empty.
 
-    Parameters
-    ----------
-    path: `{shard}.txt.zst`.
-    folder: for temporary files of 3 bytes per token (5 for a large vocabulary), 8 per sentence and 16 per document.
-    words: a cache filled by earlier shards; None for an empty one. It never changes the ids.
+    Args:
+        path: `{shard}.txt.zst`.
+        folder: for temporary files of 3 bytes per token (5 for a large vocabulary), 8 per sentence and 16 per document.
+        words: a cache filled by earlier shards; None for an empty one. It never changes the ids.
 
     Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """

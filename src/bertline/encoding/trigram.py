@@ -26,11 +26,11 @@ SHIFT = np.uint64(BITS)
 class Order:
     """One order of the model: n-grams packed into uint64, the word in the lowest bits, its context above.
 
-    Attributes
-    ----------
-    ngrams: uint64 [n], ascending; scores: float64 [n], (count - discount) / count of the context.
-    contexts: uint64 [m], ascending; spare: float64 [m], the probability mass that the context leaves to lower orders.
-    discounts: float64 [3], of n-grams seen once, twice, more often.
+    Attributes:
+        ngrams: uint64 [n], ascending; scores: float64 [n], (count - discount) / count of the context.
+        contexts: uint64 [m], ascending; spare: float64 [m], the probability mass that the context leaves to lower
+            orders.
+        discounts: float64 [3], of n-grams seen once, twice, more often.
     """
 
     ngrams: np.ndarray
@@ -49,16 +49,14 @@ def trigram_cross_entropy(
 ) -> dict[str, Any]:
     """Train on training samples, then predict the given tokens of held-out samples.
 
-    Parameters
-    ----------
-    train: samples with about `max_tokens` tokens, evenly spaced over the split, are used.
-    held_out: the samples that `positions` refer to.
-    positions: (sample, positions within it); none may be a special token.
+    Args:
+        train: samples with about `max_tokens` tokens, evenly spaced over the split, are used.
+        held_out: the samples that `positions` refer to.
+        positions: (sample, positions within it); none may be a special token.
 
-    Returns
-    -------
-    `cross_entropy` in nats per token, the predicted `tokens`, `training_tokens`, and the three `discounts` of each
-    order.
+    Returns:
+        `cross_entropy` in nats per token, the predicted `tokens`, `training_tokens`, and the three `discounts` of each
+        order.
 
     Raises BertlineError if one of the splits is empty.
     """

@@ -13,11 +13,10 @@ import numpy as np
 class Violation:
     """A file's violation of one rule of its layout.
 
-    Attributes
-    ----------
-    path, what: `{path}: {what}` is the message if it concerns the whole file.
-    sample: the first sample that violates the rule, counted from 0 in its file; None for the whole file.
-    more: how many later samples violate it, too.
+    Attributes:
+        path, what: `{path}: {what}` is the message if it concerns the whole file.
+        sample: the first sample that violates the rule, counted from 0 in its file; None for the whole file.
+        more: how many later samples violate it, too.
     """
 
     path: Path

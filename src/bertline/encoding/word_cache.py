@@ -160,11 +160,9 @@ class WordCache:
 
         `goes_on`: the first line is the rest of one that began in the previous text.
 
-        Returns
-        -------
-        ids: uint32 [tokens].
-        lengths: int64 [lines], tokens of each line.
-        empty: bool [lines], whether the line has no characters at all.
+        Returns:
+            ids: uint32 [tokens]. lengths: int64 [lines], tokens of each line. empty: bool [lines], whether the line has
+            no characters at all.
         """
         if len(self._numbers) > self._max_remembered or self._characters > MAX_REMEMBERED_CHARACTERS:
             self._clear()

@@ -134,9 +134,8 @@ def write_predictions(path: Path, cells: Sequence[str]) -> None:
 def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
     """Return the submission files of each task's fine-tuning with the best dev score, the first in case of a tie.
 
-    Parameters
-    ----------
-    finetunings: folders of finished fine-tunings with predictions of the test sets, for all seeds and settings.
+    Args:
+        finetunings: folders of finished fine-tunings with predictions of the test sets, for all seeds and settings.
 
     Raises BertlineError if a folder is not one of these.
     """

@@ -76,11 +76,10 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Compute the named metrics over N predictions and references.
 
-    Parameters
-    ----------
-    names: keys of METRICS. f1 is that of class 1, f1_macro the mean over the classes that occur; pearson and spearman
-        are for numbers, the others for class indices.
-    predictions, references: [N], N > 0.
+    Args:
+        names: keys of METRICS. f1 is that of class 1, f1_macro the mean over the classes that occur; pearson and
+            spearman are for numbers, the others for class indices.
+        predictions, references: [N], N > 0.
 
     Raises BertlineError if there is nothing to score, the lengths differ, or a prediction is not a finite number.
     """

@@ -27,9 +27,8 @@ class AdamW:
     ) -> None:
         """Group parameters by factor and decay: those of one dimension, biases and normalisations, have no decay.
 
-        Parameters
-        ----------
-        factors: of each parameter's learning rate; None for 1.
+        Args:
+            factors: of each parameter's learning rate; None for 1.
         """
         given = list(parameters)
         by_group: dict[tuple[float, float], list[Tensor]] = {}

@@ -51,11 +51,10 @@ def answer_questions(
 ) -> dict[str, QuestionAnswers]:
     """Return every question's answers, by its id.
 
-    Parameters
-    ----------
-    squad, windows: a file and its windows (made with for_training off, so that each question has one).
-    start_logits, end_logits: float32 [T], for each token of `windows.sequences.tokens`.
-    max_answer_length: in tokens.
+    Args:
+        squad, windows: a file and its windows (made with for_training off, so that each question has one).
+        start_logits, end_logits: float32 [T], for each token of `windows.sequences.tokens`.
+        max_answer_length: in tokens.
 
     A candidate starts at a token for which its window has the most context (`has_most_context`); all such spans are
     ranked, not only those of the best starts and ends. If a text occurs several times, its best span is kept. The score

@@ -51,17 +51,15 @@ def score_squad(
 ) -> dict[str, float]:
     """Score predictions of a whole file, in percent.
 
-    Parameters
-    ----------
-    answers: accepted answers of each question by its id; none for an unanswerable question.
-    predictions: text by question id; "" means that there is no answer. Those for ids that are not in `answers` are
-        counted, logged and not scored.
+    Args:
+        answers: accepted answers of each question by its id; none for an unanswerable question.
+        predictions: text by question id; "" means that there is no answer. Those for ids that are not in `answers` are
+            counted, logged and not scored.
 
-    Returns
-    -------
-    exact_match and f1, and with version_2 the same for the questions with an answer (has_answer_...) and for those
-    without (no_answer_...), if there are any; total and missing are numbers of questions, unknown is the number of
-    predictions for other ids.
+    Returns:
+        exact_match and f1, and with version_2 the same for the questions with an answer (has_answer_...) and for those
+        without (no_answer_...), if there are any; total and missing are numbers of questions, unknown is the number of
+        predictions for other ids.
 
     Raises BertlineError if there is no question.
     """
@@ -104,12 +102,11 @@ def best_null_threshold(
 ) -> float:
     """Return the threshold with the best v2.0 score if questions with a difference above it are left unanswered.
 
-    Parameters
-    ----------
-    answers: accepted answers by question id, as in `score_squad`.
-    predictions: the best non-empty answer by question id.
-    null_differences: by question id, the score of "no answer" minus that of the best answer, or any other measure of
-        doubt, such as a probability.
+    Args:
+        answers: accepted answers by question id, as in `score_squad`.
+        predictions: the best non-empty answer by question id.
+        null_differences: by question id, the score of "no answer" minus that of the best answer, or any other measure
+            of doubt, such as a probability.
 
     The lowest threshold wins a tie. Source: find_best_thresh of evaluate-v2.0.py. Raises BertlineError if a question
     has no prediction or no difference.

@@ -74,12 +74,11 @@ def read_examples(
 ) -> Examples:
     """Read a table.
 
-    Parameters
-    ----------
-    labelled: whether to read the labels; a test set has none.
-    header: the columns of a .tsv that lacks a header.
-    skips_broken_rows: whether rows that lack columns are skipped and counted, not refused.
-    classes: the labels' names, if the file contains their indices.
+    Args:
+        labelled: whether to read the labels; a test set has none.
+        header: the columns of a .tsv that lacks a header.
+        skips_broken_rows: whether rows that lack columns are skipped and counted, not refused.
+        classes: the labels' names, if the file contains their indices.
 
     Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a missing column, a row
     with too few or too many columns, a cell of another type, an unknown label, or no example at all.

@@ -11,10 +11,9 @@ from bertline.console import BertlineError
 def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Compute precision, recall and F1 over all spans, and the fraction of correct tags.
 
-    Parameters
-    ----------
-    predictions, references: the tags of each sentence's words. A span is correct if its type and both ends are. If
-        there is no span to find, or none was found, the scores are 0.
+    Args:
+        predictions, references: the tags of each sentence's words. A span is correct if its type and both ends are. If
+            there is no span to find, or none was found, the scores are 0.
 
     Raises BertlineError if there is no sentence, or the numbers of tags in a sentence differ.
     """

@@ -34,10 +34,9 @@ class TaggedFile:
 def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     """Read words and tags from columns; an empty line ends a sentence, -DOCSTART- lines are skipped.
 
-    Parameters
-    ----------
-    word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the line
-        contains one, otherwise by white space.
+    Args:
+        word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the
+            line contains one, otherwise by white space.
 
     Raises BertlineError naming a line that lacks a column or is not UTF-8, or a file without sentences.
     """

@@ -27,11 +27,10 @@ def prepare_task(
 ) -> PreparedTask:
     """Read and tokenize a task's files.
 
-    Parameters
-    ----------
-    data: the files by set: train, dev and, for predictions only, test sets.
-    settings: of the recipe.
-    table: the description of a custom table, as in the configuration; None for SQuAD and GLUE.
+    Args:
+        data: the files by set: train, dev and, for predictions only, test sets.
+        settings: of the recipe.
+        table: the description of a custom table, as in the configuration; None for SQuAD and GLUE.
 
     Raises BertlineError for an unknown task or a bad file.
     """

@@ -51,15 +51,14 @@ def finetune(
 
     When restarted, a run that was killed resumes from its newest checkpoint, with the same result.
 
-    Parameters
-    ----------
-    recipe: everything that determines the result, from `bertline.planning`. The same recipe on the same number of CPU
-        threads gives the same predictions.
-    tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
-    output: a folder for the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
-    initial_weights: a directory in Hugging Face's layout, if and only if the recipe names initial weights.
-    threads: CPU threads; None for PyTorch's default.
-    checkpoint_minutes: time between two checkpoints.
+    Args:
+        recipe: everything that determines the result, from `bertline.planning`. The same recipe on the same number of
+            CPU threads gives the same predictions.
+        tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
+        output: a folder for the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
+        initial_weights: a directory in Hugging Face's layout, if and only if the recipe names initial weights.
+        threads: CPU threads; None for PyTorch's default.
+        checkpoint_minutes: time between two checkpoints.
 
     Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
     """

@@ -40,10 +40,9 @@ AttentionMask = Tensor | Packed | None
 def attend(query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask, *, dropout: float) -> Tensor:
     """Compute scaled dot-product attention of every token to all tokens of its sequence.
 
-    Parameters
-    ----------
-    query, key, value: [B, S, A, D]; packed, [1, T, A, D].
-    dropout: probability of dropping an attention weight. Must be 0 for packed sequences.
+    Args:
+        query, key, value: [B, S, A, D]; packed, [1, T, A, D].
+        dropout: probability of dropping an attention weight. Must be 0 for packed sequences.
 
     Returns [B, S, A x D].
     """

@@ -103,12 +103,11 @@ class BertModel(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
 
-        Parameters
-        ----------
-        input_ids: int64 [B, S].
-        token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
-        attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or `Packed`, for a packed batch ([1, T]).
+        Args:
+            input_ids: int64 [B, S].
+            token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
+            attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
+                faster; or `Packed`, for a packed batch ([1, T]).
 
         Returns the last layer's hidden states [B, S, H].
         """
@@ -153,9 +152,8 @@ class BertForPreTraining(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Score the masked positions and the pairs; other arguments as in `BertModel.forward`.
 
-        Parameters
-        ----------
-        masked_positions: int64 [M], indices into the flattened batch (row * S + position).
+        Args:
+            masked_positions: int64 [M], indices into the flattened batch (row * S + position).
 
         Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding) and [B, 2] (1 = random next).
         """

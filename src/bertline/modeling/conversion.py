@@ -29,12 +29,11 @@ PICKLE = "pytorch_model.bin"
 def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None) -> None:
     """Write a directory in Hugging Face's layout, complete or absent.
 
-    Parameters
-    ----------
-    source: a folder with a TensorFlow checkpoint (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
-        released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Only tensors are read from the
-        pickle: one that would run code is refused.
-    lowercase: whether vocab.txt is lowercase; None where another file in its folder specifies that.
+    Args:
+        source: a folder with a TensorFlow checkpoint (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
+            released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Only tensors are read from the
+            pickle: one that would run code is refused.
+        lowercase: whether vocab.txt is lowercase; None where another file in its folder specifies that.
 
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """

@@ -35,13 +35,12 @@ def export_huggingface(
 ) -> None:
     """Write a directory that transformers loads without Bertline's code, complete or absent.
 
-    Parameters
-    ----------
-    model_config: the network's shape.
-    state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in Bertline's names. The corresponding classes of
-        transformers are `BertForPreTraining` and `ModernBertForMaskedLM`.
-    tokenizer_json: a `tokenizers` file with `vocab_size` entries.
-    directory: replaced if it exists.
+    Args:
+        model_config: the network's shape.
+        state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in Bertline's names. The corresponding classes
+            of transformers are `BertForPreTraining` and `ModernBertForMaskedLM`.
+        tokenizer_json: a `tokenizers` file with `vocab_size` entries.
+        directory: replaced if it exists.
     """
     directory = Path(directory)
     layout = architecture_of(model_config).layout

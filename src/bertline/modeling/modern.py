@@ -130,12 +130,11 @@ class ModernModel(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
 
-        Parameters
-        ----------
-        input_ids: int64 [B, S].
-        token_type_ids: ignored; present so that the signature is BERT's.
-        attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-            faster; or `Packed`, for a packed batch ([1, T]).
+        Args:
+            input_ids: int64 [B, S].
+            token_type_ids: ignored; present so that the signature is BERT's.
+            attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
+                faster; or `Packed`, for a packed batch ([1, T]).
 
         Returns the normalised hidden states [B, S, H].
         """
@@ -172,9 +171,8 @@ class ModernForPreTraining(nn.Module):
     ) -> tuple[Tensor, None]:
         """Score the masked positions; other arguments as in `ModernModel.forward`.
 
-        Parameters
-        ----------
-        masked_positions: int64 [M], indices into the flattened batch (row * S + position).
+        Args:
+            masked_positions: int64 [M], indices into the flattened batch (row * S + position).
 
         Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding), and None in place of BERT's
         pair logits.

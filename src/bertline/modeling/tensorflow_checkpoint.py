@@ -32,9 +32,8 @@ TYPES: dict[int, np.dtype[Any]] = {
 def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and the values of every tensor, sorted by name; values are read when accessed.
 
-    Parameters
-    ----------
-    prefix: of the files' names, such as `bert_model.ckpt`.
+    Args:
+        prefix: of the files' names, such as `bert_model.ckpt`.
 
     Raises BertlineError for a file that is absent, truncated or of another format.
     """

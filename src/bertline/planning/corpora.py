@@ -25,12 +25,11 @@ REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> tuple[str, Json]:
     """Return a corpus's name with its fingerprint, and its description for the rules.
 
-    Parameters
-    ----------
-    config: the whole configuration, completed with defaults.
-    schema: config/config.schema.yaml.
-    name: the corpus's name under `corpora`.
-    problems: missing inputs are appended, because a dry run continues without them.
+    Args:
+        config: the whole configuration, completed with defaults.
+        schema: config/config.schema.yaml.
+        name: the corpus's name under `corpora`.
+        problems: missing inputs are appended, because a dry run continues without them.
 
     Raises BertlineError if a contact is needed and not given, and for incompatible settings.
     """

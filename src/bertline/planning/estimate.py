@@ -51,10 +51,9 @@ class Estimate:
 def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     """Return one entry for every corpus, dataset and phase of the plan that is not finished.
 
-    Parameters
-    ----------
-    site: gives the number of processes per node, and the speed of a GPU. Without it a node has as many processes as in
-        the records.
+    Args:
+        site: gives the number of processes per node, and the speed of a GPU. Without it a node has as many processes as
+            in the records.
     """
     found = [_corpus(key, corpus) for key, corpus in plan.corpora.items()]
     for key, dataset in plan.datasets.items():

@@ -20,10 +20,9 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
 
     Tables for tagging are left out: with one word per line they contain no sentences.
 
-    Parameters
-    ----------
-    problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the latter.
-        Missing sets are left out.
+    Args:
+        problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the
+            latter. Missing sets are left out.
 
     Returns `sets`, name -> files, and the `fingerprint` of their content. Raises BertlineError if the configuration has
     none.

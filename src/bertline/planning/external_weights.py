@@ -21,10 +21,9 @@ CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 def external_weights(problems: list[str], key: str, directory: str) -> Json:
     """Return the `directory` for the recipe, and the digest of its `content`.
 
-    Parameters
-    ----------
-    problems: missing or unreadable files are appended.
-    key: of the directory in the configuration.
+    Args:
+        problems: missing or unreadable files are appended.
+        key: of the directory in the configuration.
     """
     folder = Path(directory)
     if not (folder / "model.safetensors").exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):

@@ -25,12 +25,11 @@ PUBLISHED = {
 def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> Json:
     """Return a model's keys without those that equal their defaults.
 
-    Parameters
-    ----------
-    schema: config/config.schema.yaml.
-    models: config/models.
-    where: the key of the run, for messages.
-    model: the name of a file of `models`, or the keys themselves.
+    Args:
+        schema: config/config.schema.yaml.
+        models: config/models.
+        where: the key of the run, for messages.
+        model: the name of a file of `models`, or the keys themselves.
 
     Raises BertlineError for an unknown name, and for keys of an invalid network.
     """

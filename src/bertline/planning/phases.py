@@ -20,10 +20,9 @@ def add_phase(
 ) -> str:
     """Add a phase of a run to the plan and return its fingerprint.
 
-    Parameters
-    ----------
-    where: the key of the run, for messages.
-    before: the fingerprint of the run's previous phase, if there is one.
+    Args:
+        where: the key of the run, for messages.
+        before: the fingerprint of the run's previous phase, if there is one.
 
     Raises BertlineError for settings that are incompatible with each other, the model or the dataset.
     """

@@ -27,11 +27,10 @@ RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", 
 def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
     """Resolve a configuration. Raises BertlineError naming the first invalid key.
 
-    Parameters
-    ----------
-    config: the configuration as read from its file.
-    schema_path: config/config.schema.yaml.
-    models: the folder of model descriptions, config/models.
+    Args:
+        config: the configuration as read from its file.
+        schema_path: config/config.schema.yaml.
+        models: the folder of model descriptions, config/models.
     """
     filled, schema = load(config, schema_path)
     plan = Plan(filled, schema, Path(models))

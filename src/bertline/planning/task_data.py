@@ -59,11 +59,10 @@ class TaskData:
 def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digests: Digests) -> TaskData:
     """Return the data of `squad_v1`, `squad_v2`, a GLUE task, or `table/{name}`.
 
-    Parameters
-    ----------
-    evaluation: that part of the configuration.
-    run: the run's name, for messages.
-    with_tests: whether the test sets are predicted, too.
+    Args:
+        evaluation: that part of the configuration.
+        run: the run's name, for messages.
+        with_tests: whether the test sets are predicted, too.
 
     Raises BertlineError if the configuration does not name the data.
     """

@@ -92,10 +92,9 @@ class Site:
 def read_site(path: Path | str, schema_path: Path | str) -> Site:
     """Read a site file. Raises BertlineError with one line for the first problem.
 
-    Parameters
-    ----------
-    path: of a file such as profiles/slurm/site.example.yaml.
-    schema_path: config/site.schema.yaml.
+    Args:
+        path: of a file such as profiles/slurm/site.example.yaml.
+        schema_path: config/site.schema.yaml.
     """
     if not Path(path).exists():
         raise BertlineError(

@@ -25,10 +25,9 @@ logger = logging.getLogger(__name__)
 def log_model(record_path: Path | str, tracking_uri: str, registered_name: str | None = None) -> dict[str, Any]:
     """Log the export of a run's last phase as a model of the run, with its scores. The function is idempotent.
 
-    Parameters
-    ----------
-    record_path: of a tracked run.
-    registered_name: also make it a version of this registered model, unless it already is one.
+    Args:
+        record_path: of a tracked run.
+        registered_name: also make it a version of this registered model, unless it already is one.
 
     Returns the ids and how to load it. Raises BertlineError if the run was not tracked or not exported.
     """

@@ -124,9 +124,8 @@ def find_checkpoint(
 ) -> tuple[Path, dict[str, Any]] | None:
     """Find the newest valid checkpoint of `fingerprint` and its state; return None if there are none at all.
 
-    Parameters
-    ----------
-    with_best: whether the best checkpoint that it names must be valid, too: an earlier one can train it again.
+    Args:
+        with_best: whether the best checkpoint that it names must be valid, too: an earlier one can train it again.
 
     Raises BertlineError if all checkpoints of this fingerprint are damaged.
     """

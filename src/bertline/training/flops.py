@@ -58,9 +58,8 @@ def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
 def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: float) -> float:
     """Return the operations of training on a sample of `length` tokens, `masked` of them masked.
 
-    Parameters
-    ----------
-    description: a model's keys, including `vocab_size`. No weights are allocated.
+    Args:
+        description: a model's keys, including `vocab_size`. No weights are allocated.
     """
     config = config_from_dict(description)
     with torch.device("meta"):

@@ -43,10 +43,9 @@ class GradientAccumulator:
     ) -> None:
         """Make the loss function and the gradient buffer; call `balance_load` (optional) and `seek` next.
 
-        Parameters
-        ----------
-        first_position: of global batch 0 in the order of samples.
-        votes: names of numbers that are summed over the ranks with the gradients, in addition to `LossStatistics`.
+        Args:
+            first_position: of global batch 0 in the order of samples.
+            votes: names of numbers that are summed over the ranks with the gradients, in addition to `LossStatistics`.
         """
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         settings = recipe["settings"]
@@ -65,9 +64,8 @@ class GradientAccumulator:
     def balance_load(self, load_balancing: str) -> None:
         """Set the part of a global batch that each rank computes.
 
-        Parameters
-        ----------
-        load_balancing: `equal`, `measured`, `measured-again` (the same here), or rank weights as in "3,1".
+        Args:
+            load_balancing: `equal`, `measured`, `measured-again` (the same here), or rank weights as in "3,1".
         """
         if load_balancing in ("measured", "measured-again"):
             self.seek(0)

@@ -52,9 +52,8 @@ def load_initial_weights(
 ) -> None:
     """Load the weights that the recipe's `initial_weights` names into `model`; do nothing if it is null.
 
-    Parameters
-    ----------
-    path: their path on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
+    Args:
+        path: their path on this machine: a phase's folder or a Hugging Face directory, or the model.safetensors in it.
     """
     initial = recipe.get("initial_weights")
     if initial is None:

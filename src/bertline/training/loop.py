@@ -36,12 +36,11 @@ def train(
     Every process of the group must call this once; it does not destroy the group. When any process's `stop_signal` is
     set, all save a checkpoint and exit with status 75.
 
-    Parameters
-    ----------
-    recipe: as `parse_recipe` returns it.
-    card_json: the dataset's dataset.json.
-    output: the phase's folder; checkpoints are in its subfolder checkpoints/.
-    initial_weights: the folder that the recipe's `initial_weights` names.
+    Args:
+        recipe: as `parse_recipe` returns it.
+        card_json: the dataset's dataset.json.
+        output: the phase's folder; checkpoints are in its subfolder checkpoints/.
+        initial_weights: the folder that the recipe's `initial_weights` names.
 
     Raises BertlineError if data, weights or settings do not match, or the loss stays non-finite.
     """

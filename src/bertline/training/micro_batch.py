@@ -51,10 +51,9 @@ def choose_layout(
 ) -> Layout:
     """Choose the layout of the phase's micro-batches; the same on every rank.
 
-    Parameters
-    ----------
-    before: how the resumed checkpoint was computed. Its measured size is kept for the same number of ranks on the same
-        device: the last bits depend on it.
+    Args:
+        before: how the resumed checkpoint was computed. Its measured size is kept for the same number of ranks on the
+            same device: the last bits depend on it.
     """
     settings = recipe["settings"]
     layout = Layout(
@@ -85,9 +84,8 @@ def find_micro_batch_tokens(
     and backward pass of a micro-batch of full rows with the maximum of masked positions, not compiled: a compiled pass
     takes at most as much memory.
 
-    Parameters
-    ----------
-    layout: of the micro-batches; its rows are ignored.
+    Args:
+        layout: of the micro-batches; its rows are ignored.
 
     Raises BertlineError if not even one row fits.
     """

@@ -43,11 +43,10 @@ VOTES = ("stop_wanted", "checkpoint_wanted")
 class Phase:
     """The state of a phase.
 
-    Attributes
-    ----------
-    learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
-    progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
-    recorder: journal and log.
+    Attributes:
+        learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
+        progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
+        recorder: journal and log.
     """
 
     def __init__(

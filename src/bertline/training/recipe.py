@@ -42,10 +42,9 @@ def parse_recipe(text: str) -> Json:
 def complete_recipe(recipe: Any, kind: str, *, others: Sequence[str] = ()) -> Json:
     """Check a recipe against the configuration's schema; return it with the defaults of its settings filled in.
 
-    Parameters
-    ----------
-    kind: the schema's definition of `settings`: phase, squad or classification.
-    others: required keys in addition to `KEYS`.
+    Args:
+        kind: the schema's definition of `settings`: phase, squad or classification.
+        others: required keys in addition to `KEYS`.
 
     Raises BertlineError naming the key that is missing or wrong.
     """

@@ -12,11 +12,10 @@ from bertline.training.optimizers.schedules import share_or_steps
 def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for a setting that has no effect given another one.
 
-    Parameters
-    ----------
-    chosen: the settings that differ from their defaults.
-    settings: all of the phase's.
-    schema: of a phase. Its `used_with` lists, for a setting, the values of another one with which it has an effect.
+    Args:
+        chosen: the settings that differ from their defaults.
+        settings: all of the phase's.
+        schema: of a phase. Its `used_with` lists, for a setting, the values of another one with which it has an effect.
     """
     for key, part in schema["properties"].items():
         for other, values in part.get("used_with", {}).items():
@@ -30,9 +29,8 @@ def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: M
 def check_together(settings: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for settings that contradict each other.
 
-    Parameters
-    ----------
-    settings: of a phase, with every default filled in.
+    Args:
+        settings: of a phase, with every default filled in.
     """
     total = settings["steps"]
     if settings["learning_rate_scaling"] != "none" and settings["base_batch_size"] is None:
@@ -76,9 +74,8 @@ def check_together(settings: Mapping[str, Any], where: str) -> None:
 def check_static_masks(chosen: Mapping[str, Any], where: str) -> None:
     """Raise BertlineError, naming the key after `where`, for masking a dataset of statically masked samples.
 
-    Parameters
-    ----------
-    chosen: the settings that differ from their defaults.
+    Args:
+        chosen: the settings that differ from their defaults.
     """
     if "masking" in chosen:
         raise BertlineError(

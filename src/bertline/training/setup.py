@@ -59,11 +59,10 @@ def make_learner(
 ) -> Learner:
     """Make the network, its data and its optimizer on the group's device, from a checkpoint or the recipe's start.
 
-    Parameters
-    ----------
-    initial_weights: the folder that the recipe's `initial_weights` names.
-    resumed: a checkpoint and its state; None for a new phase.
-    votes: see `GradientAccumulator`.
+    Args:
+        initial_weights: the folder that the recipe's `initial_weights` names.
+        resumed: a checkpoint and its state; None for a new phase.
+        votes: see `GradientAccumulator`.
     """
     settings = recipe["settings"]
     before = resumed[1]["reproducibility"] if resumed else None

@@ -30,9 +30,8 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
 
     Returns the jobs so far, including this one, as in `slurm 4711`.
 
-    Parameters
-    ----------
-    recipe: frozen, with the circumstances of this trainer.
+    Args:
+        recipe: frozen, with the circumstances of this trainer.
     """
     path = checkpoints / "recipe.json"
     before = read_json(path) if path.exists() else {}

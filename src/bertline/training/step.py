@@ -50,11 +50,10 @@ class StepResult(NamedTuple):
 def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[str, float]) -> StepResult:
     """Compute the gradient of a global batch and update the weights with it.
 
-    Parameters
-    ----------
-    step: number of the update, counted from 1, which determines the learning rate.
-    batch_number: of the global batch, counted from 0; must follow that of the last call.
-    votes: this rank's numbers to sum over all ranks, by the names given to the accumulator.
+    Args:
+        step: number of the update, counted from 1, which determines the learning rate.
+        batch_number: of the global batch, counted from 0; must follow that of the last call.
+        votes: this rank's numbers to sum over all ranks, by the names given to the accumulator.
     """
     started = time.monotonic()
     accumulator, gradients, scale = learner.accumulator, learner.accumulator.gradients, learner.scale

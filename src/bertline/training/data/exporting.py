@@ -44,11 +44,10 @@ def export_nvidia(
     become [MASK] and 10 percent a random word. Rows are shuffled, because some readers do not shuffle them. Masks and
     order depend on `seed` and the name of the shard.
 
-    Parameters
-    ----------
-    samples: `seq{length}/{shard}.h5` of the dataset whose dataset.json is `card_json`.
-    max_predictions: None for `default_max_predictions`.
-    seed: None for that of the dataset.
+    Args:
+        samples: `seq{length}/{shard}.h5` of the dataset whose dataset.json is `card_json`.
+        max_predictions: None for `default_max_predictions`.
+        seed: None for that of the dataset.
 
     Raises BertlineError if the file is not the card's, or was imported and is already masked.
     """

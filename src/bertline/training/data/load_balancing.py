@@ -37,9 +37,8 @@ def parse_rank_weights(text: str, world_size: int) -> list[float]:
 def measure_rank_weights(compute: Callable[[], int], group: Group) -> list[float]:
     """Measure the speed of each rank relative to the fastest; return the same list on every rank.
 
-    Parameters
-    ----------
-    compute: forward and backward pass of one micro-batch; returns its tokens, 0 if the rank has nothing to do.
+    Args:
+        compute: forward and backward pass of one micro-batch; returns its tokens, 0 if the rank has nothing to do.
 
     All ranks measure at the same time, as in training. Weights are rounded to 1/50 of the fastest, so that noise does
     not divide a batch unequally among equal ranks.

@@ -24,13 +24,12 @@ Weights = Mapping[str, float | Mapping[str, float]]
 class Mixture:
     """Locations of each corpus's samples, and the number of their slots in an epoch.
 
-    Attributes
-    ----------
-    run_starts: int64 [runs], first sample of each run of consecutive samples of one corpus, ordered by corpus.
-    run_ends: int64 [runs], number of samples of its corpus in the runs up to its end.
-    first_run: int64 [corpora + 1], index of each corpus's first run.
-    sizes: int64 [corpora], number of samples.
-    places: int64 [corpora], slots in an epoch.
+    Attributes:
+        run_starts: int64 [runs], first sample of each run of consecutive samples of one corpus, ordered by corpus.
+        run_ends: int64 [runs], number of samples of its corpus in the runs up to its end.
+        first_run: int64 [corpora + 1], index of each corpus's first run.
+        sizes: int64 [corpora], number of samples.
+        places: int64 [corpora], slots in an epoch.
     """
 
     run_starts: np.ndarray
@@ -74,12 +73,11 @@ class Mixture:
 def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.ndarray, weights: Weights) -> Mixture:
     """Mix the samples of a split.
 
-    Parameters
-    ----------
-    corpora: their names, in the order of `corpus_index`.
-    corpus_index, lengths: unsigned integers [N], corpus and number of tokens of each sample.
-    weights: name -> how often an epoch visits each of the corpus's samples, or `{"tokens": t}`: how many of its tokens
-        an epoch contains. The default weight is 1.
+    Args:
+        corpora: their names, in the order of `corpus_index`.
+        corpus_index, lengths: unsigned integers [N], corpus and number of tokens of each sample.
+        weights: name -> how often an epoch visits each of the corpus's samples, or `{"tokens": t}`: how many of its
+            tokens an epoch contains. The default weight is 1.
 
     Raises BertlineError for an unknown name, or if no sample is left.
     """

@@ -16,11 +16,10 @@ ROUNDS = 6
 def samples_at(positions: np.ndarray, *, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples at `positions` of the infinite stream of epochs.
 
-    Parameters
-    ----------
-    positions: int64 [N], not negative.
-    seed: of the run.
-    count: number of samples in an epoch, at least 1.
+    Args:
+        positions: int64 [N], not negative.
+        seed: of the run.
+        count: number of samples in an epoch, at least 1.
 
     Returns the samples, int64 [N] below `count`, and their epochs, int64 [N].
     """

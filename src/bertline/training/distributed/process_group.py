@@ -67,9 +67,8 @@ class Group:
 def join_group(threads: int) -> Group:
     """Join the other processes, over nccl on GPUs and gloo on CPUs.
 
-    Parameters
-    ----------
-    threads: of this node, divided among its processes.
+    Args:
+        threads: of this node, divided among its processes.
     """
     environment = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
     if None in environment.values():

@@ -140,10 +140,9 @@ def update_tensor(
 ) -> None:
     """Update one tensor as `Lamb` does, for compilation: [N] each, in place except for the gradient.
 
-    Parameters
-    ----------
-    scalars: [3], the divisors of the first moment and of the second one's root, and the learning rate.
-    scaled: whether to scale the update by the trust ratio.
+    Args:
+        scalars: [3], the divisors of the first moment and of the second one's root, and the learning rate.
+        scaled: whether to scale the update by the trust ratio.
     """
     correction1, correction2, learning_rate = scalars.unbind()
     first.lerp_(gradient, 1 - beta1)

@@ -35,15 +35,14 @@ class Muon(torch.optim.Optimizer):
     The other parameters are updated exactly as by `torch.optim.AdamW(fused=True)`. State per parameter:
     `momentum_buffer` of its shape for hidden matrices; `step`, `exp_avg` and `exp_avg_sq` for the others.
 
-    Parameters
-    ----------
-    hidden: (matrix [R, C], parts): if a weight stacks `parts` matrices [R / parts, C], each is orthogonalised
-        separately.
-    groups: parameter groups of AdamW, each with its `weight_decay`.
-    lr: of AdamW; Muon's is `lr` * `learning_rate_ratio`.
-    momentum, nesterov, weight_decay, learning_rate_ratio: of Muon.
-    betas, eps: of AdamW.
-    dtype: of the iteration; torch.optim.Muon uses bfloat16.
+    Args:
+        hidden: (matrix [R, C], parts): if a weight stacks `parts` matrices [R / parts, C], each is orthogonalised
+            separately.
+        groups: parameter groups of AdamW, each with its `weight_decay`.
+        lr: of AdamW; Muon's is `lr` * `learning_rate_ratio`.
+        momentum, nesterov, weight_decay, learning_rate_ratio: of Muon.
+        betas, eps: of AdamW.
+        dtype: of the iteration; torch.optim.Muon uses bfloat16.
     """
 
     def __init__(
@@ -170,9 +169,8 @@ def _matrices_in(name: str) -> int:
 def orthogonalize(matrices: Tensor) -> Tensor:
     """Approximate the nearest semi-orthogonal matrices: five Newton-Schulz steps move U S V^T towards U V^T.
 
-    Parameters
-    ----------
-    matrices: [N, R, C] with R <= C; the iteration runs in their floating type.
+    Args:
+        matrices: [N, R, C] with R <= C; the iteration runs in their floating type.
 
     Returns the same shape and type; singular values are between about 0.5 and 1.5, and a zero matrix stays zero.
     """

@@ -36,15 +36,14 @@ class Factory(Protocol):
 class Entry:
     """An optimizer.
 
-    Attributes
-    ----------
-    make: the factory; the trainer sets `lr` of all parameter groups before each step.
-    new_state: (optimizer, weight) -> the weight's state before its first update. It determines names, shapes, types and
-        devices of the tensors in checkpoints. A tensor called `step` counts the updates for bias correction.
-    is_compilable: whether `compiled` has an effect.
-    needs_whole_matrices: whether an update is more than elementwise operations and norms, so that weights cannot be
-        sharded.
-    restarts_bias_correction: whether a phase that carries over moments resets `step` to 0.
+    Attributes:
+        make: the factory; the trainer sets `lr` of all parameter groups before each step.
+        new_state: (optimizer, weight) -> the weight's state before its first update. It determines names, shapes, types
+            and devices of the tensors in checkpoints. A tensor called `step` counts the updates for bias correction.
+        is_compilable: whether `compiled` has an effect.
+        needs_whole_matrices: whether an update is more than elementwise operations and norms, so that weights cannot be
+            sharded.
+        restarts_bias_correction: whether a phase that carries over moments resets `step` to 0.
     """
 
     make: Factory
@@ -80,10 +79,9 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Make the optimizer of a phase's settings.
 
-    Parameters
-    ----------
-    compiled: compile its update, if it is compilable.
-    owns: whether this rank updates the parameter of this name.
+    Args:
+        compiled: compile its update, if it is compilable.
+        owns: whether this rank updates the parameter of this name.
     """
     entry = optimizer_entry(settings["optimizer"])
     if compiled and not entry.is_compilable:
@@ -111,10 +109,9 @@ def load_optimizer_tensors(
 ) -> None:
     """Restore the state returned by `optimizer_tensors`, for the parameters that `optimizer` updates.
 
-    Parameters
-    ----------
-    kind: the optimizer's name in `OPTIMIZERS`.
-    reset_step: restart bias correction.
+    Args:
+        kind: the optimizer's name in `OPTIMIZERS`.
+        reset_step: restart bias correction.
 
     Raises BertlineError if a tensor is missing or has another shape.
     """

@@ -38,11 +38,10 @@ def learning_rate_at(
       then linearly to `end` at `total` + 1.
     - constant: `peak`.
 
-    Parameters
-    ----------
-    peak, end: learning rates.
-    warmup, decay: a fraction if below 1, else a number of steps. The fraction is of `total`, or of `total` + 1 if the
-        schedule ends there.
+    Args:
+        peak, end: learning rates.
+        warmup, decay: a fraction if below 1, else a number of steps. The fraction is of `total`, or of `total` + 1 if
+            the schedule ends there.
 
     Raises ValueError for an unknown schedule.
     """
