@@ -42,7 +42,7 @@ $(READY): pyproject.toml envs/constraints.txt
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	snakemake --profile profiles/local --configfile config/demo.yaml
-	@python workflow/scripts/summary.py --record results/runs/demo/record.json --report results/report/latest/index.html
+	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
 
 resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1

@@ -9,7 +9,6 @@ lengths with next sentence prediction, writing HDF5) alternate on the same text:
 line is JSON.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ import platform
 import resource
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,13 +30,18 @@ import numpy as np
 from tabulate import tabulate
 from tokenizers import Tokenizer
 
+sys.path.append(str(Path(__file__).parents[1] / "tests/unit"))
+
+from corpus_recipe import corpus_recipe, dump_recipe
+
+from bertline.console import run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import read_index, split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
-from bertline.corpus.text_files import read_files
+from bertline.corpus.text_files import read_part
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.layout import open_samples
@@ -78,23 +83,23 @@ class Spent(NamedTuple):
 
 
 def extract(given: Inputs) -> None:
-    extract_part(given.dump, given.work / "extracted")
+    extract_part(dump_recipe(extractor="wikiextractor"), given.dump, given.work / "extracted")
 
 
 def extract_bertline(given: Inputs) -> None:
-    extract_part(given.dump, given.work / "extracted-bertline", extractor="bertline")
+    extract_part(dump_recipe(extractor="bertline"), given.dump, given.work / "extracted-bertline")
 
 
 def clean(given: Inputs) -> None:
     work = given.work
     documents, counts = work / "wiki.jsonl.zst", work / "wiki.counts.json"
-    steps = ["headings", "placeholders", "empty_brackets", "symbols"]
-    clean_part(work / "extracted", documents, counts, source="w", minimum_characters=200, steps=steps)
+    clean_part(dump_recipe(extractor="wikiextractor"), work / "extracted", documents, counts)
     for encoding, name in (("utf-8", "books"), ("latin-1", "latin")):
         files = [str(book) for book in given.books if _is_utf8(book) == (encoding == "utf-8")]
         documents, counts = work / f"{name}.jsonl.zst", work / f"{name}.counts.json"
         if files:
-            read_files(files, documents, counts, source="b", encoding=encoding)
+            corpus = corpus_recipe("files", {"part-00000": files}, encoding=encoding)
+            read_part(corpus, "part-00000", documents, counts)
 
 
 def dedup(given: Inputs) -> None:
@@ -231,14 +236,16 @@ def read_samples_per_second(work: Path) -> float:
     return read / (time.process_time() - began)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+def main(folder: Path, *, rounds: int = 5) -> None:
+    """Run the benchmark.
+
+    Args:
+        folder: contains a dump and books/.
+        rounds: of both encoders; the median counts.
+    """
     work = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
-        measure(arguments.folder, work, arguments.rounds)
+        measure(folder, work, rounds)
     finally:
         shutil.rmtree(work)
 
@@ -288,4 +295,4 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, __doc__)

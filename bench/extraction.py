@@ -9,11 +9,11 @@ and templates, except those that represent words, such as `convert`. docs/extrac
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import json
 import re
 import resource
+import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
@@ -25,6 +25,10 @@ from typing import IO, Any, Literal
 import mwparserfromhell
 from mwparserfromhell.wikicode import Wikicode
 from tabulate import tabulate
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/unit"))
+
+from corpus_recipe import dump_recipe
 
 from bertline.console import run_command
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
@@ -137,7 +141,7 @@ def kept_by(extractor: Extractor, dump: Path, rounds: int) -> tuple[dict[str, Co
         seconds = []
         for _ in range(rounds):
             start = cpu_seconds()
-            extract_part(dump, Path(folder, "extracted"), extractor=extractor)
+            extract_part(dump_recipe(extractor=extractor), dump, Path(folder, "extracted"))
             seconds.append(cpu_seconds() - start)
         headings = dict(lines_of(Path(folder, "extracted/headings.jsonl")))
         steps = [step for step in STEPS if step not in ("lists", "tables", "markup")]
@@ -152,21 +156,23 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dump", type=Path, help="a .xml.bz2 of pages-articles")
-    parser.add_argument("--pages", type=int, default=50, help="number of articles to compare")
-    parser.add_argument("--rounds", type=int, default=3, help="number of extractions; the least CPU time counts")
-    arguments = parser.parse_args()
+def main(dump: Path, *, pages: int = 50, rounds: int = 3) -> None:
+    """Run the benchmark.
+
+    Args:
+        dump: a .xml.bz2 of pages-articles.
+        pages: number of articles to compare.
+        rounds: number of extractions; the least CPU time counts.
+    """
     kept: dict[str, dict[str, Counter[str]]] = {}
     seconds: dict[str, float] = {}
     for extractor in EXTRACTORS:
-        kept[extractor], seconds[extractor] = kept_by(extractor, arguments.dump, arguments.rounds)
+        kept[extractor], seconds[extractor] = kept_by(extractor, dump, rounds)
     rows = []
     sizes = Counter[str]()
     sums = {extractor: Counter[str]() for extractor in EXTRACTORS}
-    hidden = hidden_link(arguments.dump)
-    for page_id, title, wikitext in list(articles(arguments.dump))[: arguments.pages]:
+    hidden = hidden_link(dump)
+    for page_id, title, wikitext in list(articles(dump))[:pages]:
         found = visible_words(wikitext, hidden)
         visible = sum((found[kind] for kind in KINDS), Counter[str]())
         sizes.update({kind: found[kind].total() for kind in KINDS})
@@ -191,7 +197,7 @@ def main() -> None:
     for name in ("all visible words", "not visible"):
         kept_rows.append([name, "", *(percent(sums[extractor][name], total) for extractor in EXTRACTORS)])
     start, characters = time.process_time(), 0
-    for _, _, wikitext in articles(arguments.dump):
+    for _, _, wikitext in articles(dump):
         characters += len(mwparserfromhell.parse(wikitext).strip_code())
     seconds["mwparserfromhell"] = time.process_time() - start
     print(tabulate(kept_rows, ["of", "visible %", *(f"kept by {name} %" for name in EXTRACTORS)], tablefmt="github"))
@@ -209,4 +215,4 @@ def percent(part: int, whole: int) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

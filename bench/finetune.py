@@ -10,7 +10,6 @@ times are processor times (on a GPU, wall times), and a ratio is that of the med
 JSON.
 """
 
-import argparse
 import functools
 import itertools
 import json
@@ -188,32 +187,43 @@ def ratios(kind: str, speeds: dict[str, list[float]]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("squad", type=Path, help="a file of SQuAD v1.1, such as dev-v1.1.json")
-    parser.add_argument("vocabulary", type=Path, help="a vocab.txt, such as that of BERT-base uncased")
-    parser.add_argument("--shape", default="mini", help="of config/models/bert-*.json")
-    parser.add_argument("--batches", type=int, default=4, help="to train on per round")
-    parser.add_argument("--windows", type=int, default=256, help="to predict per round")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+def main(
+    squad: Path,
+    vocabulary: Path,
+    *,
+    shape: str = "mini",
+    batches: int = 4,
+    windows: int = 256,
+    threads: int = 1,
+    rounds: int = 5,
+) -> None:
+    """Run the benchmark.
+
+    Args:
+        squad: a file of SQuAD v1.1, such as dev-v1.1.json.
+        vocabulary: a vocab.txt, such as that of BERT-base uncased.
+        shape: of config/models/bert-*.json.
+        batches: to train on per round.
+        windows: to predict per round.
+        threads: of the CPU.
+        rounds: of each side; the median counts.
+    """
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-    task = prepare(given.squad, given.vocabulary, given.windows)
-    print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
-    print(f"BERT-{given.shape}, {len(task.train)} windows, mean length {task.train.lengths.mean():.0f}, dropout 0.1")
-    for batches, share in paddings(task).items():
-        print(f"  padding, {batches:18} {100 * share:5.1f} percent")
-    work = our_work(task, given.shape, given.batches, device) | their_work(task, given.shape, given.batches, device)
-    speeds = measure(work, given.rounds, device)
+    task = prepare(squad, vocabulary, windows)
+    print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
+    print(f"BERT-{shape}, {len(task.train)} windows, mean length {task.train.lengths.mean():.0f}, dropout 0.1")
+    for kind, share in paddings(task).items():
+        print(f"  padding, {kind:18} {100 * share:5.1f} percent")
+    work = our_work(task, shape, batches, device) | their_work(task, shape, batches, device)
+    speeds = measure(work, rounds, device)
     for name, values in speeds.items():
         print(f"  {name:32} {statistics.median(values):12,.0f} real tokens/s")
-    result: dict[str, object] = {"device": str(device), "threads": given.threads, "rounds": given.rounds}
+    result: dict[str, object] = {"device": str(device), "threads": threads, "rounds": rounds}
     print(json.dumps(result | ratios("train", speeds) | ratios("predict", speeds)))
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

@@ -12,7 +12,6 @@ written to table.txt. In a repeated call with the same folder, parts use earlier
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -25,10 +24,13 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_args
 
+from cyclopts import Parameter
 from gpu_parts.context import Context, results_file
 from gpu_parts.table import tables
+
+from bertline.console import run_command
 
 MAX_MINUTES = 7.5  # of a part
 GRACE_SECONDS = 10.0  # between a part's deadline and its kill
@@ -47,8 +49,9 @@ class Job:
         return f"{self.part} {self.network}".strip()
 
 
+Part = Literal["machine", "correctness", "speed", "profile", "training"]
 # Shares of the time, and those of a tiny run, in which compilation takes the most.
-WEIGHTS = {
+WEIGHTS: dict[Part, tuple[float, float]] = {
     "machine": (1.0, 1.0),
     "correctness": (5.5, 5.5),
     "speed": (3.0, 6.0),
@@ -61,7 +64,7 @@ NETWORKS = ("large-128", "large-512-packed", "base-128", "modern-base-512-packed
 TINY_NETWORKS = ("base-128", "modern-base-512-packed")  # both architectures, in rows and packed
 
 
-def jobs_of(parts: list[str], tiny: bool) -> list[Job]:
+def jobs_of(parts: tuple[str, ...], tiny: bool) -> list[Job]:
     """Return the jobs in the order of their runs."""
     networks = TINY_NETWORKS if tiny else NETWORKS
     return [
@@ -72,29 +75,36 @@ def jobs_of(parts: list[str], tiny: bool) -> list[Job]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(WEIGHTS), default=list(WEIGHTS), metavar="PART",
-                        help=f"of {', '.join(WEIGHTS)}")  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=25.0, help="for all parts together (default: %(default)s)")
-    parser.add_argument("--tiny", action="store_true", help="networks and matrices small enough for a CPU")
-    parser.add_argument("--out", type=Path, default=Path("gpu-results"), help="(default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="of each part; 0 (default) for all cores")
-    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)  # part, network and deadline of one process
-    given = parser.parse_args()
-    threads = given.threads or len(os.sched_getaffinity(0))
-    if given.job:
-        part, network, deadline = given.job
-        run_part(part, Context(given.out, float(deadline), given.tiny, network, threads))
-    given.out.mkdir(parents=True, exist_ok=True)
+def main(
+    *,
+    only: tuple[Part, ...] = get_args(Part),
+    minutes: float = 25.0,
+    tiny: bool = False,
+    out: Path = Path("gpu-results"),
+    threads: int = 0,
+    job: Annotated[tuple[Part, str, float] | None, Parameter(show=False)] = None,
+) -> None:
+    """Run the parts.
+
+    Args:
+        only: the parts to run.
+        minutes: for all parts together.
+        tiny: networks and matrices small enough for a CPU.
+        out: folder for the results.
+        threads: of each part; 0 for all cores.
+        job: this process runs one part: its name, the network, and the deadline in seconds since 1970.
+    """
+    threads = threads or len(os.sched_getaffinity(0))
+    if job:
+        part, network, deadline = job
+        run_part(part, Context(out, deadline, tiny, network, threads))
+    out.mkdir(parents=True, exist_ok=True)
     try:
         # A caller's time limit, and Ctrl-C: the results so far are shown nevertheless.
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-        failed = run_jobs(
-            jobs_of(given.only, given.tiny), given.out, time.time() + 60 * given.minutes, given.tiny, threads
-        )
+        failed = run_jobs(jobs_of(only, tiny), out, time.time() + 60 * minutes, tiny, threads)
     finally:
-        show(given.out)
+        show(out)
     sys.exit(1 if failed else 0)
 
 
@@ -181,4 +191,4 @@ def show(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, __doc__)

@@ -9,7 +9,6 @@ schedule, and batches drawn at random. Both use the same seeds and tokens, and t
 The last line is JSON: medians, their difference, and the wider of the two ranges over the seeds.
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -100,37 +99,50 @@ def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, sett
         return finetune(recipe, tokenizer, folder, initial_weights=directory, threads=torch.get_num_threads())["scores"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights", type=Path, help="a BERT in Hugging Face's layout, such as the demo's export")
-    parser.add_argument("task", help="squad_v1, or a task of GLUE except STS-B")
-    parser.add_argument("train", help="the task's training file")
-    parser.add_argument("dev", help="the file to score")
-    parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+def main(
+    weights: Path,
+    task: str,
+    train: str,
+    dev: str,
+    *,
+    epochs: float = 3,
+    batch_size: int = 32,
+    learning_rate: float = 5e-5,
+    seeds: int = 3,
+    threads: int = 1,
+) -> None:
+    """Run the benchmark.
+
+    Args:
+        weights: a BERT in Hugging Face's layout, such as the demo's export.
+        task: squad_v1, or a task of GLUE except STS-B.
+        train: the task's training file.
+        dev: the file to score.
+        epochs: of fine-tuning.
+        batch_size: of fine-tuning.
+        learning_rate: of fine-tuning.
+        seeds: number of fine-tunings.
+        threads: of the CPU.
+    """
+    torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     settings: Settings = {
-        **{"epochs": given.epochs, "batch_size": given.batch_size, "learning_rate": given.learning_rate, "warmup": 0.1},
+        **{"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "warmup": 0.1},
         **{"weight_decay": 0.01, "layerwise_decay": 1.0, "precision": "fp32", "patience": None},
         "max_sequence_length": 128,
     }
-    if given.task.startswith("squad"):
+    if task.startswith("squad"):
         settings |= {"doc_stride": 64, "max_query_length": 64, "max_answer_length": 30}
-    data = {"train": given.train, "dev": given.dev}
+    data = {"train": train, "dev": dev}
     scores: dict[str, list[float]] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Path(folder, "tokenizer.json")
-        save_tokenizer(read_tokenizer(find_tokenizer(given.weights)), tokenizer)
-        task = prepare_task(given.task, data, settings, tokenizer)
-        for seed in range(1, given.seeds + 1):
-            scores["ours"].append(ours(given.weights, given.task, data, tokenizer, settings, seed)[task.primary])
-            scores["transformers"].append(theirs(task, given.weights, settings, seed)[task.primary])
+        save_tokenizer(read_tokenizer(find_tokenizer(weights)), tokenizer)
+        prepared = prepare_task(task, data, settings, tokenizer)
+        for seed in range(1, seeds + 1):
+            scores["ours"].append(ours(weights, task, data, tokenizer, settings, seed)[prepared.primary])
+            scores["transformers"].append(theirs(prepared, weights, settings, seed)[prepared.primary])
             print(
                 f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.2f}" for name, values in scores.items()), flush=True
             )
@@ -138,7 +150,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                **{"task": given.task, "score": task.primary, "seeds": given.seeds},
+                **{"task": task, "score": prepared.primary, "seeds": seeds},
                 **{name: round(value, 2) for name, value in medians.items()},
                 "difference": round(medians["ours"] - medians["transformers"], 2),
                 "range_over_seeds": round(max(max(values) - min(values) for values in scores.values()), 2),
@@ -148,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

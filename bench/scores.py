@@ -10,7 +10,6 @@ every task with three seeds, and the same network without pretraining. A repeate
 the end, as after the demo.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -28,7 +27,7 @@ sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("e2
 from real_input import DUMP, LATIN_1_BOOKS, make_mirror
 from snakemake_runs import copy_workflow
 
-from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.console import BertlineError, run_command
 from bertline.reporting.terminal import summary
 
 WHOLE = ("CoLA", "MRPC", "RTE", "STS-B", "WNLI")
@@ -112,12 +111,14 @@ def configuration(data: Path, folder: Path) -> dict[str, Any]:
     return config
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("data", type=Path, help="the folder with wiki/, books/, glue/ and squad/")
-    parser.add_argument("folder", type=Path, help="for all files; the report is in its results/report")
-    given = parser.parse_args()
-    data, folder = given.data.absolute(), given.folder.absolute()
+def main(data: Path, folder: Path) -> None:
+    """Run the benchmark.
+
+    Args:
+        data: the folder with wiki/, books/, glue/ and squad/.
+        folder: for all files; the report is in its results/report.
+    """
+    data, folder = data.absolute(), folder.absolute()
     if not (folder / "scores.yaml").exists():
         if folder.exists():
             raise BertlineError(f"{folder} is not from an earlier call, or from one that failed; give a new folder")
@@ -138,4 +139,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

@@ -12,7 +12,6 @@ CPU seconds are Slurm's. A submission costs its batch step, in which the executo
 another, each as a step with its own Snakemake.
 """
 
-import argparse
 import json
 import re
 import shutil
@@ -21,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pandas as pd
 import yaml
@@ -33,24 +32,25 @@ from graphs import MICRO_BATCH_TOKENS, last_job, submitted, write_site
 from slurm_cluster import running_cluster, why_not
 from snakemake_runs import copy_workflow, run_snakemake
 
-from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.console import BertlineError, run_command
 from bertline.demo_data.generate import generate
 
 CONFIG = "config/demo.yaml"
 PHASES = ("warm_up", "phase1", "phase2")
 SECONDS = 3 * 3600
+Way = Literal["one-by-one", "grouped", "finetunings-grouped"]
 # How each way changes the profile's groups and the number of jobs in them.
-WAYS: dict[str, Any] = {
-    "one by one": lambda profile: profile.pop("groups"),
+WAYS: dict[Way, Any] = {
+    "one-by-one": lambda profile: profile.pop("groups"),
     "grouped": lambda profile: None,
-    "fine-tunings grouped, too": lambda profile: (
+    "finetunings-grouped": lambda profile: (
         profile["groups"].update(finetune_task="scores"),
         profile["group-components"].update(scores=6),
     ),
 }
 
 
-def run_demo(folder: Path, way: str) -> dict[str, Any]:
+def run_demo(folder: Path, way: Way) -> dict[str, Any]:
     """Run the whole workflow in the new `folder`; return the figures of Slurm and Snakemake."""
     folder.mkdir()
     copy_workflow(folder)
@@ -115,17 +115,19 @@ def train_here(demo: Path, folder: Path) -> list[bool]:
     return [(demo / name).read_bytes() == (folder / name).read_bytes() for name in names]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="which, in this order")
-    given = parser.parse_args()
+def main(*, ways: tuple[Way, ...] = get_args(Way)) -> None:
+    """Run the benchmark.
+
+    Args:
+        ways: which, in this order.
+    """
     reason = why_not(accounting=True)
     if reason:
         raise BertlineError(reason)
     with tempfile.TemporaryDirectory(prefix="bertline-bench-") as work:
         demo, found = Path(work) / "0", []
         with running_cluster(accounting=True):
-            for number, way in enumerate(given.ways):
+            for number, way in enumerate(ways):
                 found.append(run_demo(Path(work) / str(number), way))
                 print(json.dumps(found[-1]), flush=True)
         same = train_here(demo, Path(work) / "here")
@@ -135,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

@@ -11,7 +11,6 @@ The last line is JSON.
 bench/gpu.py measures a GPU.
 """
 
-import argparse
 import itertools
 import json
 import platform
@@ -94,25 +93,34 @@ def checkpoint_share(step: OurStep) -> float:
     return round(copied / (60 * Options.checkpoint_every_minutes), 5)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=Path, help="the dataset.json of an encoded dataset")
-    parser.add_argument("--shapes", nargs="+", default=["mini", "base"], help="of config/models/bert-*.json")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--no-compile", action="store_true", help="measure the engine without torch.compile")
-    given = parser.parse_args()
-    with group_of_one(given.threads) as group:
-        data = open_training_data(given.dataset, LENGTH, group.device)
+def main(
+    dataset: Path,
+    *,
+    shapes: tuple[str, ...] = ("mini", "base"),
+    threads: int = 2,
+    rounds: int = 8,
+    compile: bool = True,
+) -> None:
+    """Run the benchmark.
+
+    Args:
+        dataset: the dataset.json of an encoded dataset.
+        shapes: of config/models/bert-*.json.
+        threads: of the CPU.
+        rounds: the median counts.
+        compile: measure the engine with torch.compile.
+    """
+    with group_of_one(threads) as group:
+        data = open_training_data(dataset, LENGTH, group.device)
         device = torch.cuda.get_device_name() if group.device.type == "cuda" else processor()
         mean = data.train.lengths.mean()
-        print(f"{device}, torch {torch.__version__}, transformers {transformers.__version__}, {given.threads} threads")
+        print(f"{device}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
         print(f"{BATCH} x {LENGTH}, mean length {mean:.1f}, vocabulary {data.vocab_size:,}, dropout 0.1, AdamW")
         result: dict[str, Any] = {"device": device}
-        for shape in given.shapes:
-            result |= compare(shape, data, group, given.rounds, not given.no_compile)
+        for shape in shapes:
+            result |= compare(shape, data, group, rounds, compile)
         for share in ("data_wait_share", "checkpoint_share"):
-            result[share] = max(result.pop(f"{shape}_{share}") for shape in given.shapes)
+            result[share] = max(result.pop(f"{shape}_{share}") for shape in shapes)
     print(json.dumps(result))
 
 
@@ -123,4 +131,4 @@ def processor() -> str:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, __doc__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import logging
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn, TypeVar
 
+from cyclopts import App, CycloptsError, Parameter
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -20,27 +20,38 @@ class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
 
 
-class HelpFormatter(argparse.HelpFormatter):
-    """Help that states each option's default and keeps the layout of the examples below it, for copying."""
+def command_line(command: Callable[..., object], text: str | None) -> App:
+    """Make the command line of a script.
 
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        silent = action.default in (None, False, "", argparse.SUPPRESS) or "(default: " in (action.help or "")
-        return action.help if silent or not action.option_strings else f"{action.help} (default: %(default)s)"
+    Args:
+        command: its signature gives names, types and defaults of the options, its docstring's `Args` their help.
+        text: the help above the options: what the script does, and an example. By convention the script's docstring.
+    """
+    app = App(
+        help=text,
+        help_format="plaintext",
+        version_flags=(),
+        # An option takes all values that follow it, as in `--outputs a b`. Given again, the last value counts.
+        default_parameter=Parameter(consume_multiple=True, negative_iterable=(), allow_repeating=True),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    app.default(command)
+    return app
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("example"):
-            return text
-        return "\n\n".join(super(HelpFormatter, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
 
+def run_command(command: Callable[..., object], text: str | None) -> None:
+    """Run a script: parse its command line, see `command_line`, and call `command` with it.
 
-def run_command(main: Callable[[], None]) -> None:
-    """Run a script's `main`; turn expected failures into one line on stderr and exit status 1.
-
-    `BertlineError` and full disks are expected; anything else is a bug and keeps its traceback.
+    A wrong option, `BertlineError` and a full disk end the script with one line on stderr and exit status 1. Any other
+    exception is a bug and keeps its traceback.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
-        main()
+        command_line(command, text)()
+    except CycloptsError as error:
+        sys.exit(f"error: {' '.join(str(error).split())} See --help.")
     except BertlineError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "triton", "numpy", "h5py", "safetensors", "tokenizers", "transformers", "regex", "pyyaml", "filelock", "psutil",
     "requests", "tqdm", "jinja2", "tabulate", "scikit-learn", "scipy", "pyarrow", "huggingface_hub", "nvidia-ml-py",
-    "pytest",
+    "pytest", "cyclopts",
 )  # fmt: skip
 # What the graph, the corpus and the tracking of MLflow need, and training does not.
 ABSENT = (

@@ -46,7 +46,7 @@ STARTERS = {
 def launch(tmp_path, program, *arguments, after=(), **environment):
     script = tmp_path / "trainer.py"
     script.write_text(program)
-    command = [sys.executable, LAUNCH, *arguments, script, tmp_path, *after]
+    command = [sys.executable, LAUNCH, *arguments, "--", script, tmp_path, *after]
     return subprocess.run(
         [*map(str, command)],
         cwd=tmp_path,
@@ -155,7 +155,7 @@ time.sleep(1)
 sys.exit(75)
 """
     (tmp_path / "trainer.py").write_text(program)
-    command = [sys.executable, LAUNCH, "--nodes", "2", tmp_path / "trainer.py", tmp_path]
+    command = [sys.executable, LAUNCH, "--nodes", "2", "--", tmp_path / "trainer.py", tmp_path]
     launched = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **environment}, start_new_session=True)
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("started-*"))) < 2 and time.monotonic() < deadline:
@@ -237,7 +237,7 @@ def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
     arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
     arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
     script = LAUNCH.with_name("pretrain.py")
-    command = map(str, [sys.executable, LAUNCH, "--processes-per-node", "2", script, *arguments])
+    command = map(str, [sys.executable, LAUNCH, "--processes-per-node", "2", "--", script, *arguments])
     log = tmp_path / "log"
     with log.open("w") as file:
         launched = subprocess.Popen(command, stderr=file)

@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pty
+import runpy
+import shlex
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
-from bertline.console import HelpFormatter
+from bertline.console import command_line
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
 
 
-def test_help_says_defaults_and_leaves_examples_to_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    example = f"example: python make.py{' --a-long-option' * 5}"
-    parser = argparse.ArgumentParser(
-        description="A sentence that is longer than a line.\n\nAnother.",
-        epilog=example,
-        formatter_class=HelpFormatter,
+def commands_of(script: Path, monkeypatch: pytest.MonkeyPatch) -> App:
+    """Return the command line that a script makes, without running it."""
+    made: list[App] = []
+    monkeypatch.setattr("os._exit", sys.exit)  # pretrain.py ends so
+    monkeypatch.setattr("bertline.console.run_command", lambda command, text: made.append(command_line(command, text)))
+    with suppress(SystemExit):
+        runpy.run_path(str(script), run_name="__main__")
+    return made[0]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_examples_of_a_command_are_valid_command_lines(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = commands_of(script, monkeypatch)
+    lines = str(app.help).partition("\nexample")[2].replace("\\\n", " ").splitlines()
+    examples = [shlex.split(line, comments=True) for line in lines if f" workflow/scripts/{script.name}" in line]
+    assert examples
+    for example in examples:
+        arguments = example[example.index(f"workflow/scripts/{script.name}") + 1 :]
+        app.parse_args(arguments[: arguments.index("&")] if "&" in arguments else arguments)
+
+
+def test_help_states_what_the_signature_and_the_docstring_say(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(files: list[Path], *, steps: int = 3) -> None:
+        """Do it.
+
+        Args:
+            files: to read.
+            steps: number of passes.
+        """
+
+    command_line(command, "Read files.\n\nexample:\n  python a.py b.txt")(["--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Read files. example: python a.py b.txt" in text
+    assert "to read. [required]" in text
+    assert "number of passes. [default: 3]" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--unknown"], "error: Unknown option: --unknown"),
+        (["--steps", "many"], 'error: Invalid value for --steps: unable to convert "many" into int.'),
+        (["--steps", "0"], "error: steps: given 0"),
+    ],
+)
+def test_a_wrong_command_line_ends_in_one_line(arguments: list[str], message: str) -> None:
+    code = (
+        "from bertline.console import *\n"
+        "def command(steps: int = 3): raise BertlineError(f'steps: given {steps}')\n"
+        "run_command(command, None)"
     )
-    parser.add_argument("--steps", type=int, default=3, help="how many")
-    parser.add_argument("--output", help="where to")
-    parser.add_argument("--delete", action="store_true", help="for good")
-    text = parser.format_help()
-    assert example in text
-    assert ".\n\nAnother." in text
-    assert "how many (default: 3)" in " ".join(text.split())
-    assert text.count("default") == 1
-
-
-def test_every_command_has_an_example_to_be_pasted() -> None:
-    texts = {script.name: script.read_text() for script in SCRIPTS if "ArgumentParser(" in script.read_text()}
-    without = [
-        name
-        for name, text in texts.items()
-        if f" workflow/scripts/{name} " not in text or "formatter_class=HelpFormatter" not in text
-    ]
-    assert without == []
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
 
 
 STEPS = """
@@ -55,7 +88,7 @@ def main():
             bar.update(step - bar.n)
             logging.info("step %d", step)
 
-run_command(main)
+run_command(main, None)
 """
 
 

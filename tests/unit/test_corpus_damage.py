@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import pyzstd
+from corpus_recipe import read_texts
 from test_corpus_dump import END, HEADER, multistream, page
 from test_corpus_tables import write_table
 from test_corpus_unpacking import tar_bytes, zip_bytes
@@ -20,7 +21,6 @@ from test_corpus_unpacking import tar_bytes, zip_bytes
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
-from bertline.corpus.text_files import read_files
 from bertline.files import read_json
 
 MUTATIONS_OF_EACH_KIND = 45
@@ -106,7 +106,7 @@ def outcome(path: Path) -> Any:
         return found, counts
     outputs = path.with_name("o.jsonl.zst"), path.with_name("o.counts.json")
     separator = "---" if path.name.startswith("text") else None
-    read_files([str(path)], *outputs, source="s", separator=separator)
+    read_texts([str(path)], *outputs, separator=separator)
     validate_documents(*outputs)
     return [document["text"] for document in read_documents(outputs[0])], read_json(outputs[1])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_recipe import dump_recipe
 
 from bertline.console import BertlineError
 from bertline.corpus import dump as module
@@ -72,8 +73,9 @@ def test_slices_of_a_real_dump_give_its_documents(test_data: Path, tmp_path: Pat
 
     def documents(dump: Path, number: int, of: int) -> list:
         paths = tmp_path / "d.jsonl.zst", tmp_path / "d.counts.json"
-        extract_part(dump, tmp_path / "extracted", number=number, of=of, extractor=extractor)
-        clean_part(tmp_path / "extracted", *paths, source="s", minimum_characters=200, steps=["headings"])
+        corpus = dump_recipe(extractor=extractor)
+        extract_part(corpus, dump, tmp_path / "extracted", number=number, of=of)
+        clean_part(corpus, tmp_path / "extracted", *paths)
         return list(read_documents(paths[0]))
 
     sliced = [document for number in range(2) for document in documents(part, number, 2)]
@@ -140,8 +142,9 @@ def test_an_oversized_page_is_counted_and_not_extracted(
     pages = [page(1, long), page(2, long * 9), page(3, long)]
     part, paths = tmp_path / "dump.xml.bz2", (tmp_path / "d.jsonl.zst", tmp_path / "d.counts.json")
     part.write_bytes(bz2.compress(namespaces + b"".join(pages) + END))
-    extract_part(part, tmp_path / "extracted", extractor=extractor)
-    clean_part(tmp_path / "extracted", *paths, source="s", minimum_characters=1, steps=["headings"])
+    corpus = dump_recipe(extractor=extractor, minimum_characters=1)
+    extract_part(corpus, part, tmp_path / "extracted")
+    clean_part(corpus, tmp_path / "extracted", *paths)
     assert [document["id"] for document in read_documents(paths[0])] == ["1", "3"]
     counts = read_json(paths[1])
     assert (counts["read"], counts["kept"], counts["oversized"]) == (3, 2, 1)

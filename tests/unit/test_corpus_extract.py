@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from corpus_recipe import dump_recipe
 
 from bertline.console import BertlineError
 from bertline.corpus import extract
@@ -81,13 +82,13 @@ def dump(tmp_path: Path) -> Path:
 
 def clean(extracted: Path, folder: Path) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "part.jsonl.zst", folder / "part.counts.json"
-    clean_part(extracted, *paths, source="enwiki-20261101", minimum_characters=200, steps=DEFAULT)
+    clean_part(dump_recipe(), extracted, *paths)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
 
 def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> None:
-    extract_part(dump, tmp_path / "extracted")
+    extract_part(dump_recipe(), dump, tmp_path / "extracted")
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     assert [document["title"] for document in documents] == ["River", "Formula"]
     assert counts == {
@@ -111,14 +112,14 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
         "id": "1",
         "title": "River",
         "text": f"River {tidy_long}\n{tidy_long}\nA. B.",
-        "source": "enwiki-20261101",
+        "source": "samplewiki-20260101",
         "url": "https://en.wikipedia.org/wiki?curid=1",
     }
     assert documents[1]["text"] == f"It flows at. {tidy_long}"
 
 
 def test_our_own_extractor_takes_no_article_for_a_template(dump: Path, tmp_path: Path) -> None:
-    extract_part(dump, tmp_path / "extracted", extractor="bertline")
+    extract_part(dump_recipe(extractor="bertline"), dump, tmp_path / "extracted")
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     assert [document["title"] for document in documents] == ["River", "Template of rivers", "Formula"]
     accounts = {**COUNTS, **NONE_OVERSIZED, "read": 5, "kept": 3, "dropped": {"empty": 1, "short": 1}}
@@ -128,14 +129,14 @@ def test_our_own_extractor_takes_no_article_for_a_template(dump: Path, tmp_path:
         "id": "1",
         "title": "River",
         "text": f"River {LONG.strip()}\n{LONG.strip()}\nA. B.",
-        "source": "enwiki-20261101",
+        "source": "samplewiki-20260101",
         "url": "https://en.wikipedia.org/wiki?curid=1",
     }
 
 
 @EITHER
 def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: Path, extractor: Any) -> None:
-    extract_part(dump, tmp_path / "extracted", extractor=extractor)
+    extract_part(dump_recipe(extractor=extractor), dump, tmp_path / "extracted")
     names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
     assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
     assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED
@@ -174,7 +175,7 @@ def test_a_dump_without_articles_is_one_line_and_leaves_nothing(
     elif content == "no siteinfo":
         write_dump(part, PAGES, header="<mediawiki>\n")
     with pytest.raises(BertlineError) as caught:
-        extract_part(part, output, extractor=extractor)
+        extract_part(dump_recipe(extractor=extractor), part, output)
     assert message in str(caught.value)
     assert str(part) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -192,7 +193,7 @@ def test_an_extractor_that_fails_is_told_with_its_last_words(
 ) -> None:
     monkeypatch.setattr(extract, "PROGRAM", program(tmp_path, "import sys; sys.stdin.close(); sys.exit('it broke')"))
     with pytest.raises(BertlineError, match=r"failed on .* with status 1, last message: it broke; run it again"):
-        extract_part(dump, tmp_path / "extracted")
+        extract_part(dump_recipe(), dump, tmp_path / "extracted")
     assert not (tmp_path / "extracted").exists()
 
 
@@ -212,7 +213,7 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     started = time.monotonic()
     with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .* its last message: no memory"):
-        extract_part(dump, tmp_path / "extracted")
+        extract_part(dump_recipe(), dump, tmp_path / "extracted")
     assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
     child = int(child_file.read_text())
     while is_running(child):  # a killed process takes a moment to end
@@ -228,7 +229,7 @@ def is_running(process: int) -> bool:
 
 
 def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Path) -> None:
-    extract_part(dump, tmp_path / "extracted")
+    extract_part(dump_recipe(), dump, tmp_path / "extracted")
     with (tmp_path / "extracted" / "articles.jsonl").open("a") as file:
         file.write(json.dumps({"id": "99", "text": LONG, "title": "x", "url": ""}) + "\n")
     with pytest.raises(BertlineError, match="article 99 is not in the dump's order"):
@@ -338,7 +339,7 @@ def test_real_dumps_are_counted_as_an_xml_parser_counts_them(test_data: Path, na
 @pytest.mark.parametrize("name", DUMPS)
 def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path, name: str, extractor: Any) -> None:
     path = test_data / "wiki" / f"{name}.xml.bz2"
-    extract_part(path, tmp_path / "extracted", processes=2, extractor=extractor)
+    extract_part(dump_recipe(extractor=extractor), path, tmp_path / "extracted", processes=2)
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     expected = counted_by_element_tree(path)
     assert {key: counts[key] for key in expected} == expected
@@ -349,7 +350,7 @@ def test_every_article_of_a_real_dump_comes_out(test_data: Path, tmp_path: Path,
 
 @EITHER
 def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path, extractor: Any) -> None:
-    extract_part(test_data / "wiki" / f"{DUMPS[0]}.xml.bz2", tmp_path / "extracted", extractor=extractor)
+    extract_part(dump_recipe(extractor=extractor), test_data / "wiki" / f"{DUMPS[0]}.xml.bz2", tmp_path / "extracted")
     documents, counts = clean(tmp_path / "extracted", tmp_path)
     lines = [line for document in documents for line in document["text"].split("\n")]
     assert not {"History.", "Etymology.", "Further reading.", "Classification.", "See also."} & set(lines)
@@ -361,7 +362,7 @@ def test_no_heading_is_left_in_a_real_dump(test_data: Path, tmp_path: Path, extr
 def test_both_extractors_name_the_same_articles_and_ours_finds_more_text(test_data: Path, tmp_path: Path) -> None:
     of_each = []
     for extractor in ("wikiextractor", "bertline"):
-        extract_part(test_data / "wiki" / f"{DUMPS[1]}.xml.bz2", tmp_path / extractor, extractor=extractor)
+        extract_part(dump_recipe(extractor=extractor), test_data / "wiki" / f"{DUMPS[1]}.xml.bz2", tmp_path / extractor)
         of_each.append({document["id"]: document for document in clean(tmp_path / extractor, tmp_path)[0]})
     theirs, ours = of_each
     in_both = theirs.keys() & ours.keys()

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from corpus_recipe import corpus_recipe
 from hub_server import serve_dataset
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents, validate_documents
-from bertline.corpus.tables import Columns
 from bertline.files import read_json
 
-SCRIPT = Path(__file__).parents[2] / "workflow/scripts/read_dataset.py"
+SCRIPT = Path(__file__).parents[2] / "workflow/scripts/read_part.py"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 FILES, ROWS = 3, 10
 
@@ -63,12 +63,17 @@ def write_folder(folder: Path, kind: str) -> Path:
     return folder
 
 
-def read(folder: Path, dataset: Path | str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    from bertline.corpus.huggingface import read_dataset
+def hub_recipe(dataset: Path | str, parts: int = 1, **settings: Any) -> dict[str, Any]:
+    names: dict[str, list[str]] = {f"part-{number:05d}": [] for number in range(parts)}
+    given = {"dataset": str(dataset), "split": "train", "revision": None, **settings}
+    return corpus_recipe("huggingface", names, **given)
+
+
+def read(folder: Path, dataset: Path | str, part: int = 0, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    from bertline.corpus.huggingface import read_part
 
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    defaults: dict[str, Any] = {"split": "train", "revision": None, "source": "hub"}
-    read_dataset(str(dataset), *paths, **defaults | settings)
+    read_part(hub_recipe(dataset, **settings), f"part-{part:05d}", *paths)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
@@ -76,13 +81,13 @@ def read(folder: Path, dataset: Path | str, **settings: Any) -> tuple[list[Any],
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv", "arrow"])
 def test_every_row_is_a_document_or_is_counted(tmp_path: Path, kind: str) -> None:
     dataset = write_folder(tmp_path / "dataset", kind)
-    documents, counts = read(tmp_path, dataset, columns=Columns(id="key", title="head"))
+    documents, counts = read(tmp_path, dataset, id="key", title="head")
     assert [document["id"] for document in documents] == [str(key) for key in range(FILES * ROWS) if key % ROWS != 4]
     assert documents[12] == {
         "id": "13",
         "title": "Title 3",
         "text": "Row 3 of file 1. Its second line.",
-        "source": "hub",
+        "source": "books",
         "url": "",
     }
     assert (counts["read"], counts["dropped"], counts["data_files"]) == (FILES * ROWS, {"empty": FILES}, FILES)
@@ -92,7 +97,7 @@ def test_rows_are_cleaned_by_the_steps_asked_for(tmp_path: Path) -> None:
     (tmp_path / "dataset").mkdir()
     rows = [{"text": "A [[link]]."}, {"text": "{{x}}"}, {"text": "None."}]
     (tmp_path / "dataset/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    documents, counts = read(tmp_path, tmp_path / "dataset", steps=["markup"])
+    documents, counts = read(tmp_path, tmp_path / "dataset", cleaning=["markup"])
     assert [document["text"] for document in documents] == ["A link .", "None."]
     assert (counts["read"], counts["kept"], counts["dropped"]) == (3, 2, {"empty": 1})
     assert counts["cleaning"]["markup"] == {"lines": 1, "characters": 6, "documents": 2}
@@ -115,8 +120,8 @@ def test_parts_hold_together_what_the_whole_holds(tmp_path: Path, kind: str, par
         ({"split": "test"}, r"cannot be read: Bad split: test\. Available splits: \['train'\]"),
         ({"configuration": "en"}, r"cannot be read: BuilderConfig 'en' not found"),
         ({"parts": 4}, "has 3 data files and cannot be read in 4 parts; lower parts"),
-        ({"columns": Columns("body")}, r"has no column 'body'; it has key, text, head; select columns"),
-        ({"columns": Columns("key")}, r"data file 0, row 1: its 'key' is of type int, not text"),
+        ({"text": "body"}, r"has no column 'body'; it has key, text, head; select columns"),
+        ({"text": "key"}, r"data file 0, row 1: its 'key' is of type int, not text"),
     ],
 )
 def test_what_the_dataset_does_not_have_is_one_line(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
@@ -154,7 +159,8 @@ def test_the_pinned_revision_of_the_hub_is_streamed(tmp_path: Path) -> None:
     with serve_dataset("some/books", REVISION, dataset) as (address, asked):
 
         def run(revision: str) -> subprocess.CompletedProcess[str]:
-            options = f"--dataset some/books --split train --revision {revision} --part 1 --parts 3 --id-column key"
+            recipe = tmp_path / "recipe.json"
+            recipe.write_text(json.dumps(hub_recipe("some/books", 3, revision=revision, id="key")))
             environment = os.environ | {
                 "HF_ENDPOINT": address,
                 "HF_HOME": str(tmp_path / "home"),
@@ -163,7 +169,7 @@ def test_the_pinned_revision_of_the_hub_is_streamed(tmp_path: Path) -> None:
             environment |= {"HF_UPDATE_DOWNLOAD_COUNTS": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
             outputs = ["--documents", tmp_path / "o.jsonl.zst", "--counts", tmp_path / "c.json"]
             return subprocess.run(
-                [sys.executable, SCRIPT, *options.split(), "--source", "hub", *outputs],
+                [sys.executable, SCRIPT, "--recipe", recipe, "--part", "part-00001", *outputs],
                 env=environment,
                 capture_output=True,
                 text=True,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from corpus_recipe import corpus_recipe, dump_recipe
 
 from bertline.files import read_json
 
@@ -36,6 +39,12 @@ def peak_kb(script: str, *arguments: object) -> int:
     return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
+def written(folder: Path, recipe: dict[str, Any]) -> Path:
+    path = folder / "recipe.json"
+    path.write_text(json.dumps(recipe))
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("extractor", ["wikiextractor", "bertline"])
 def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path, extractor: str) -> None:
@@ -46,7 +55,8 @@ def test_an_article_of_200_mb_on_one_line_is_counted_and_left_out(tmp_path: Path
         for _ in range(PIECES):
             file.write(piece)
         file.write(bz2.compress(PAGE_END + PAGE % 3 + PIECE[:3000] + PAGE_END + b"</mediawiki>\n"))
-    options = ("--extractor", extractor, "--part", part, "--output", extracted)
+    recipe = written(tmp_path, dump_recipe(extractor=extractor))
+    options = ("--recipe", recipe, "--part", part, "--output", extracted)
     assert peak_kb("extract_part.py", *options) < GIBIBYTE_IN_KB // 2
     assert read_json(extracted / "pages.json")["articles"] == 3
     assert read_json(extracted / "pages.json")["oversized"] == 1
@@ -62,7 +72,8 @@ def test_an_article_of_16_mb_of_markup_is_extracted_in_half_a_gibibyte(tmp_path:
     part, extracted = tmp_path / "dump.xml.bz2", tmp_path / "extracted"
     page = PAGE % 1 + piece * (((1 << 24) - 1000) // len(piece)) + PAGE_END
     part.write_bytes(bz2.compress(HEADER + page + b"</mediawiki>\n"))
-    options = ("--extractor", "bertline", "--list-items", "all", "--part", part, "--output", extracted)
+    recipe = written(tmp_path, dump_recipe(extractor="bertline", list_items="all"))
+    options = ("--recipe", recipe, "--part", part, "--output", extracted)
     assert peak_kb("extract_part.py", *options) < GIBIBYTE_IN_KB // 2
     assert (extracted / "articles.jsonl").stat().st_size > 1 << 22
 
@@ -74,8 +85,9 @@ def test_a_text_of_200_mb_on_one_line_is_divided(tmp_path: Path) -> None:
         piece = gzip.compress(PIECE, 1)
         for _ in range(PIECES):
             stream.write(piece)
+    recipe = written(tmp_path, corpus_recipe("files", {"part-00000": [str(file)]}))
     outputs = ("--documents", tmp_path / "documents.jsonl.zst", "--counts", counts)
-    assert peak_kb("read_files.py", "--files", file, "--source", "s", *outputs) < GIBIBYTE_IN_KB // 2
+    assert peak_kb("read_part.py", "--recipe", recipe, "--part", "part-00000", *outputs) < GIBIBYTE_IN_KB // 2
     found = read_json(counts)
     assert found["divided"] == found["read"] - 1 > 5
     assert found["characters"] >= PIECES * (len(PIECE.decode()) - 1)

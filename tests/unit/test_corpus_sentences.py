@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import uniseg.sentencebreak
+from corpus_recipe import read_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.data import FileSystemPathPointer
@@ -22,7 +23,6 @@ from bertline.console import BertlineError
 from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
-from bertline.corpus.text_files import read_files
 from bertline.corpus.unicode_sentences import split_by_marks
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
@@ -60,7 +60,7 @@ def empty_model(tmp_path: Path) -> Path:
 def book(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder = tmp_path_factory.mktemp("book")
     paths = str(folder / "part.jsonl.zst"), str(folder / "part.counts.json")
-    read_files([str(test_data / "books" / "carroll-alice.txt")], *paths, source="books")
+    read_texts([str(test_data / "books" / "carroll-alice.txt")], *paths)
     return paths
 
 

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import pyzstd
+from corpus_recipe import read_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import tables
 from bertline.corpus.documents import read_documents, tidy, validate_documents
-from bertline.corpus.tables import Columns
-from bertline.corpus.text_files import read_files
 from bertline.files import read_json
 
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
@@ -30,7 +29,7 @@ ROWS = [
     {"text": None, "key": "c", "name": "Third", "n": 3.5},
     {"text": "NA", "key": "d", "name": "", "n": None},
 ]
-COLUMNS = Columns(text="text", id="key", title="name")
+COLUMNS = {"id": "key", "title": "name"}
 
 
 def write_table(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:
@@ -65,14 +64,14 @@ def write_table(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> P
 
 def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_files([str(file) for file in files], *paths, source="rows", **settings)
+    read_texts(files, *paths, **settings)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_a_document(tmp_path: Path, kind: str) -> None:
-    documents, counts = read(tmp_path, write_table(tmp_path, kind), columns=COLUMNS)
+    documents, counts = read(tmp_path, write_table(tmp_path, kind), **COLUMNS)
     assert [(document["id"], document["title"], document["text"]) for document in documents] == [
         ("a", "First", 'One, and "more". A second line.'),
         ("b", "", "Two."),
@@ -112,7 +111,7 @@ def test_all_kinds_give_the_same_documents(
 
 def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "half \\ud83d pair", "key": "\\udc00"}\n')
-    documents, _ = read(tmp_path, tmp_path / "a.jsonl", columns=Columns(id="key"))
+    documents, _ = read(tmp_path, tmp_path / "a.jsonl", id="key")
     assert (documents[0]["id"], documents[0]["text"]) == ("\ufffd", "half \ufffd pair")
 
 
@@ -158,12 +157,12 @@ def test_a_stream_without_its_end_mark_is_cut_short(tmp_path: Path) -> None:
 
 def test_ids_are_text_or_whole_numbers(tmp_path: Path) -> None:
     path = write_table(tmp_path, "parquet", [{"text": "a", "key": 7, "n": 0.5}, {"text": "b", "key": 8, "n": 0.5}])
-    assert [document["id"] for document in read(tmp_path, path, columns=Columns(id="key"))[0]] == ["7", "8"]
+    assert [document["id"] for document in read(tmp_path, path, id="key")[0]] == ["7", "8"]
     with pytest.raises(BertlineError, match="row 1: its 'n' is of type float, not text; take another column as id"):
-        read(tmp_path, path, columns=Columns(id="n"))
+        read(tmp_path, path, id="n")
     path = write_table(tmp_path, "jsonl", [{"text": "a", "key": "7"}, {"text": "b", "key": None}])
     with pytest.raises(BertlineError, match="row 2: its 'key' is empty"):
-        read(tmp_path, path, columns=Columns(id="key"))
+        read(tmp_path, path, id="key")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])

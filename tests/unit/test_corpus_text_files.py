@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_recipe import read_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,13 +16,12 @@ from bertline.console import BertlineError
 from bertline.corpus import plain_text
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.documents import read_documents, validate_documents
-from bertline.corpus.text_files import read_files
 from bertline.files import read_json
 
 
 def read(folder: Path, *files: Path | str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_files([str(file) for file in files], *paths, source="books", **settings)
+    read_texts(files, *paths, **settings)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
@@ -256,7 +256,7 @@ def test_steps_clean_paragraphs_and_what_they_remove_is_counted(
         text = clean_text(as_they_are.get(f"{number}.txt", ""), [], steps, removed)
         expected += [text] if text else []
     for given_files in (files, [rows]):
-        documents, counts = read(folder, *given_files, steps=steps)
+        documents, counts = read(folder, *given_files, cleaning=steps)
         assert [document["text"] for document in documents] == expected
         assert counts["cleaning"] == removed
         assert counts["read"] == len(texts) == counts["kept"] + counts["dropped"].get("empty", 0)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import pyzstd
+from corpus_recipe import read_texts
 
 from bertline.console import BertlineError
 from bertline.corpus import unpacking
 from bertline.corpus.documents import read_documents, validate_documents
-from bertline.corpus.text_files import read_files
 from bertline.files import read_json
 
 TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/three.txt.gz": gzip.compress(b"Three.")}
@@ -27,7 +27,7 @@ TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/t
 
 def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_files([str(file) for file in files], *paths, source="books", **settings)
+    read_texts(files, *paths, **settings)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
@@ -215,15 +215,16 @@ def bombs(folder: Path) -> list[Path]:
 
 LIMITED = """
 import resource, sys
+sys.path.append(sys.argv.pop(1))
 from bertline.console import BertlineError
 from bertline.corpus import unpacking
-from bertline.corpus.text_files import read_files
+from corpus_recipe import read_texts
 resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
 resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))
 folder, *bombs = sys.argv[1:]
 for bomb in bombs:
     try:
-        read_files([bomb], f"{folder}/o.zst", f"{folder}/c", source="s")
+        read_texts([bomb], f"{folder}/o.zst", f"{folder}/c")
     except BertlineError as error:
         print(error)
 """
@@ -232,7 +233,10 @@ for bomb in bombs:
 def test_bombs_end_in_one_line_within_little_memory_and_disk(tmp_path: Path) -> None:
     paths = bombs(tmp_path)
     finished = subprocess.run(
-        [sys.executable, "-c", LIMITED, tmp_path, *paths], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", LIMITED, Path(__file__).parent, tmp_path, *paths],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     lines = finished.stdout.splitlines()
     for path, line in zip(paths, lines, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -57,22 +58,23 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a shard, what it is encoded by, and the file of samples `32.h5`."""
     folder = tmp_path_factory.mktemp("encoded")
     save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="the test"), folder / "tokenizer.json")
-    write_shard(folder / "00000.txt.zst", make_documents(30, 5))
+    (folder / "shards").mkdir()
+    write_shard(folder / "shards/00000.txt.zst", make_documents(30, 5))
     write_plan(folder / "plan.json", {"00000": [("news", 0, 20), ("books", 1, 10)], "held_out": []})
     run_script(folder, folder / "32.h5")
     return folder
 
 
 def run_script(folder: Path, output: Path, hash_seed: str = "0") -> None:
+    settings = {"seed": 12345, "pair_objective": "next_sentence", "passes": 1, "short_sequence_probability": 0.1}
+    recipe = folder / "recipe.json"
+    recipe.write_text(json.dumps({"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": [32]}))
     subprocess.run(
-        [
-            *(sys.executable, SCRIPT, "00000.txt.zst", "--plan", "plan.json", "--tokenizer", "tokenizer.json"),
-            *("--fingerprint", FINGERPRINT, "--sequence-lengths", "32", "--outputs", output),
-        ],
+        [sys.executable, SCRIPT, "--recipe", recipe, "--shard", "00000", "--directory", folder],
         check=True,
-        cwd=folder,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
+    (folder / "seq32/00000.h5").rename(output)
 
 
 def places(path: Path) -> dict[str, tuple[int, int]]:
@@ -282,7 +284,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"fingerprint": FINGERPRINT, "seed": 1, "pair_objective": "next_sentence"}
     plan = write_plan(tmp_path / "plan.json", {"00000": [("news", 0, 29)]})
-    arguments = (encoded / "00000.txt.zst", encoded / "tokenizer.json", plan, {32: tmp_path / "32.h5"})
+    arguments = (encoded / "shards/00000.txt.zst", encoded / "tokenizer.json", plan, {32: tmp_path / "32.h5"})
     with pytest.raises(BertlineError, match=r"holds 30 documents, .*plan.json announces 29"):
         encode_shard(*arguments, shard_name="00000", short_sequence_probability=0.1, **settings)
     with pytest.raises(BertlineError, match="has no shard '00001'; it has 00000"):
@@ -294,7 +296,7 @@ def test_each_pass_pairs_the_text_anew(encoded: Path, tmp_path: Path) -> None:
     plan, outputs = encoded / "plan.json", {32: tmp_path / "32.h5"}
     settings: dict[str, Any] = {"pair_objective": "next_sentence", "short_sequence_probability": 0.1}
     encode_shard(
-        *(encoded / "00000.txt.zst", encoded / "tokenizer.json", plan, outputs),
+        *(encoded / "shards/00000.txt.zst", encoded / "tokenizer.json", plan, outputs),
         **{"shard_name": "00000", "fingerprint": FINGERPRINT, "seed": 12345, "passes": 3, **settings},
     )
     thrice, once = validate_samples(tmp_path / "32.h5"), validate_samples(encoded / "32.h5")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
@@ -31,6 +32,18 @@ SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
 def write_vocabulary(path: Path, tokens: list[str]) -> Path:
     path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
     return path
+
+
+def dataset_to_train_on(folder: Path, documents: list[Any], **tokenizer: Any) -> Path:
+    """Write the shards of a dataset below `folder`, and its recipe."""
+    shards = folder / "results/datasets/0123456789abcdef/shards"
+    shards.mkdir(parents=True)
+    for number, of_shard in enumerate(documents):
+        write_shard(shards / f"{number:05d}.txt.zst", of_shard)
+    settings = {"shards": len(documents), "seed": 12345, "tokenizer": tokenizer}
+    recipe = folder / "recipe.json"
+    recipe.write_text(json.dumps({"fingerprint": "0123456789abcdef", "settings": settings}))
+    return recipe
 
 
 @pytest.mark.parametrize("missing", SPECIAL)
@@ -124,14 +137,16 @@ def test_ids_of_googles_vocabulary_are_those_of_transformers(test_data: Path, ca
 
 @pytest.mark.slow
 def test_training_gives_the_same_bytes_whatever_the_threads_and_the_hash_seed(tmp_path: Path) -> None:
-    shards = [write_shard(tmp_path / f"{n}.txt.zst", make_documents(60, n)) for n in range(2)]
+    documents = [make_documents(60, number) for number in range(2)]
+    recipe = dataset_to_train_on(tmp_path, documents, train="wordpiece", vocab_size=90, lowercase=True)
     digests = set()
     for number, (threads, parallel) in enumerate([("1", "true"), ("2", "true"), ("3", "true"), ("1", "false")]):
         output = tmp_path / f"{number}.json"
         subprocess.run(
-            [sys.executable, SCRIPT, *shards, "--vocab-size", "90", "--output", output],
+            [sys.executable, SCRIPT, "--recipe", recipe, "--output", output],
             check=True,
             capture_output=True,
+            cwd=tmp_path,
             env={
                 **os.environ,
                 "PYTHONHASHSEED": str(number),
@@ -198,14 +213,12 @@ def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_pat
 
 def test_byte_level_bpe_is_trained_to_the_same_bytes_and_marks_what_continues_a_word(tmp_path: Path) -> None:
     documents = [*make_documents(80, 3), ["A [SEP] and a <mask> are text.", "Ēķā é東 \U0001f600"]]
-    shard = write_shard(tmp_path / "00000.txt.zst", documents)
+    recipe = dataset_to_train_on(tmp_path, [documents], train="bpe", vocab_size=300, lowercase=False)
     for number, hash_seed in enumerate("12"):
         subprocess.run(
-            [
-                *(sys.executable, SCRIPT, shard, "--kind", "bpe", "--no-lowercase"),
-                *("--vocab-size", "300", "--output", tmp_path / f"{number}.json"),
-            ],
+            [sys.executable, SCRIPT, "--recipe", recipe, "--output", tmp_path / f"{number}.json"],
             check=True,
+            cwd=tmp_path,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
         )
     assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()

@@ -679,7 +679,7 @@ def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
 def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
     path = output.with_suffix(".recipe.json")
     path.write_text(json.dumps(recipe))
-    arguments = ["--recipe", str(path), "--tokenizer", str(tokenizer), "--initial-weights"]
+    arguments = ["--recipe", str(path), "--tokenizer", str(tokenizer)]
     return subprocess.run(
         [
             sys.executable,

@@ -216,7 +216,15 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
 
 def test_the_scripts_lead_there_and_back(made: Path, tmp_path: Path) -> None:
     data = made / "data"
-    export = ["export_samples.py", data / "seq64/00000.h5", "--dataset", data / "dataset.json", "--layout", "nvidia"]
+    export = [
+        "export_samples.py",
+        "--samples",
+        data / "seq64/00000.h5",
+        "--dataset",
+        data / "dataset.json",
+        "--layout",
+        "nvidia",
+    ]
     run(*export, "--outputs", tmp_path / "a.hdf5", "--dupe-factor", "2")
     assert len(read_nvidia(tmp_path / "a.hdf5")) == 2 * sum(natives(data / "dataset.json", 0).values())
     given = [

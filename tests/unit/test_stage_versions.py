@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from corpus_recipe import read_texts
 from encoding_helpers import make_dataset
 from synthetic_dataset import MODEL as SMALL
 from synthetic_dataset import recipe, write_dataset
@@ -20,7 +21,6 @@ from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
-from bertline.corpus.text_files import read_files
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
@@ -113,7 +113,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.chdir(tmp_path)
     for name, text in BOOKS.items():
         Path(name).write_text(text, encoding="utf-8")
-    read_files(sorted(BOOKS), "part.jsonl.zst", "part.counts.json", source="books")
+    read_texts(sorted(BOOKS), "part.jsonl.zst", "part.counts.json")
     write_signatures("part.jsonl.zst", "part.counts.json", "signatures.npy")
     Path("dev.json").write_text(json.dumps([BOOKS["one.txt"], "No word of it."]))
     collect_ngrams({"books": ["dev.json"]}, "ngrams.npz")

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated, Any
 
 import pytest
+from cyclopts import CoercionError, Parameter
 
-from bertline.training.options import Options, add_options, given_options
-
-
-def parsed(*arguments):
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return given_options(parser.parse_args(arguments))
+from bertline.console import command_line
+from bertline.training.options import Options
 
 
-def test_a_command_without_options_has_their_defaults():
+def parsed(*arguments: str) -> Any:
+    def command(*, options: Annotated[Options, Parameter(name="*")] = Options()) -> Options:  # noqa: B008
+        return options
+
+    return command_line(command, None)(arguments)
+
+
+def test_a_command_without_options_has_their_defaults() -> None:
     assert parsed() == Options()
 
 
-def test_options_have_the_types_that_the_trainer_takes():
+def test_options_have_the_types_that_the_trainer_takes() -> None:
     given = parsed("--compile", "--micro-batch-tokens", "auto", "--checkpoint-every-minutes", "2", "--log-every", "5")
     assert given == Options(compiled=True, micro_batch_tokens=None, checkpoint_every_minutes=2.0, log_every=5)
     assert parsed("--micro-batch-tokens", "512").micro_batch_tokens == 512
 
 
-def test_a_wrong_number_of_tokens_names_what_is_allowed(capsys):
-    with pytest.raises(SystemExit):
+def test_the_last_of_two_equal_options_counts() -> None:
+    """A profile's `trainer_options` come after those of the workflow."""
+    assert parsed("--log-every", "5", "--log-every", "7").log_every == 7
+
+
+def test_a_wrong_number_of_tokens_names_what_is_allowed() -> None:
+    with pytest.raises(CoercionError, match="given 'many', allowed are a number of tokens and auto"):
         parsed("--micro-batch-tokens", "many")
-    assert "given 'many', allowed are a number of tokens and auto" in capsys.readouterr().err

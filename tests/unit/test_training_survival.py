@@ -137,8 +137,8 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
     train(given, card, undisturbed, ranks=2)
     (tmp_path / "recipe.json").write_text(json.dumps(given))
     command = [
-        sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", SCRIPTS / "pretrain.py",
-        "--recipe", tmp_path / "recipe.json", "--dataset", card, "--initial-weights", "--output", output,
+        sys.executable, SCRIPTS / "launch.py", "--processes-per-node", "2", "--", SCRIPTS / "pretrain.py",
+        "--recipe", tmp_path / "recipe.json", "--dataset", card, "--output", output,
         "--threads", "2", "--checkpoint-every", "3",
     ]  # fmt: skip
     for number, step, status in ((signal.SIGTERM, 3, 75), (signal.SIGKILL, 12, -9)):

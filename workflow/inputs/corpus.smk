@@ -1,15 +1,6 @@
 """Functions from wildcards to files and settings, for the rules of rules/corpus.smk."""
 
 
-def corpus_setting(key):
-    """Return a function for a rule's input or parameter that is a setting of its corpus."""
-    return lambda wildcards: plan.corpora[wildcards.corpus]["settings"][key]
-
-
-def corpus_name(wildcards):
-    return plan.corpora[wildcards.corpus]["name"]
-
-
 def slice_of(wildcards):
     """Return a part's file in the dump, the slice's number and their count. Raises ValueError for an unlisted part."""
     slices = slices_of(listing_of(wildcards.corpus))
@@ -34,58 +25,20 @@ def slice_option(wildcards):
     return f"--slice {number} {of}" if of > 1 else ""
 
 
-def extractor_options(wildcards):
-    """Return the options that select the built-in extractor; wikiextractor has none."""
-    settings = plan.corpora[wildcards.corpus]["settings"]
-    if settings["extractor"] == "wikiextractor":
-        return ""
-    return f"--extractor {settings['extractor']} --list-items {settings['list_items']}"
-
-
 def extraction_threads(wildcards):
     """Return 1 for the built-in extractor, 2 for wikiextractor, which runs next to the process that feeds it."""
     settings = plan.corpora[wildcards.corpus]["settings"]
     return 2 if settings["extractor"] == "wikiextractor" else 1
 
 
-def dump_name(wildcards):
-    entry = plan.corpora[wildcards.corpus]
-    return f"{entry['wiki']}-{entry['settings']['dump']}"
+def source_of(wildcards):
+    return sources.SOURCES[plan.corpora[wildcards.corpus]["settings"]["source"]]
 
 
-def text_files(wildcards):
-    """Return the files of a part, each with a mark at the start of its name."""
-    return plan.corpora[wildcards.corpus]["parts"][wildcards.part]
-
-
-def text_file_paths(wildcards):
-    return [str(Path(file)) for file in text_files(wildcards)]
-
-
-def option_of_setting(option, key):
-    """Return a function for a rule's parameter: `option value`, or nothing if the corpus lacks the setting."""
-
-    def value(wildcards):
-        setting = plan.corpora[wildcards.corpus]["settings"].get(key)
-        return f"{option} {shlex.quote(str(setting))}" if setting else ""
-
-    return value
-
-
-def column_options(wildcards):
-    """Return the options that name a table's columns."""
-    settings = plan.corpora[wildcards.corpus]["settings"]
-    keys = ("text", "id", "title", "url")
-    return shlex.join(
-        word
-        for key in keys
-        if key in settings
-        for word in (f"--{key}-column", settings[key])
-    )
-
-
-def number_of_part(wildcards):
-    return list(plan.corpora[wildcards.corpus]["parts"]).index(wildcards.part)
+def local_files(wildcards):
+    """Return the files of a part that are not downloaded by the graph, without the marks at the start of their names."""
+    files = plan.corpora[wildcards.corpus]["parts"][wildcards.part]
+    return [str(Path(file)) for file in files]
 
 
 def of_all_parts(pattern):
@@ -103,11 +56,6 @@ def punkt_model(wildcards):
         return []
     trained = paths.PUNKT.format(corpus=wildcards.corpus)
     return trained if settings["punkt"] == "trained" else settings["punkt"]
-
-
-def splitter_option(wildcards):
-    model = punkt_model(wildcards)
-    return f"--punkt {shlex.quote(model)}" if model else "--unicode"
 
 
 def downloaded_files(wildcards):

@@ -20,6 +20,7 @@ from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings.configuration import read_yaml
 from bertline.console import BertlineError
+from bertline.corpus import sources
 from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
@@ -79,12 +80,8 @@ def from_dump(corpus):
     return "wiki" in corpus
 
 
-def from_files(corpus):
-    return corpus["settings"]["source"] == "files"
-
-
-def from_hub(corpus):
-    return corpus["settings"]["source"] == "huggingface"
+def read_directly(corpus):
+    return corpus["settings"]["source"] in sources.SOURCES
 
 
 def trains_tokenizer(dataset):
@@ -106,8 +103,9 @@ def listing_of(corpus):
 
 def parts_of(corpus):
     """Return the names of a corpus's parts, one per job; for a dump, slices of its files."""
-    entry = plan.corpora[corpus]
-    return list(slices_of(listing_of(corpus)) if from_dump(entry) else entry["parts"])
+    if from_dump(plan.corpora[corpus]):
+        listing_of(corpus)
+    return sources.parts_of(plan.corpora[corpus])
 
 
 def of(function, wildcard):

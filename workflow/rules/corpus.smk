@@ -20,10 +20,10 @@ rule extract_part:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     params:
+        recipe=planned_recipe("corpus"),
         slice=slice_option,
-        extractor=extractor_options,
     shell:
-        "python workflow/scripts/extract_part.py --part {input} {params.slice} {params.extractor}"
+        "python workflow/scripts/extract_part.py --recipe {params.recipe} --part {input} {params.slice}"
         " --processes {threads} --output {output} > {log} 2>&1"
 
 
@@ -46,82 +46,35 @@ rule clean_part:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
-        source=dump_name,
-        minimum_characters=corpus_setting("minimum_characters"),
-        steps=corpus_setting("cleaning"),
+        recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/clean_part.py --extracted {input} --source {params.source}"
-        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
+        "python workflow/scripts/clean_part.py --recipe {params.recipe} --extracted {input}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
 
 
-rule read_files:
+# Of every other source than Wikimedia's dumps.
+rule read_part:
     input:
-        ancient(text_file_paths),
+        ancient(local_files),
     output:
         documents=paths.DOCUMENTS,
         counts=paths.COUNTS,
     log:
-        "logs/read_files/{corpus}/{part}.log",
+        "logs/read_part/{corpus}/{part}.log",
     benchmark:
-        "benchmarks/read_files/{corpus}/{part}.tsv"
+        "benchmarks/read_part/{corpus}/{part}.tsv"
     wildcard_constraints:
-        corpus=only(plan.corpora, from_files),
+        corpus=only(plan.corpora, read_directly),
     conda:
         "../../envs/bertline.yaml"
     resources:
         **CPU_JOB,
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=120,
+        mem_mb=lambda wildcards, attempt: source_of(wildcards).memory_mb * attempt,
+        runtime=lambda wildcards: source_of(wildcards).runtime,
     params:
-        files=text_files,
-        source=corpus_name,
-        encoding=corpus_setting("encoding"),
-        separator=option_of_setting("--separator", "separator"),
-        columns=column_options,
-        unpack_ratio=corpus_setting("unpack_ratio"),
-        minimum_characters=corpus_setting("minimum_characters"),
-        steps=corpus_setting("cleaning"),
+        recipe=planned_recipe("corpus"),
     message:
-        "Reading the text files of {wildcards.part} of {wildcards.corpus}"
+        "Reading {wildcards.part} of {wildcards.corpus}"
     shell:
-        "python workflow/scripts/read_files.py --files {params.files:q} --source {params.source}"
-        " --encoding {params.encoding:q} {params.separator} {params.columns} --unpack-ratio {params.unpack_ratio}"
-        " --minimum-characters {params.minimum_characters} --steps {params.steps}"
-        " --documents {output.documents} --counts {output.counts} > {log} 2>&1"
-
-
-rule read_dataset:
-    output:
-        documents=paths.DOCUMENTS,
-        counts=paths.COUNTS,
-    log:
-        "logs/read_dataset/{corpus}/{part}.log",
-    benchmark:
-        "benchmarks/read_dataset/{corpus}/{part}.tsv"
-    wildcard_constraints:
-        corpus=only(plan.corpora, from_hub),
-    conda:
-        "../../envs/bertline.yaml"
-    resources:
-        **CPU_JOB,
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=720,
-    params:
-        source=corpus_name,
-        dataset=corpus_setting("dataset"),
-        configuration=option_of_setting("--configuration", "configuration"),
-        split=corpus_setting("split"),
-        revision=corpus_setting("revision"),
-        part=number_of_part,
-        parts=corpus_setting("parts"),
-        columns=column_options,
-        minimum_characters=corpus_setting("minimum_characters"),
-        steps=corpus_setting("cleaning"),
-    message:
-        "Reading {wildcards.part} of the dataset {params.dataset}"
-    shell:
-        "python workflow/scripts/read_dataset.py --dataset {params.dataset} {params.configuration}"
-        " --split {params.split:q} --revision {params.revision} --part {params.part} --parts {params.parts}"
-        " --source {params.source} {params.columns} --minimum-characters {params.minimum_characters} --steps {params.steps}"
+        "python workflow/scripts/read_part.py --recipe {params.recipe} --part {wildcards.part}"
         " --documents {output.documents} --counts {output.counts} > {log} 2>&1"

@@ -19,18 +19,14 @@ rule train_tokenizer:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=120,
     params:
-        kind=dataset_setting("tokenizer", "train"),
-        vocab_size=dataset_setting("tokenizer", "vocab_size"),
-        lowercase=lowercase_option,
-        seed=dataset_setting("seed"),
+        recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/train_tokenizer.py {input} --kind {params.kind}"
-        " --vocab-size {params.vocab_size} {params.lowercase} --seed {params.seed} --output {output} > {log} 2>&1"
+        "python workflow/scripts/train_tokenizer.py --recipe {params.recipe} --output {output} > {log} 2>&1"
 
 
 rule take_tokenizer:
     input:
-        ancient(dataset_setting("tokenizer", "file")),
+        ancient(vocabulary_file),
     output:
         paths.DATASET_TOKENIZER,
     log:
@@ -70,17 +66,11 @@ rule encode_shard:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
-        seed=dataset_setting("seed"),
-        pair_objective=dataset_setting("pair_objective"),
-        passes=dataset_setting("passes"),
-        short_sequence_probability=dataset_setting("short_sequence_probability"),
-        lengths=SEQUENCE_LENGTHS,
+        recipe=planned_recipe("dataset"),
+        folder=lambda wildcards, input: Path(input.plan).parent,
     shell:
-        "python workflow/scripts/encode_shard.py {input.shard} --plan {input.plan} --tokenizer {input.tokenizer}"
-        " --fingerprint {wildcards.dataset} --seed {params.seed} --pair-objective {params.pair_objective}"
-        " --passes {params.passes}"
-        " --short-sequence-probability {params.short_sequence_probability}"
-        " --sequence-lengths {params.lengths} --outputs {output} > {log} 2>&1"
+        "python workflow/scripts/encode_shard.py --recipe {params.recipe} --shard {wildcards.shard}"
+        " --directory {params.folder} > {log} 2>&1"
 
 
 rule write_dataset_card:
@@ -103,15 +93,10 @@ rule write_dataset_card:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     params:
-        counts=by_corpus("--counts", paths.COUNTS),
-        overlap=overlap_options,
         folder=output_folder,
         recipe=planned_recipe("dataset"),
         digest=of(digest_of_sources, "dataset"),
-        lengths=SEQUENCE_LENGTHS,
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
-        "python workflow/scripts/write_dataset_card.py {params.folder} --plan {input.plan}"
-        " --fingerprint {wildcards.dataset} --recipe {params.recipe} --sequence-lengths {params.lengths}"
-        " {params.counts} {params.overlap} > {log} 2>&1"
+        "python workflow/scripts/write_dataset_card.py --recipe {params.recipe} --directory {params.folder} > {log} 2>&1"

@@ -26,9 +26,14 @@ rule finetune_task:
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
+        initial_weights=lambda wildcards, input: [
+            word
+            for weights in input.initial_weights
+            for word in ("--initial-weights", weights)
+        ],
     shell:
         "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer:q}"
-        " --initial-weights {input.initial_weights:q} --output {params.folder}"
+        " {params.initial_weights:q} --output {params.folder}"
         " --threads {threads} > {log} 2>&1"
 
 

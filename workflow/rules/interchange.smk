@@ -22,7 +22,7 @@ rule export_nvidia:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py {input.samples} --dataset {input.card} --layout nvidia"
+        "python workflow/scripts/export_samples.py --samples {input.samples} --dataset {input.card} --layout nvidia"
         " --dupe-factor {wildcards.copies} --outputs {output} > {log} 2>&1"
 
 
@@ -43,5 +43,5 @@ rule export_gpauloski:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py {input.samples} --dataset {input.card} --layout gpauloski"
+        "python workflow/scripts/export_samples.py --samples {input.samples} --dataset {input.card} --layout gpauloski"
         " --outputs {output} > {log} 2>&1"

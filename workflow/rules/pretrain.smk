@@ -42,7 +42,9 @@ rule pretrain_phase:
         recipe=planned_recipe("phase"),
         folder=output_folder,
         initial_weights=lambda wildcards, input: [
-            str(Path(weights).parent) for weights in input.initial_weights
+            word
+            for weights in input.initial_weights
+            for word in ("--initial-weights", str(Path(weights).parent))
         ],
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake
     # deletes the log before every attempt; the one next to the checkpoints contains them all.
@@ -51,8 +53,8 @@ rule pretrain_phase:
         " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
         " --checkpoints {params.folder}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
-        " workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset:q}"
-        " --initial-weights {params.initial_weights:q} --output {params.folder}"
+        " -- workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset:q}"
+        " {params.initial_weights:q} --output {params.folder}"
         " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"

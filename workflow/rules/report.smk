@@ -141,5 +141,5 @@ rule write_report:
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py --record {input.records} --output-directory {params.folder}"
+        "python workflow/scripts/report.py {input.records} --directory {params.folder}"
         " > {log} 2>&1"

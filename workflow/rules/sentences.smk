@@ -17,9 +17,10 @@ rule train_punkt:
         **CPU_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
+    params:
+        recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/train_punkt.py --documents {input.documents} --counts {input.counts} --output {output}"
-        " > {log} 2>&1"
+        "python workflow/scripts/train_punkt.py --recipe {params.recipe} --output {output} > {log} 2>&1"
 
 
 rule split_sentences:
@@ -40,8 +41,7 @@ rule split_sentences:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=240,
     params:
-        corpus=corpus_name,
-        splitter=splitter_option,
+        recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/split_sentences.py --documents {input.documents} --corpus {params.corpus}"
-        " {params.splitter} --sentences {output.sentences} --index {output.index} > {log} 2>&1"
+        "python workflow/scripts/split_sentences.py --recipe {params.recipe} --documents {input.documents}"
+        " --sentences {output.sentences} --index {output.index} > {log} 2>&1"

@@ -38,9 +38,9 @@ rule collect_ngrams:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
-        sets=evaluation_options,
+        recipe=planned_recipe("evaluation"),
     shell:
-        "python workflow/scripts/collect_ngrams.py {params.sets} --output {output} > {log} 2>&1"
+        "python workflow/scripts/collect_ngrams.py --recipe {params.recipe} --output {output} > {log} 2>&1"
 
 
 rule find_overlap:
@@ -81,9 +81,9 @@ rule list_removed:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
     params:
-        sources=removal_options,
+        recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/list_removed.py {params.sources} --output {output} > {log} 2>&1"
+        "python workflow/scripts/list_removed.py --recipe {params.recipe} --output {output} > {log} 2>&1"
 
 
 rule plan_shards:
@@ -104,13 +104,9 @@ rule plan_shards:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
-        corpora=by_corpus("--corpus", paths.SENTENCES),
-        shards=dataset_setting("shards"),
-        held_out=dataset_setting("held_out"),
-        removed=removal_option,
+        recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/plan_shards.py {params.corpora} --shards {params.shards}"
-        " --held-out {params.held_out} {params.removed} --output {output} > {log} 2>&1"
+        "python workflow/scripts/plan_shards.py --recipe {params.recipe} --output {output} > {log} 2>&1"
 
 
 rule write_shard:

@@ -1,15 +1,17 @@
-"""Remove the generated sample and the demo's results. Results of other configurations are kept."""
+"""Remove the generated sample and the demo's results. Results of other configurations are kept.
 
-import argparse
+example:
+  python workflow/scripts/clean.py --configfile config/demo.yaml
+"""
+
 import shutil
 from pathlib import Path
 
-from bertline.console import BertlineError, HelpFormatter, run_command
+from bertline.console import BertlineError, run_command
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.planning.recipes import recipe_paths
-from bertline.planning.resolve import make_plan
+from bertline.planning.resolve import plan_of_file
 from bertline.results import paths
-from bertline.settings.configuration import read_yaml
 
 
 def folders_of(plan: Plan) -> list[str]:
@@ -25,18 +27,12 @@ def folders_of(plan: Plan) -> list[str]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/clean.py --configfile config/demo.yaml",
-    )
-    parser.add_argument("--configfile", default="config/demo.yaml")
-    arguments = parser.parse_args()
+def clean(configfile: str = "config/demo.yaml") -> None:
+    """Remove the results of a configuration."""
     try:
-        plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
+        plan = plan_of_file(configfile)
     except BertlineError as error:
-        raise BertlineError(f"cannot tell what belongs to {arguments.configfile}: {error}") from error
+        raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
     for folder in [*folders_of(plan), "resources/sample", paths.WIKI.format(wiki="samplewiki")]:
         if Path(folder).exists():
             shutil.rmtree(folder)
@@ -46,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(clean, __doc__)

@@ -1,40 +1,29 @@
-"""Convert the extracted articles of one part to documents, and count those dropped."""
+"""Convert the extracted articles of one part of a dump to documents, and count those dropped.
 
-from __future__ import annotations
+example:
+  python workflow/scripts/clean_part.py --extracted extracted/part-00000 \\
+    --recipe results/recipes/wikipedia-01234567.json \\
+    --documents part-00000.jsonl.zst --counts part-00000.counts.json
+"""
 
-import argparse
+from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.corpus.clean import clean_part
-from bertline.corpus.cleaning_steps import STEPS
+from bertline.files import read_json
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/clean_part.py "
-        "--extracted extracted/part-00000 --source enwiki-20261101 --steps headings symbols "
-        "--documents documents/part-00000.jsonl.zst --counts documents/part-00000.counts.json",
-    )
-    parser.add_argument("--extracted", required=True, help="the folder that extract_part.py made")
-    parser.add_argument("--source", required=True, help="name of the source, stored in every document")
-    parser.add_argument("--minimum-characters", type=int, default=200, help="shorter articles are dropped")
-    parser.add_argument(
-        "--steps", nargs="*", choices=list(STEPS), default=[], help="cleaning steps, in the order given"
-    )
-    parser.add_argument("--documents", required=True, help="the .jsonl.zst to write")
-    parser.add_argument("--counts", required=True, help="the .counts.json to write")
-    arguments = parser.parse_args()
-    clean_part(
-        arguments.extracted,
-        arguments.documents,
-        arguments.counts,
-        source=arguments.source,
-        minimum_characters=arguments.minimum_characters,
-        steps=arguments.steps,
-    )
+def clean(recipe: Path, extracted: Path, documents: Path, counts: Path) -> None:
+    """Convert a part.
+
+    Args:
+        recipe: of the corpus.
+        extracted: the folder that extract_part.py made.
+        documents: the .jsonl.zst to write.
+        counts: the .counts.json to write.
+    """
+    clean_part(read_json(recipe), extracted, documents, counts)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(clean, __doc__)

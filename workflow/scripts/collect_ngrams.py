@@ -1,32 +1,26 @@
-"""Collect the 13-word sequences of evaluation sets, which documents should not contain."""
+"""Collect the 13-word sequences of evaluation sets, which documents should not contain.
 
-from __future__ import annotations
+example:
+  python workflow/scripts/collect_ngrams.py \\
+    --recipe results/recipes/0123456789abcdef.json --output ngrams.npz
+"""
 
-import argparse
+from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.corpus.overlap import collect_ngrams
+from bertline.files import read_json
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/collect_ngrams.py --set squad_v1 dev-v1.1.json "
-        "--set rte RTE/dev.tsv RTE/test.tsv --output ngrams.npz",
-    )
-    parser.add_argument(
-        "--set",
-        required=True,
-        action="append",
-        nargs="+",
-        metavar=("NAME", "FILE"),
-        help="an evaluation set's name and its .json or tab-separated files; once for each",
-    )
-    parser.add_argument("--output", required=True, help="the .npz to write")
-    arguments = parser.parse_args()
-    collect_ngrams({name: files for name, *files in arguments.set}, arguments.output)
+def collect(recipe: Path, output: Path) -> None:
+    """Collect the sequences of all sets.
+
+    Args:
+        recipe: a JSON file with `sets`: the name of each evaluation set, and its .json or tab-separated files.
+        output: the .npz to write.
+    """
+    collect_ngrams(read_json(recipe)["sets"], output)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(collect, __doc__)

@@ -1,56 +1,55 @@
-"""Fine-tune one task with one seed and score it on the dev set."""
+"""Fine-tune one task with one seed and score it on the dev set.
 
-import argparse
+example:
+  python workflow/scripts/finetune.py --tokenizer dataset/tokenizer.json \\
+    --recipe results/recipes/0123456789abcdef.json --threads 2 \\
+    --initial-weights results/phases/0123456789abcdef/huggingface \\
+    --output results/finetunings/0123456789abcdef
+"""
+
 import logging
 import os
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.files import read_json
 
-EXAMPLE = """example:
-  python workflow/scripts/finetune.py --recipe results/recipes/0123456789abcdef.json --threads 2 \\
-      --tokenizer dataset/tokenizer.json --initial-weights results/phases/0123456789abcdef/huggingface \\
-      --output results/finetunings/0123456789abcdef
-"""
 
+def finetune(
+    recipe: Path,
+    tokenizer: Path,
+    output: Path,
+    *,
+    initial_weights: Path | None = None,
+    checkpoint_minutes: float = 10.0,
+    threads: int | None = None,
+) -> None:
+    """Fine-tune.
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
-    parser.add_argument(
-        "--recipe", required=True, type=Path, metavar="JSON", help="the file with everything that determines the result"
-    )
-    parser.add_argument("--tokenizer", required=True, type=Path, help="tokenizer.json of the pretraining dataset")
-    parser.add_argument(
-        "--initial-weights",
-        type=Path,
-        nargs="?",
-        metavar="DIRECTORY",
-        help="pretrained weights in Hugging Face's layout; omit for random weights",
-    )
-    parser.add_argument("--output", required=True, type=Path, help="folder for scores, predictions, journal and recipe")
-    parser.add_argument(
-        "--checkpoint-minutes", type=float, default=10.0, metavar="M", help="between two checkpoints, default: 10"
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, default: all")
-    arguments = parser.parse_args()
-    if arguments.threads:
+    Args:
+        recipe: the file with everything that determines the result.
+        tokenizer: tokenizer.json of the pretraining dataset.
+        output: folder for scores, predictions, journal and recipe.
+        initial_weights: directory with pretrained weights in Hugging Face's layout; omit for random weights.
+        checkpoint_minutes: between two checkpoints.
+        threads: of the CPU (default: all).
+    """
+    if threads:
         # The tokenizers package and OpenMP read their number of threads when they start.
-        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    recipe = read_json(arguments.recipe)
-    logging.info("recipe: %s", arguments.recipe.resolve())
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    logging.info("recipe: %s", recipe.resolve())
 
-    from bertline.finetuning.train import finetune
+    from bertline.finetuning import train
 
-    finetune(
-        recipe,
-        arguments.tokenizer,
-        arguments.output,
-        initial_weights=arguments.initial_weights,
-        threads=arguments.threads,
-        checkpoint_minutes=arguments.checkpoint_minutes,
+    train.finetune(
+        read_json(recipe),
+        tokenizer,
+        output,
+        initial_weights=initial_weights,
+        threads=threads,
+        checkpoint_minutes=checkpoint_minutes,
     )
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(finetune, __doc__)

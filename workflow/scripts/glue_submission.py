@@ -1,23 +1,25 @@
-"""Zip predictions for GLUE's test sets for its server, from each task's fine-tuning with the best dev score."""
+"""Zip predictions for GLUE's test sets for its server, from each task's fine-tuning with the best dev score.
 
-import argparse
+example:
+  python workflow/scripts/glue_submission.py results/finetunings/*/metrics.json \\
+    --output submission.zip
+"""
+
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.finetuning.glue import choose_submissions, zip_submission
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/glue_submission.py results/finetunings/*/metrics.json --output x.zip",
-    )
-    parser.add_argument("metrics", nargs="+", type=Path, help="metrics.json of each fine-tuning with predict_test")
-    parser.add_argument("--output", required=True, type=Path, help="the zip to write")
-    arguments = parser.parse_args()
-    zip_submission(choose_submissions([path.parent for path in arguments.metrics]), arguments.output)
+def submit(metrics: list[Path], *, output: Path) -> None:
+    """Zip the predictions.
+
+    Args:
+        metrics: metrics.json of each fine-tuning with predict_test.
+        output: the zip to write.
+    """
+    zip_submission(choose_submissions([path.parent for path in metrics]), output)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(submit, __doc__)

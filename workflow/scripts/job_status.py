@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
-"""Print whether a job of LSF, Cobalt or PBS is running (or waiting), succeeded, or failed."""
+"""Print whether a job of LSF, Cobalt or PBS is running (or waiting), succeeded, or failed.
 
-import argparse
+example:
+  python workflow/scripts/job_status.py 1234.server
+"""
 
 from bertline.cluster.jobs import job_status
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/job_status.py 1234.server",
-    )
-    parser.add_argument("number", help="of the job")
-    print(job_status(parser.parse_args().number))
+def print_status(number: str) -> None:
+    """Print the status of the job with this number."""
+    print(job_status(number))
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(print_status, __doc__)

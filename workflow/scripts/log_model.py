@@ -1,32 +1,31 @@
-"""Log a run's final model to MLflow, for `mlflow.transformers.load_model`; --register makes it a version."""
+"""Log a run's final model to MLflow, for `mlflow.transformers.load_model`.
 
-from __future__ import annotations
+example:
+  python workflow/scripts/log_model.py results/runs/demo/record.json --register my-bert
+"""
 
-import argparse
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.files import write_json
 from bertline.tracking.models import log_model
 from bertline.tracking.store import default_tracking_uri
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/log_model.py results/runs/demo/record.json --register my-bert",
-    )
-    parser.add_argument("record", type=Path, help="record.json of a run")
-    parser.add_argument("--uri", default=default_tracking_uri(), help="the tracking store (default: %(default)s)")
-    parser.add_argument("--register", metavar="NAME", help="make it a version of this registered model")
-    parser.add_argument("--output", type=Path, help="write the model's id to this file")
-    arguments = parser.parse_args()
-    result = log_model(arguments.record, arguments.uri, arguments.register)
-    if arguments.output:
-        write_json(arguments.output, result)
-    print(result["load"] + (f"   {arguments.register} version {result['version']}" if arguments.register else ""))
+def log(record: Path, *, uri: str | None = None, register: str | None = None, output: Path | None = None) -> None:
+    """Log a model.
+
+    Args:
+        record: record.json of a run.
+        uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
+        register: make it a version of the registered model of this name.
+        output: write the model's id to this file.
+    """
+    result = log_model(record, uri or default_tracking_uri(), register)
+    if output:
+        write_json(output, result)
+    print(result["load"] + (f"   {register} version {result['version']}" if register else ""))
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(log, __doc__)

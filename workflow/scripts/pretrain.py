@@ -1,63 +1,60 @@
-"""Train one phase. Started through launch.py, which sets torchrun's environment."""
+"""Train one phase. Started through launch.py, which sets torchrun's environment.
 
-import argparse
+example:
+  python workflow/scripts/launch.py --processes-per-node 2 --threads 4 -- \\
+    workflow/scripts/pretrain.py --threads 4 \\
+    --recipe results/recipes/0123456789abcdef.json \\
+    --dataset results/datasets/0123456789abcdef/dataset.json \\
+    --output results/phases/0123456789abcdef
+"""
+
 import logging
 import os
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
-from bertline.console import BertlineError, HelpFormatter, run_command
+from cyclopts import Parameter
+
+from bertline.console import BertlineError, run_command
 from bertline.files import read_text
-from bertline.training.options import add_options, given_options
+from bertline.training.options import Options
 from bertline.training.stop import FAILED, LOST, StopSignal
 
-EXAMPLE = """example:
-  python workflow/scripts/launch.py --nodes 1 --processes-per-node 2 workflow/scripts/pretrain.py \\
-    --recipe results/recipes/0123456789abcdef.json --dataset results/datasets/0123456789abcdef/dataset.json \\
-    --output results/phases/0123456789abcdef --threads 4"""
 
+def pretrain(
+    recipe: Path,
+    dataset: Path,
+    output: Path,
+    *,
+    initial_weights: Path | None = None,
+    stop_after_minutes: float | None = None,
+    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - immutable
+) -> None:
+    """Train a phase.
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLE, formatter_class=HelpFormatter)
-    parser.add_argument(
-        "--recipe", type=Path, required=True, metavar="JSON", help="the file with everything that determines the result"
-    )
-    parser.add_argument("--dataset", type=Path, required=True, help="the dataset's dataset.json")
-    parser.add_argument("--output", type=Path, required=True, help="the phase's folder")
-    parser.add_argument(
-        "--initial-weights", type=Path, nargs="?", help="a phase's folder or a Hugging Face directory, if it has one"
-    )
-    add_options(parser)
-    parser.add_argument(
-        "--stop-after-minutes",
-        type=float,
-        metavar="MINUTES",
-        help="save and exit with status 75 after this time; the same command resumes",
-    )
-    given = parser.parse_args()
+    Args:
+        recipe: the file with everything that determines the result.
+        dataset: the dataset's dataset.json.
+        output: the phase's folder.
+        initial_weights: a phase's folder or a Hugging Face directory, if it has one.
+        stop_after_minutes: save and exit with status 75 after this time; the same command resumes.
+    """
     # Before PyTorch is imported, which takes seconds: a signal must not end the trainer meanwhile.
-    stop_signal = StopSignal(given.stop_after_minutes)
-    if given.deterministic:
+    stop_signal = StopSignal(stop_after_minutes)
+    if options.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
     from bertline.training.loop import train
     from bertline.training.recipe import parse_recipe
 
     try:
-        recipe = parse_recipe(read_text(given.recipe))
+        settings = parse_recipe(read_text(recipe))
         if os.environ.get("RANK", "0") == "0":
-            logging.info("recipe: %s", given.recipe.resolve())
-        train(
-            recipe,
-            given.dataset,
-            given.output,
-            initial_weights=given.initial_weights,
-            options=given_options(given),
-            stop_signal=stop_signal,
-        )
+            logging.info("recipe: %s", recipe.resolve())
+        train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
     except BertlineError:
         # All ranks find the same problem: rank 0 reports it, and the launcher then stops the others.
         if os.environ.get("RANK", "0") != "0":
@@ -66,14 +63,14 @@ def main() -> None:
 
 
 def run_and_leave() -> NoReturn:
-    """Run `main` and end the process without cleanup, whatever the outcome: all files are written by then.
+    """Run the command and end the process without cleanup, whatever the outcome: all files are written by then.
 
     Destroying gloo's threads occasionally aborts a process. With NCCL, a failed rank could wait for ever for a kernel
     that waits for the other ranks, so that the launcher would not notice the failure.
     """
     status = 0
     try:
-        run_command(main)
+        run_command(pretrain, __doc__)
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)

@@ -1,30 +1,28 @@
-"""Show a configuration's stages, which of them are finished, and estimates for the others from recorded runs."""
+"""Show a configuration's stages, which of them are finished, and estimates for the others from recorded runs.
 
-import argparse
+example:
+  python workflow/scripts/show_plan.py --configfile config/demo.yaml
+"""
 
 from tabulate import tabulate
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.planning.estimate import estimates
 from bertline.planning.progress import overview
-from bertline.planning.resolve import make_plan
-from bertline.settings.configuration import read_yaml
+from bertline.planning.resolve import plan_of_file
 from bertline.settings.site import read_site
 
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/show_plan.py --configfile config/demo.yaml",
-    )
-    parser.add_argument("--configfile", required=True)
-    parser.add_argument("--site", help="the cluster's site.yaml: processes per node, speed of a GPU")
-    arguments = parser.parse_args()
-    site = read_site(arguments.site, "config/site.schema.yaml") if arguments.site else None
-    plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
+def show_plan(configfile: str, *, site: str | None = None) -> None:
+    """Show the plan of a configuration.
+
+    Args:
+        configfile: the configuration.
+        site: the cluster's site.yaml: processes per node, speed of a GPU.
+    """
+    plan = plan_of_file(configfile)
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
     rows = [
         [
@@ -35,7 +33,7 @@ def main() -> None:
             "" if left.size is None else f"{left.size / 1e9:,.3f} GB",
             left.basis,
         ]
-        for left in estimates(plan, site)
+        for left in estimates(plan, read_site(site, "config/site.schema.yaml") if site else None)
     ]
     if rows:
         print()
@@ -44,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(show_plan, __doc__)

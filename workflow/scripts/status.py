@@ -1,29 +1,25 @@
-"""Print the progress of each run: step, speed, time left, last checkpoint, trainer, and jobs in Slurm's queue."""
+"""Print the progress of each run: step, speed, time left, last checkpoint, trainer, and jobs in Slurm's queue.
 
-import argparse
+example:
+  python workflow/scripts/status.py --configfile config/demo.yaml
+"""
+
 import time
 from datetime import timedelta
 
 from tabulate import tabulate
 
 from bertline.cluster import slurm
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.planning.progress import PhaseStatus, overview, phase_statuses
-from bertline.planning.resolve import make_plan
-from bertline.settings.configuration import read_yaml
+from bertline.planning.resolve import plan_of_file
 
 HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/status.py --configfile config/demo.yaml",
-    )
-    parser.add_argument("--configfile", required=True)
-    arguments = parser.parse_args()
-    plan = make_plan(read_yaml(arguments.configfile), "config/config.schema.yaml", "config/models")
+def print_status(configfile: str) -> None:
+    """Print the progress of the runs of a configuration."""
+    plan = plan_of_file(configfile)
     statuses = {(status.run, status.phase): status for status in phase_statuses(plan)}
     rows = []
     for run, what, folder, state in overview(plan):
@@ -48,4 +44,4 @@ def phase_row(status: PhaseStatus, folder: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(print_status, __doc__)

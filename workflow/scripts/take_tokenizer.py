@@ -1,29 +1,25 @@
-"""Import an existing tokenizer: a vocab.txt or a tokenizer.json."""
+"""Import an existing tokenizer: a vocab.txt or a tokenizer.json.
 
-import argparse
+example:
+  python workflow/scripts/take_tokenizer.py vocab.txt --lowercase --output tokenizer.json
+"""
+
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/take_tokenizer.py vocab.txt --lowercase --output tokenizer.json",
-    )
-    parser.add_argument("vocabulary", type=Path, help="vocab.txt, one token per line, or tokenizer.json")
-    parser.add_argument(
-        "--lowercase",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="case of a vocab.txt; a tokenizer.json specifies it itself",
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="tokenizer.json")
-    arguments = parser.parse_args()
-    save_tokenizer(take_tokenizer(arguments.vocabulary, lowercase=arguments.lowercase), arguments.output)
+def take(vocabulary: Path, output: Path, *, lowercase: bool = True) -> None:
+    """Import a tokenizer.
+
+    Args:
+        vocabulary: vocab.txt, one token per line, or tokenizer.json.
+        output: the tokenizer.json to write.
+        lowercase: case of a vocab.txt; a tokenizer.json specifies it itself.
+    """
+    save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), output)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(take, __doc__)

@@ -1,35 +1,42 @@
-"""Send the present results of runs to MLflow; a repeated call changes nothing."""
+"""Send the present results of runs to MLflow; a repeated call changes nothing.
 
-from __future__ import annotations
+example:
+  python workflow/scripts/track.py results/runs/demo/record-0123456789abcdef.json \\
+    --output results/tracked-demo.json
+"""
 
-import argparse
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.files import write_json
-from bertline.tracking.store import default_tracking_uri, follow, track
+from bertline.tracking import store
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/track.py results/runs/demo/record-0123456789abcdef.json "
-        "--output results/tracked-demo.json",
-    )
-    parser.add_argument("records", nargs="+", type=Path, metavar="RECORD", help="record-*.json of a run")
-    parser.add_argument("--uri", default=default_tracking_uri(), help="the tracking store (default: %(default)s)")
-    parser.add_argument("--report", type=Path, help="the report's index.html, kept with each run")
-    parser.add_argument("--output", type=Path, help="write the number of points of each stage to this file")
-    parser.add_argument("--follow", type=float, metavar="SECONDS", help="repeat at this interval until interrupted")
-    arguments = parser.parse_args()
-    if arguments.follow is not None:
-        follow(arguments.records, arguments.uri, arguments.follow, arguments.report)
+def track(
+    records: list[Path],
+    *,
+    uri: str | None = None,
+    report: Path | None = None,
+    output: Path | None = None,
+    follow: float | None = None,
+) -> None:
+    """Send results.
+
+    Args:
+        records: record-*.json of each run.
+        uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
+        report: the report's index.html, kept with each run.
+        output: write the number of points of each stage to this file.
+        follow: repeat at this interval, in seconds, until interrupted.
+    """
+    uri = uri or store.default_tracking_uri()
+    if follow is not None:
+        store.follow(records, uri, follow, report)
         return
-    marker = track(arguments.records, arguments.uri, arguments.report)
-    if arguments.output:
-        write_json(arguments.output, marker)
+    marker = store.track(records, uri, report)
+    if output:
+        write_json(output, marker)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(track, __doc__)

@@ -1,36 +1,36 @@
-"""Train a tokenizer, WordPiece or byte-level BPE, on a sample of the training shards."""
+"""Train a tokenizer, WordPiece or byte-level BPE, on a sample of the training shards.
 
-import argparse
+example:
+  python workflow/scripts/train_tokenizer.py \\
+    --recipe results/recipes/0123456789abcdef.json --output tokenizer.json
+"""
+
 from pathlib import Path
 
-from bertline.console import HelpFormatter, run_command
+from bertline.console import run_command
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
+from bertline.files import read_json
+from bertline.results import paths
 
 TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/train_tokenizer.py shards/*.txt.zst --vocab-size 30522 "
-        "--lowercase --output tokenizer.json",
-    )
-    parser.add_argument("shards", nargs="+", type=Path, metavar="SHARD", help="training shards, {shard}.txt.zst")
-    parser.add_argument("--kind", choices=TRAINERS, default="wordpiece")
-    parser.add_argument(
-        "--vocab-size", type=int, required=True, help="number of tokens, including special ones and characters"
-    )
-    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True, help="also strips accents")
-    parser.add_argument("--seed", type=int, default=12345, help="of the sample (default: %(default)s)")
-    parser.add_argument("--output", type=Path, required=True, metavar="JSON", help="tokenizer.json")
-    arguments = parser.parse_args()
-    tokenizer = TRAINERS[arguments.kind](
-        arguments.shards, vocab_size=arguments.vocab_size, lowercase=arguments.lowercase, seed=arguments.seed
-    )
-    save_tokenizer(tokenizer, arguments.output)
+def train(recipe: Path, output: Path) -> None:
+    """Train the tokenizer of a dataset on its shards.
+
+    Args:
+        recipe: of the dataset.
+        output: the tokenizer.json to write.
+    """
+    dataset = read_json(recipe)
+    names = [f"{number:05d}" for number in range(dataset["settings"]["shards"])]
+    shards = [Path(paths.DATASET_SHARD.format(dataset=dataset["fingerprint"], shard=name)) for name in names]
+    settings, seed = dataset["settings"]["tokenizer"], dataset["settings"]["seed"]
+    train_kind = TRAINERS[settings["train"]]
+    tokenizer = train_kind(shards, vocab_size=settings["vocab_size"], lowercase=settings["lowercase"], seed=seed)
+    save_tokenizer(tokenizer, output)
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(train, __doc__)

@@ -1,20 +1,11 @@
-"""Clear the lock of a killed snakemake, after checking that none runs in this folder."""
+"""Clear the lock of a killed snakemake, after checking that none runs in this folder.
 
-import argparse
+example:
+  python workflow/scripts/unlock.py --configfile config/demo.yaml
+"""
 
 from bertline.cluster.unlock import unlock
-from bertline.console import HelpFormatter, run_command
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=HelpFormatter,
-        epilog="example: python workflow/scripts/unlock.py --configfile config/demo.yaml",
-    )
-    parser.add_argument("--configfile", required=True)
-    unlock(parser.parse_args().configfile)
-
+from bertline.console import run_command
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(unlock, __doc__)

@@ -51,7 +51,7 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):
         return
-    command = ["python", "workflow/scripts/report.py", "--record", *present, "--output-directory", str(UNFINISHED)]
+    command = ["python", "workflow/scripts/report.py", *present, "--directory", str(UNFINISHED)]
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
     print(f"The report of the finished results: {UNFINISHED}/index.html", file=sys.stderr)

@@ -26,14 +26,14 @@ def launch(
     script: list[str],
     launcher: list[str],
     *,
-    nodes: int = 1,
-    processes_per_node: int = 1,
-    additional_nodes: str = "",
-    threads: int = 1,
-    checkpoints: Path | None = None,
-    attempt: int = 1,
-    minutes_to_save: float = 5.0,
-    options: str = "",
+    nodes: int,
+    processes_per_node: int,
+    additional_nodes: str,
+    threads: int,
+    checkpoints: Path | None,
+    attempt: int,
+    minutes_to_save: float,
+    options: str,
 ) -> int:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one.
 

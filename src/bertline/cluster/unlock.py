@@ -10,16 +10,16 @@ import psutil
 from bertline.console import BertlineError
 
 
-def unlock(config: str) -> None:
+def unlock(configfile: str) -> None:
     """Clear the lock of this folder. Raises BertlineError if a snakemake runs here.
 
     Args:
-        config: path of the configuration.
+        configfile: path of the configuration.
     """
     running = _running_snakemakes()
     if running:
         raise BertlineError(f"snakemake runs here as process {running[0]}; stop it first, or let it finish")
-    subprocess.run(["snakemake", "--unlock", "--configfile", config], check=True)  # noqa: S603, S607
+    subprocess.run(["snakemake", "--unlock", "--configfile", configfile], check=True)  # noqa: S603, S607
 
 
 def _running_snakemakes() -> list[int]:

@@ -3,52 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.cleaning_steps import Counts, clean_text, no_counts
+from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
 from bertline.files import read_json
 
 Json = dict[str, Any]
 
 
-def clean_part(
-    extracted: Path | str,
-    documents: Path | str,
-    counts: Path | str,
-    *,
-    source: str,
-    minimum_characters: int,
-    steps: Sequence[str],
-) -> None:
-    """Turn one extracted part into documents.
+def clean_part(corpus: Json, extracted: Path | str, documents: Path | str, counts: Path | str) -> None:
+    """Turn one extracted part of a dump into documents.
 
     Args:
+        corpus: its recipe, see `sources`; the settings are those of `wikimedia` in config/config.schema.yaml.
         extracted: the folder written by `extract.extract_part`.
-        documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the numbers
-            of `pages`, `redirects`, `other_namespaces` and `articles` in the dump (`read` is `articles`), and under
-            `cleaning` what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed
-            to extractors, and wikiextractor skips titles that begin with the name of the template namespace), `empty`,
-            `short`.
-        source: the `source` of every document, such as `enwiki-20261101`.
-        minimum_characters: shorter texts are dropped.
-        steps: names of `cleaning_steps.STEPS`.
+        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
+        counts: the `.counts.json` to write. It also contains the numbers of `pages`, `redirects`, `other_namespaces`
+            and `articles` in the dump (`read` is `articles`), and under `cleaning` what each step removed. Reasons to
+            drop: `extractor` (no output: oversized pages are not passed to extractors, and wikiextractor skips titles
+            that begin with the name of the template namespace), `empty`, `short`.
 
     Raises BertlineError if the folder is incomplete.
     """
     extracted = Path(extracted)
     pages = read_json(extracted / "pages.json")
+    source = f"{corpus['wiki']}-{corpus['settings']['dump']}"
+    steps, minimum_characters = corpus["settings"]["cleaning"], corpus["settings"]["minimum_characters"]
     cleaned = no_counts(steps)
 
-    def records() -> Iterator[Document | Dropped]:
-        pairs = _pairs(extracted)
-        for article, headings in progress(pairs, description=source, unit="articles", total=pages["articles"]):
-            yield _document(article, headings, source, minimum_characters, steps, cleaned)
+    def converted(article: Json | None, headings: list[str]) -> Document | Dropped:
+        if article is None:
+            return Dropped("extractor")
+        text = clean_text(article["text"], headings, steps, cleaned)
+        if not text:
+            return Dropped("empty")
+        if len(text) < minimum_characters:
+            return Dropped("short")
+        return Document(id=article["id"], title=tidy(article["title"]), text=text, source=source, url=article["url"])
 
-    write_documents(records(), documents, counts, {**pages, "cleaning": cleaned})
+    pairs = progress(_pairs(extracted), description=source, unit="articles", total=pages["articles"])
+    records = (converted(article, headings) for article, headings in pairs)
+    write_documents(records, documents, counts, {**pages, "cleaning": cleaned})
 
 
 def _pairs(extracted: Path) -> Iterator[tuple[Json | None, list[str]]]:
@@ -71,22 +70,3 @@ def _pairs(extracted: Path) -> Iterator[tuple[Json | None, list[str]]]:
                 yield None, headings
         if article is not None:
             raise BertlineError(f"{extracted}: article {article['id']} is not in the dump's order; extract it again")
-
-
-def _document(
-    article: Json | None,
-    headings: list[str],
-    source: str,
-    minimum_characters: int,
-    steps: Sequence[str],
-    cleaned: Counts,
-) -> Document | Dropped:
-    if article is None:
-        return Dropped("extractor")
-    text = clean_text(article["text"], headings, steps, cleaned)
-    if not text:
-        return Dropped("empty")
-    if len(text) < minimum_characters:
-        return Dropped("short")
-    title, page_id, url = tidy(article["title"]), article["id"], article["url"]
-    return Document(id=page_id, title=title, text=text, source=source, url=url)

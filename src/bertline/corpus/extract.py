@@ -19,29 +19,23 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
 from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
-from bertline.corpus.wikitext_lines import ListItems
 from bertline.files import fsync_directory, write_json
 
 logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
 
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 600.0  # without a byte in or out, for example after one of its workers ran out of memory
 
 
 def extract_part(
-    part: Path | str,
-    output: Path | str,
-    processes: int = 1,
-    *,
-    number: int = 0,
-    of: int = 1,
-    extractor: Literal["wikiextractor", "bertline"] = "wikiextractor",
-    list_items: ListItems = "sentences",
+    corpus: Json, part: Path | str, output: Path | str, *, processes: int = 1, number: int = 0, of: int = 1
 ) -> None:
     """Extract the articles of one part of a dump, or of a slice of it, into a folder.
 
@@ -51,22 +45,22 @@ def extract_part(
     to any extractor).
 
     Args:
+        corpus: its recipe, see `sources`. The settings `extractor` and `list_items` are used.
         part: a Wikimedia `.xml.bz2`.
         output: the folder to write; an existing one is replaced.
         processes: how many wikiextractor may use in addition to its reader and its writer.
         number, of: index of the slice and number of slices; see `dump.read_dump`.
-        extractor: the program wikiextractor, or bertline's own.
-        list_items: the list items that bertline's extractor keeps; see `wikitext_lines`. wikiextractor keeps none.
 
     Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
     """
     part, output = Path(part), Path(output)
+    extractor = corpus["settings"]["extractor"]
     unfinished = output.with_name(f".{output.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
         if extractor == "bertline":
-            counts = write_articles(part, unfinished, number, of, list_items)
+            counts = write_articles(part, unfinished, number, of, corpus["settings"]["list_items"])
         else:
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:

@@ -11,6 +11,8 @@ from bertline.console import BertlineError
 from bertline.corpus.cleaning_steps import Counts, clean_paragraphs, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy
 
+Json = dict[str, Any]
+
 CHUNK_BYTES = 1 << 20
 # Hard-wrapped text has short lines; if one is longer than this, every line is a paragraph.
 MAX_WRAPPED_LINE_LENGTH = 200
@@ -40,13 +42,19 @@ def check_encoding(encoding: str) -> None:
         raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
 
 
-class Found:
-    """The cleaning steps of a part, and the counts collected while its documents are made."""
+class Converter:
+    """Conversion of the texts of a part into documents, with counts of what it changed.
 
-    def __init__(self, steps: Sequence[str] = ()) -> None:
-        """`steps` are names of `cleaning_steps.STEPS`, all but headings, which only dumps have."""
-        self.steps = steps
-        self.cleaning: Counts = no_counts(steps)
+    Args:
+        corpus: a corpus's recipe, see `sources`. Its cleaning steps are names of `cleaning_steps.STEPS`, all but
+            headings, which only dumps have.
+    """
+
+    def __init__(self, corpus: Json) -> None:
+        self.source: str = corpus["name"]
+        self.minimum_characters: int = max(1, corpus["settings"]["minimum_characters"])
+        self.steps: Sequence[str] = corpus["settings"]["cleaning"]
+        self.cleaning: Counts = no_counts(self.steps)
         self.gutenberg_lines_removed = self.divided = 0
 
     def counts(self) -> dict[str, Any]:
@@ -55,29 +63,23 @@ class Found:
         counts = {"gutenberg_lines_removed": self.gutenberg_lines_removed, "divided": self.divided}
         return {**counts, "cleaning": self.cleaning} if self.steps else counts
 
+    def documents(self, lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
+        """Yield the document of a text, or the reason to drop it: `empty` or `short`.
 
-def documents_of(
-    lines: Iterable[str], origin: Origin, *, source: str, minimum_characters: int, found: Found
-) -> Iterator[Document | Dropped]:
-    """Yield the document of a text, or the reason to drop it: `empty` or `short`.
+        A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
 
-    A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
-
-    Args:
-        lines: without their line ends; streamed.
-        source: the `source` of every document.
-        minimum_characters: shorter texts are dropped.
-        found: the cleaning steps; its counts are updated.
-    """
-    for number, piece in enumerate(_pieces_without_gutenberg(lines, found)):
-        found.divided += number > 0
-        whole = paragraphs(piece)
-        text = "\n".join(clean_paragraphs(whole, (), found.steps, found.cleaning) if found.steps else whole)
-        if len(text) < max(1, minimum_characters):
-            yield Dropped("short" if text else "empty")
-            continue
-        document_id = f"{origin.id}@{number}" if number else origin.id
-        yield Document(id=document_id, title=tidy(origin.title), text=text, source=source, url=origin.url)
+        Args:
+            lines: without their line ends; streamed.
+        """
+        for number, piece in enumerate(_pieces_without_gutenberg(lines, self)):
+            self.divided += number > 0
+            whole = paragraphs(piece)
+            text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
+            if len(text) < self.minimum_characters:
+                yield Dropped("short" if text else "empty")
+                continue
+            document_id = f"{origin.id}@{number}" if number else origin.id
+            yield Document(id=document_id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
 
 
 def paragraphs(lines: list[str]) -> Iterator[str]:
@@ -118,7 +120,7 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
         yield text()
 
 
-def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[list[str]]:
+def _pieces_without_gutenberg(lines: Iterable[str], converter: Converter) -> Iterator[list[str]]:
     """Yield lines without Project Gutenberg's licence, in pieces of at most about MAX_DOCUMENT_LENGTH characters.
 
     The licence consists of the lines before a start marker and those after an end marker, up to the next start in a
@@ -131,14 +133,14 @@ def _pieces_without_gutenberg(lines: Iterable[str], found: Found) -> Iterator[li
         if start[:1] in "*Ee":
             end = not is_licence and _GUTENBERG_END.match(start) is not None
             if _GUTENBERG_START.match(start) or (not is_licence and _GUTENBERG_SMALL_PRINT.match(start)):
-                found.gutenberg_lines_removed += 1 if is_licence else len(kept) - book + 1
+                converter.gutenberg_lines_removed += 1 if is_licence else len(kept) - book + 1
                 if not is_licence:
                     del kept[book:]
                 book, is_licence = len(kept), False
                 continue
         is_licence = is_licence or end
         if is_licence:
-            found.gutenberg_lines_removed += 1
+            converter.gutenberg_lines_removed += 1
             continue
         kept.append(line)
         size += len(line) + 1

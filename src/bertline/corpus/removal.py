@@ -23,10 +23,31 @@ from bertline.corpus.duplicates import EXACT, KEPT, NEAR, find_duplicates
 from bertline.corpus.overlap import overlapping_documents
 from bertline.corpus.signatures import open_signatures
 from bertline.files import read_json
+from bertline.results import paths
+
+Json = dict[str, Any]
 
 OVERLAP = "evaluation_overlap"
 
 Corpora = Sequence[tuple[str, Sequence[str]]]
+
+
+def removal_inputs(dataset: Json) -> dict[str, str]:
+    """Return the templates of the files that the removal list of a dataset's recipe is made from, by their kind.
+
+    The kinds are `signatures` and `overlaps`, as in `write_removals`; none if no document is removed.
+    """
+    templates = {}
+    if dataset["settings"]["duplicates"] != "keep":
+        templates["signatures"] = paths.SIGNATURES
+    if dataset["settings"]["evaluation_overlap"] == "drop":
+        templates["overlaps"] = overlap_template(dataset)
+    return templates
+
+
+def overlap_template(dataset: Json) -> str:
+    """Return `paths.OVERLAP` for the evaluation sets of a dataset's recipe."""
+    return paths.OVERLAP.replace("{evaluation}", dataset["evaluation"])
 
 
 def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *, near: bool) -> None:

@@ -13,15 +13,19 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
+from bertline.corpus.unicode_sentences import split_by_marks
 from bertline.files import fsync_directory, read_json, write_text
+from bertline.results import paths
 
 logger = logging.getLogger(__name__)
 
+Json = dict[str, Any]
 Splitter = Callable[[str], list[str]]
 
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
@@ -34,6 +38,15 @@ _UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])([」』）】�
 
 # A word of at least two letters, so not an initial, its full stop, and a word of letters or a closing mark.
 _PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]’”»]))")
+
+
+def splitter_of(corpus: Json) -> Splitter:
+    """Return the splitter that a corpus's recipe names; one of Punkt's is in the corpus's folder unless it is given."""
+    settings = corpus["settings"]
+    if settings["sentences"] == "unicode":
+        return split_by_marks
+    is_trained = settings["punkt"] == "trained"
+    return load_splitter(paths.PUNKT.format(corpus=corpus["key"]) if is_trained else settings["punkt"])
 
 
 def load_splitter(model: Path | str) -> Splitter:

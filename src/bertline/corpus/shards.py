@@ -218,6 +218,11 @@ def write_plan(
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
     """Write one shard (or `held_out`) by copying its ranges, streaming.
 
+    Args:
+        plan: the plan.json of the dataset.
+        shard: 00000, 00001, ... or held_out.
+        output: the `.txt.zst` to write.
+
     Raises BertlineError if the plan does not contain the shard or does not match a part.
     """
     pieces = read_json(plan)["shards"]

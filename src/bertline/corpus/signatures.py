@@ -48,7 +48,8 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
     """Write the signatures of a part atomically.
 
     Args:
-        documents, counts: the `.jsonl.zst` and its `.counts.json`, which states the number of rows.
+        documents: a `.jsonl.zst`.
+        counts: its `.counts.json`, which states the number of rows.
         output: the `.npy` to write.
 
     Raises BertlineError if the two do not agree.

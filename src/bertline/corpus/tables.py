@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -27,7 +26,7 @@ Row = dict[str, Any]
 class Columns(NamedTuple):
     """The names of a table's columns by content; None if there is no such column."""
 
-    text: str = "text"
+    text: str
     id: str | None = None
     title: str | None = None
     url: str | None = None
@@ -37,18 +36,9 @@ class Columns(NamedTuple):
         return list(dict.fromkeys(name for name in self if name is not None))
 
 
-TEXT_ALONE = Columns()
-
-
-def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the scripts that read tables; `columns_of` reads them."""
-    parser.add_argument("--text-column", default="text", help="the column of a table that holds the text")
-    for key in ("id", "title", "url"):
-        parser.add_argument(f"--{key}-column", help=f"the column of a table that holds the {key}, if any")
-
-
-def columns_of(arguments: argparse.Namespace) -> Columns:
-    return Columns(arguments.text_column, arguments.id_column, arguments.title_column, arguments.url_column)
+def columns_of(settings: Mapping[str, Any]) -> Columns:
+    """Return the columns that a corpus's settings name."""
+    return Columns(**{key: settings[key] for key in Columns._fields if key in settings})
 
 
 def is_table(path: Path) -> bool:

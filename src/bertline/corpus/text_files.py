@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
-from bertline.corpus.plain_text import Found, Origin, check_encoding, decoded_lines, divide, documents_of, lines_of
-from bertline.corpus.tables import TEXT_ALONE, Columns, is_table, rows, text_and_origin
+from bertline.corpus.plain_text import Converter, Origin, check_encoding, decoded_lines, divide, lines_of
+from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
     ARCHIVES,
     Allowance,
@@ -20,6 +20,8 @@ from bertline.corpus.unpacking import (
     name_without_compression,
     open_unpacked,
 )
+
+Json = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 
@@ -34,44 +36,29 @@ def name_of(file: str) -> str:
     return tidy(file.partition(NAME_STARTS)[2] or Path(file).name) or "?"
 
 
-def read_files(
-    files: list[str],
-    documents: Path | str,
-    counts: Path | str,
-    *,
-    source: str,
-    encoding: str = "utf-8",
-    separator: str | None = None,
-    minimum_characters: int = 1,
-    columns: Columns = TEXT_ALONE,
-    unpack_ratio: float = 100.0,
-    steps: Sequence[str] = (),
-) -> None:
-    """Turn files into the documents of one part, in the order given.
+def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str) -> None:
+    """Turn the files of a part into documents, in their order.
 
     A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one
     document per row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) one text per member, and any other file
     is a text. Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to disk.
 
     Args:
-        files: paths; ids are made of `name_of`, `!member` for a member of an archive, and `#number` for a document of a
-            file with several.
-        documents, counts: the two files to write, see `documents.write_documents`. The counts also contain the number
-            of `files`, the counts of `plain_text.Found.counts`, and the members of archives that were not read
-            (`members_skipped`). Reasons to drop: `empty`, `short`.
-        source: the `source` of every document.
-        encoding: of texts and CSV, any that Python supports.
-        separator: a line that separates the documents of a text; if None, a text is one document.
-        minimum_characters: shorter documents are dropped.
-        columns: of tables.
-        unpack_ratio: a compressed file that unpacks to more than this many times its size is rejected.
-        steps: cleaning steps, see `plain_text.Found`.
+        corpus: its recipe, see `sources`. Ids of documents are made of the files' `name_of`, `!member` for a member of
+            an archive, and `#number` for a document of a file with several. The settings are those of `files` in
+            config/config.schema.yaml.
+        part: its name.
+        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
+        counts: the `.counts.json` to write. It also contains the number of `files`, `plain_text.Converter.counts`, and
+            the members of archives that were not read (`members_skipped`). Reasons to drop: `empty`, `short`.
 
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
     """
+    files, settings = corpus["parts"][part], corpus["settings"]
+    encoding, separator, unpack_ratio = settings["encoding"], settings.get("separator"), settings["unpack_ratio"]
+    columns, converter = columns_of(settings), Converter(corpus)
     check_encoding(encoding)
-    found = Found(steps)
     skipped: Counter[str] = Counter()
     more: dict[str, object] = {"files": len(files)}
 
@@ -95,27 +82,24 @@ def read_files(
             for number, row in enumerate(found_rows):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
                 text, origin = text_and_origin(row, columns, where=where, identity=row_id)
-                yield from made_of(lines_of(text), origin)
+                yield from converter.documents(lines_of(text), origin)
             return
         for where, origin, stream in texts_of(file):
             with as_damage_error(where):
                 lines = decoded_lines(stream, where, encoding)
                 if separator is None:
-                    yield from made_of(lines, origin)
+                    yield from converter.documents(lines, origin)
                     continue
                 for number, text_lines in enumerate(divide(lines, separator)):
-                    yield from made_of(text_lines, origin._replace(id=f"{origin.id}#{number}"))
-
-    def made_of(lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
-        return documents_of(lines, origin, source=source, minimum_characters=minimum_characters, found=found)
+                    yield from converter.documents(text_lines, origin._replace(id=f"{origin.id}#{number}"))
 
     def records() -> Iterator[Document | Dropped]:
-        for file in progress(files, description=source, unit="files", total=len(files)):
+        for file in progress(files, description=converter.source, unit="files", total=len(files)):
             with as_damage_error(file):
                 yield from records_of(file)
         if skipped:
             logger.info("members of archives that are not read: %s", dict(skipped))
-        more.update(found.counts(), members_skipped=dict(skipped))
+        more.update(converter.counts(), members_skipped=dict(skipped))
 
     write_documents(records(), documents, counts, more)
 

@@ -21,8 +21,13 @@ SQUAD_PARAGRAPHS = {"train": 1000, "dev": 150}
 ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 2400, "dev": 400}}
 
 
-def generate(output: Path | str, seed: int) -> None:
-    """Write the demo data of a seed to the folder `output`, atomically; an existing folder is replaced."""
+def generate(output: Path | str, seed: int = 1) -> None:
+    """Write the demo data of a seed, atomically.
+
+    Args:
+        output: the folder to make; an existing one is replaced.
+        seed: of the invented world.
+    """
     output = Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))

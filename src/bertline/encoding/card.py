@@ -32,8 +32,8 @@ def write_card(
     fingerprint: str,
     settings: Json,
     sequence_lengths: Sequence[int],
-    counts: Mapping[str, Sequence[Path]],
-    overlap: Mapping[str, Sequence[Path]] | None = None,
+    counts: Mapping[str, Sequence[Path | str]],
+    overlap: Mapping[str, Sequence[Path | str]] | None = None,
     sources: Mapping[str, Json] | None = None,
 ) -> Json:
     """Write a dataset's dataset.json, which describes the encoded files in its folder.
@@ -122,7 +122,7 @@ def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json
 
 def _describe_corpora(
     plan: Json,
-    counts: Mapping[str, Sequence[Path]],
+    counts: Mapping[str, Sequence[Path | str]],
     files: Mapping[int, Sequence[SampleFile]],
     sources: Mapping[str, Json],
 ) -> list[Json]:
@@ -168,7 +168,7 @@ def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray
     return totals
 
 
-def _sum_of_counts(paths: Sequence[Path]) -> Json:
+def _sum_of_counts(paths: Sequence[Path | str]) -> Json:
     """Add up the numbers of several counts.json, and those in their dictionaries."""
     total: Json = {"kept": 0, "dropped": {}}
     for path in paths:

@@ -17,13 +17,13 @@ from bertline.settings.configuration import definition, strip_defaults
 Json = dict[str, Any]
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
-CHARACTERS_PER_COMMAND = 60_000  # of their paths; Linux allows 131,072 for a whole shell line
+CHARACTERS_PER_PART = 60_000  # of their paths
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
-def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> tuple[str, Json]:
-    """Return a corpus's name with its fingerprint, and its description for the rules.
+def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> Json:
+    """Return the recipe of a corpus, see `corpus.sources`.
 
     Args:
         config: the whole configuration, completed with defaults.
@@ -63,7 +63,8 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         semantic["punkt"] = sorted(digests(folder).values())
     stages = ["documents", "sentences", *(["extraction"] if semantic.get("extractor") == "bertline" else [])]
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
-    return f"{name}-{key[:8]}", resolved
+    resolved["key"] = f"{name}-{key[:8]}"
+    return resolved
 
 
 def _check_contact(config: Json, name: str, problems: list[str]) -> None:
@@ -132,7 +133,10 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
 
 
 def _group(files: dict[str, Path]) -> Iterator[list[str]]:
-    """Group files into parts of about BYTES_PER_PART, with `/./` before each name; see `text_files.name_of`."""
+    """Group files into parts of about BYTES_PER_PART with at most CHARACTERS_PER_PART of paths.
+
+    `/./` is put before each name; see `text_files.name_of`.
+    """
     part: list[str] = []
     size = length = 0
     for name, path in files.items():
@@ -140,7 +144,7 @@ def _group(files: dict[str, Path]) -> Iterator[list[str]]:
         part.append(marked)
         size += path.stat().st_size
         length += len(shlex.quote(marked)) + 1
-        if size >= BYTES_PER_PART or length >= CHARACTERS_PER_COMMAND:
+        if size >= BYTES_PER_PART or length >= CHARACTERS_PER_PART:
             yield part
             part, size, length = [], 0, 0
     if part:

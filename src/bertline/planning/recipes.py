@@ -27,7 +27,7 @@ def recipe_paths(plan: Plan) -> list[Path]:
 
 
 def write_recipes(plan: Plan) -> None:
-    """Write the recipe of every phase, fine-tuning, dataset and run of the plan; unchanged files are not rewritten.
+    """Write the recipes of everything that the plan makes; unchanged files are not rewritten.
 
     Recipes are not inputs of the graph: results are named by fingerprints, so neither the modification time of a recipe
     nor a new default in it reruns anything.
@@ -47,7 +47,10 @@ def write_recipes(plan: Plan) -> None:
 def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
     yield from plan.phases.items()
     yield from plan.finetunings.items()
+    yield from plan.corpora.items()
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
+    if plan.evaluation:
+        yield plan.evaluation["fingerprint"], plan.evaluation
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
 
@@ -63,13 +66,20 @@ def digest_of_sources(plan: Plan, dataset: str) -> str:
 
 
 def dataset_recipe(plan: Plan, dataset: str) -> Json:
-    """Return the settings of a dataset, and the sources of its corpora."""
-    sources = {}
-    for key in plan.datasets[dataset]["corpora"]:
+    """Return a dataset's settings, corpora and evaluation sets, and the sources of the corpora for its card."""
+    entry, sources = plan.datasets[dataset], {}
+    for key in entry["corpora"]:
         name, settings = plan.corpora[key]["name"], plan.corpora[key]["settings"]
         sources[name] = {
             "fingerprint": key.removeprefix(f"{name}-"),
             "settings": strip_defaults(settings, definition(plan.schema, settings["source"]), plan.schema),
             "licence": settings.get("licence"),
         }
-    return {"settings": plan.datasets[dataset]["settings"], "sources": sources}
+    return {
+        "fingerprint": dataset,
+        "settings": entry["settings"],
+        "sequence_lengths": plan.config["sequence_lengths"],
+        "corpora": entry["corpora"],
+        "evaluation": plan.evaluation and plan.evaluation["fingerprint"],
+        "sources": sources,
+    }

@@ -16,12 +16,17 @@ from bertline.planning.models import resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.settings.configuration import definition, load, strip_defaults
+from bertline.settings.configuration import definition, load, read_yaml, strip_defaults
 
 Json = dict[str, Any]
 
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")
+
+
+def plan_of_file(configfile: Path | str) -> Plan:
+    """Resolve a configuration file, in the project's folder. Raises BertlineError."""
+    return make_plan(read_yaml(configfile), "config/config.schema.yaml", "config/models")
 
 
 def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
@@ -35,8 +40,9 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     filled, schema = load(config, schema_path)
     plan = Plan(filled, schema, Path(models))
     for name in filled["corpora"]:
-        key, resolved = resolve_corpus(filled, schema, name, plan.problems)
-        plan.corpora[key] = resolved
+        corpus = resolve_corpus(filled, schema, name, plan.problems)
+        key = corpus["key"]
+        plan.corpora[key] = corpus
         plan.corpus_of_name[name] = key
     overlaps = {dataset.get("evaluation_overlap", "ignore") for dataset in filled["datasets"].values()}
     if overlaps - {"ignore"}:

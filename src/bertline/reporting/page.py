@@ -29,6 +29,10 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     """Write `directory`/index.html, tables/*/*.csv, figures/*/*.svg and model-cards/*.md for the runs of `records`.
 
     Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
+
+    Args:
+        records: record-*.json of each run to show.
+        directory: the folder to write.
     """
     runs = [read_record(path) for path in records]
     if len({run.name for run in runs}) != len(runs):

@@ -34,6 +34,7 @@ CARD = "dataset.json"
 TOKENIZER = "tokenizer.json"
 SAMPLES = "seq{length}/{shard}.h5"
 SHARD = "shards/{shard}.txt.zst"
+PLAN = "plan.json"
 DATASET = "results/datasets/{dataset}"
 DATASET_CARD = f"{DATASET}/{CARD}"
 DATASET_TOKENIZER = f"{DATASET}/{TOKENIZER}"
@@ -44,7 +45,7 @@ NVIDIA_SAMPLES_COPIED = f"{DATASET}/nvidia/seq_len_{{length}}_dupe_factor_{{copi
 NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", "5")
 # No held-out text: gpauloski's reader trains on every file below its folder, and has no evaluation.
 GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf5"
-SHARD_PLAN = f"{DATASET}/plan.json"
+SHARD_PLAN = f"{DATASET}/{PLAN}"
 REMOVED = f"{DATASET}/removed.jsonl.zst"
 
 # Files in the folder of a phase or a fine-tuning.

@@ -23,7 +23,13 @@ def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, re
     write_json(output / "recipe.json", recipe)
 
 
-def export_phase(phase: Path, tokenizer_json: Path, directory: Path) -> None:
-    """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished."""
+def export_phase(phase: Path, tokenizer: Path, output: Path) -> None:
+    """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished.
+
+    Args:
+        phase: the phase's folder.
+        tokenizer: the dataset's tokenizer.json.
+        output: the directory to write.
+    """
     config = config_from_dict(read_json(phase / "recipe.json")["model"])
-    export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer_json, directory)
+    export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer, output)

@@ -1,0 +1,62 @@
+"""The kinds of corpora, and the recipes by which jobs read them.
+
+A corpus's recipe is a JSON file of the plan: `name`; `key`, its name with its fingerprint; `settings`, with every
+default filled in; and `parts`, for each part the files to read (empty if they are not local), or `wiki`, the database
+name of a Wikimedia dump, whose parts are known only after its listing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertline.corpus.wikimedia import slices_of
+from bertline.files import read_json
+from bertline.results import paths
+
+Json = dict[str, Any]
+
+
+class Source(NamedTuple):
+    """A kind of corpus; config/config.schema.yaml defines its settings under the same name.
+
+    Attributes:
+        reader: the module with `read_part(corpus, part, documents, counts)`, which turns a part into documents.
+        memory_mb, runtime: of a job that reads a part; minutes.
+    """
+
+    reader: str
+    memory_mb: int = 1000
+    runtime: int = 120
+
+
+# Wikimedia dumps have rules of their own, because they are downloaded and extracted before they are read.
+SOURCES = {
+    "files": Source("bertline.corpus.text_files"),
+    "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
+    "warc": Source("bertline.corpus.warc"),
+}
+
+
+def read_part(corpus: Json, part: str, documents: Path, counts: Path) -> None:
+    """Turn a part of a corpus into documents, by the reader of its source."""
+    import_module(SOURCES[corpus["settings"]["source"]].reader).read_part(corpus, part, documents, counts)
+
+
+def parts_of(corpus: Json) -> list[str]:
+    """Return the names of a corpus's parts, in order; those of a dump are slices of the files in its listing."""
+    if "wiki" not in corpus:
+        return list(corpus["parts"])
+    return list(slices_of(read_json(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))))
+
+
+def files_of(corpus: Json, template: str) -> list[str]:
+    """Return a file of every part of a corpus, in order; `template` is one of results/paths.py, as `DOCUMENTS`."""
+    return [template.format(corpus=corpus["key"], part=part) for part in parts_of(corpus)]
+
+
+def files_of_dataset(dataset: Json, template: str) -> dict[str, list[str]]:
+    """Return a file of every part of a dataset's corpora, by the corpora's names, in the dataset's order."""
+    corpora = [read_json(paths.PLANNED_RECIPE.format(fingerprint=key)) for key in dataset["corpora"]]
+    return {corpus["name"]: files_of(corpus, template) for corpus in corpora}

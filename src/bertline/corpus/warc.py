@@ -1,0 +1,97 @@
+"""Conversion of WET files into documents: the text that Common Crawl extracted from web pages.
+
+A WET file is a WARC file (ISO 28500:2017) whose records of type `conversion` contain plain text in UTF-8;
+https://commoncrawl.org/get-started describes both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from warcio.archiveiterator import ArchiveIterator
+from warcio.exceptions import ArchiveLoadFailed
+
+from bertline.console import BertlineError, progress
+from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.plain_text import Converter, Origin, lines_of
+from bertline.corpus.unpacking import Allowance, as_damage_error, open_unpacked
+
+Json = dict[str, Any]
+
+MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
+
+
+def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str) -> None:
+    """Turn the WET files of a part into documents, in their order. Nothing is unpacked to disk.
+
+    Args:
+        corpus: its recipe, see `sources`. A document's id is its record's, without `urn:uuid:`; it has no title. With
+            the setting `language` only records whose first language, as identified by Common Crawl, equals it are kept.
+        part: its name.
+        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
+        counts: the `.counts.json` to write. It also contains the number of `files`, `plain_text.Converter.counts`, and
+            the records of other types, which are not read (`records_skipped`). Reasons to drop: `language`,
+            `not_utf_8`, `oversized`, `empty`, `short`.
+
+    Raises BertlineError for a file that is missing, damaged, truncated, too large when unpacked, or without extracted
+    text.
+    """
+    files, settings, converter = corpus["parts"][part], corpus["settings"], Converter(corpus)
+    skipped: Counter[str] = Counter()
+    more: Json = {"files": len(files)}
+
+    def records_of(file: str) -> Iterator[Document | Dropped]:
+        any_text = False
+        with (
+            as_damage_error(file),
+            open_unpacked(Path(file), Allowance(Path(file), settings["unpack_ratio"])) as stream,
+        ):
+            for headers, content in _records(file, stream, skipped):
+                any_text = True
+                language = headers.get("WARC-Identified-Content-Language", "").partition(",")[0]
+                if settings.get("language", language) != language:
+                    yield Dropped("language")
+                elif content is None:
+                    yield Dropped("oversized")
+                else:
+                    name = headers["WARC-Record-ID"].strip("<>").removeprefix("urn:uuid:")
+                    origin = Origin(name, title="", url=headers.get("WARC-Target-URI", ""))
+                    try:
+                        yield from converter.documents(lines_of(content.decode()), origin)
+                    except UnicodeDecodeError:
+                        yield Dropped("not_utf_8")
+        if not any_text:
+            raise BertlineError(f"{file} has no records of type conversion, which contain text; name WET files")
+
+    def records() -> Iterator[Document | Dropped]:
+        for file in progress(files, description=converter.source, unit="files", total=len(files)):
+            yield from records_of(file)
+        more.update(converter.counts(), records_skipped=dict(skipped))
+
+    write_documents(records(), documents, counts, more)
+
+
+def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[dict[str, str], bytes | None]]:
+    """Yield the headers and the content of each record of type conversion; the content is None if it is oversized."""
+    number = 0
+    try:
+        for number, record in enumerate(ArchiveIterator(stream, no_record_parse=True), 1):
+            headers = dict(record.rec_headers.headers)
+            if record.rec_type != "conversion":
+                skipped[record.rec_type] += 1
+                continue
+            length = headers.get("Content-Length", "")
+            if not length.isdecimal() or not headers.get("WARC-Record-ID"):
+                raise BertlineError(f"{file}, record {number} has no length or no id; download the file again")
+            wanted = min(int(length), MAX_RECORD_BYTES + 1)
+            content = record.raw_stream.read(wanted)
+            if len(content) < wanted:
+                raise BertlineError(f"{file} is truncated in its record {number}; download it again")
+            yield headers, content if wanted <= MAX_RECORD_BYTES else None
+    except ArchiveLoadFailed as error:
+        raise BertlineError(
+            f"{file}, record {number + 1} is no WARC record ({error}); download the file again"
+        ) from None

@@ -1,0 +1,30 @@
+"""Recipes of corpora, with the schema's defaults, as the plan writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertline.corpus import text_files
+from bertline.settings.configuration import fill_defaults, load_schema
+
+SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
+
+
+def corpus_recipe(source: str, parts: dict[str, list[str]] | None = None, **settings: Any) -> dict[str, Any]:
+    """Make the recipe of a corpus called `books`, with the given parts and settings."""
+    schema = load_schema(SCHEMA)
+    filled = fill_defaults({"source": source, **settings}, schema["$defs"]["corpus"], schema)
+    return {"name": "books", "key": "books-01234567", "settings": filled, "parts": parts or {}}
+
+
+def read_texts(files: Sequence[Path | str], documents: Path | str, counts: Path | str, **settings: Any) -> None:
+    """Read files as the only part of a corpus with the source `files`."""
+    corpus = corpus_recipe("files", {"part-00000": [str(file) for file in files]}, **settings)
+    text_files.read_part(corpus, "part-00000", documents, counts)
+
+
+def dump_recipe(**settings: Any) -> dict[str, Any]:
+    """Make the recipe of the corpus of a dump."""
+    return {**corpus_recipe("wikimedia", dump="20260101", **settings), "wiki": "samplewiki"}

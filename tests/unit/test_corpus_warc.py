@@ -1,0 +1,111 @@
+"""WET files become documents, or every one of their records is counted."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus_recipe import corpus_recipe
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertline.console import BertlineError
+from bertline.corpus import sources
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.files import read_json
+
+# The text of a page, as in section 6.10 of ISO 28500:2017 and in Common Crawl's WET files.
+HEADERS = (
+    "WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: https://example.org/{number}\r\n"
+    "WARC-Date: 2026-01-01T00:00:00Z\r\nWARC-Record-ID: <urn:uuid:12345678-0000-4000-8000-{number:012d}>\r\n"
+    "WARC-Identified-Content-Language: {languages}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+)
+
+
+def record(number: int, text: str | bytes, kind: str = "conversion", languages: str = "lav,eng") -> bytes:
+    content = text.encode() if isinstance(text, str) else text
+    headers = HEADERS.format(kind=kind, number=number, languages=languages, length=len(content))
+    return headers.encode() + content + b"\r\n\r\n"
+
+
+def write(path: Path, *records: bytes) -> Path:
+    """Write a file with one gzip member for each record, as crawlers do."""
+    path.write_bytes(b"".join(map(gzip.compress, records)) if path.suffix == ".gz" else b"".join(records))
+    return path
+
+
+def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
+    sources.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **settings), "p", *paths)
+    validate_documents(*paths)
+    return list(read_documents(paths[0])), read_json(paths[1])
+
+
+@pytest.mark.parametrize("name", ["a.warc.wet.gz", "a.warc.wet"])
+def test_every_page_is_a_document_or_is_counted(tmp_path: Path, name: str) -> None:
+    file = write(
+        tmp_path / name,
+        record(0, "Software-Info: ia-web-commons", "warcinfo"),
+        record(1, "Upe tek.\n\nPiļsāta ir liela."),
+        record(2, "The river runs.", languages="eng"),
+        record(3, "\n \n"),
+        record(4, b"\xff\xfe"),
+        record(5, "HTTP/1.1 200 OK", "response"),
+    )
+    documents, counts = read(tmp_path, file, language="lav")
+    assert documents == [
+        {
+            "id": "12345678-0000-4000-8000-000000000001",
+            "title": "",
+            "text": "Upe tek.\nPiļsāta ir liela.",
+            "source": "books",
+            "url": "https://example.org/1",
+        }
+    ]
+    assert counts["dropped"] == {"language": 1, "empty": 1, "not_utf_8": 1}
+    assert counts["records_skipped"] == {"warcinfo": 1, "response": 1}
+    assert (counts["files"], counts["read"]) == (1, 4)
+    assert len(read(tmp_path, file)[0]) == 2  # of all languages
+
+
+@given(st.integers(1, 999))
+def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
+    tmp_path_factory: pytest.TempPathFactory, per_mille: int
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    records = [record(number, f"Sentence {number} of a page. " * 20) for number in range(5)]
+    whole = write(folder / "a.wet.gz", *records).read_bytes()
+    cut = len(whole) * per_mille // 1000
+    (folder / "b.wet.gz").write_bytes(whole[:cut])
+    ends = [len(b"".join(map(gzip.compress, records[:number]))) for number in range(1, 6)]
+    if cut in ends:
+        assert len(read(folder, folder / "b.wet.gz")[0]) == 1 + ends.index(cut)
+    else:
+        with pytest.raises(BertlineError, match=r"b\.wet\.gz"):
+            read(folder, folder / "b.wet.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no records of type conversion"),
+        (b"no archive", "record 1 is no WARC record"),
+        (record(1, "HTTP/1.1 200 OK", "response"), "has no records of type conversion"),
+        (record(1, "Text.")[:-8], "is truncated in its record 1"),
+        (record(1, "Text.").replace(b"Content-Length: 5", b"Content-Length: five"), "record 1 has no length or no id"),
+        (record(1, "Text.").replace(b"WARC-Record-ID", b"WARC-Other-ID"), "record 1 has no length or no id"),
+    ],
+)
+def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(BertlineError, match=message) as caught:
+        read(tmp_path, write(tmp_path / "a.wet", content))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out.jsonl.zst").exists()
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    bomb = write(tmp_path / "a.wet.gz", record(1, " " * (64 << 20)))
+    with pytest.raises(BertlineError, match="unpacks to more than 100 times its size"):
+        read(tmp_path, bomb)
