@@ -34,7 +34,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests/unit"))
 
 from corpus_recipe import corpus_recipe, dump_recipe
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals

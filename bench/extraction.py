@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests/unit"))
 
 from corpus_recipe import dump_recipe
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.extract import extract_part
 

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import transformers
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import read_json
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches

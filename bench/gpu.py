@@ -30,7 +30,7 @@ from cyclopts import Parameter
 from gpu_parts.context import Context, results_file
 from gpu_parts.table import tables
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 
 MAX_MINUTES = 7.5  # of a part
 GRACE_SECONDS = 10.0  # between a part's deadline and its kill

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import transformers
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON

@@ -27,7 +27,8 @@ sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("e2
 from real_input import DUMP, LATIN_1_BOOKS, make_mirror
 from snakemake_runs import copy_workflow
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.reporting.terminal import summary
 
 WHOLE = ("CoLA", "MRPC", "RTE", "STS-B", "WNLI")

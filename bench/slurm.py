@@ -32,7 +32,8 @@ from graphs import MICRO_BATCH_TOKENS, last_job, submitted, write_site
 from slurm_cluster import running_cluster, why_not
 from snakemake_runs import copy_workflow, run_snakemake
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.demo_data.generate import generate
 
 CONFIG = "config/demo.yaml"

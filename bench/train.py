@@ -35,7 +35,7 @@ from steps import (
     take_turns,
 )
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import TrainingData, open_training_data

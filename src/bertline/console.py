@@ -1,15 +1,14 @@
-"""Console output of the commands: one-line errors, log lines, progress bars."""
+"""Console output of the commands: one-line errors and progress bars."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn, TypeVar
 
-from cyclopts import App, CycloptsError, Parameter
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -20,38 +19,15 @@ class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
 
 
-def command_line(command: Callable[..., object], text: str | None) -> App:
-    """Make the command line of a script.
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Set up logging, and turn expected failures into one line on stderr and exit status 1.
 
-    Args:
-        command: its signature gives names, types and defaults of the options, its docstring's `Args` their help.
-        text: the help above the options: what the script does, and an example. By convention the script's docstring.
-    """
-    app = App(
-        help=text,
-        help_format="plaintext",
-        version_flags=(),
-        # An option takes all values that follow it, as in `--outputs a b`. Given again, the last value counts.
-        default_parameter=Parameter(consume_multiple=True, negative_iterable=(), allow_repeating=True),
-        result_action="return_value",
-        exit_on_error=False,
-        print_error=False,
-    )
-    app.default(command)
-    return app
-
-
-def run_command(command: Callable[..., object], text: str | None) -> None:
-    """Run a script: parse its command line, see `command_line`, and call `command` with it.
-
-    A wrong option, `BertlineError` and a full disk end the script with one line on stderr and exit status 1. Any other
-    exception is a bug and keeps its traceback.
+    `BertlineError` and full disks are expected; anything else is a bug and keeps its traceback.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
-        command_line(command, text)()
-    except CycloptsError as error:
-        sys.exit(f"error: {' '.join(str(error).split())} See --help.")
+        yield
     except BertlineError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and their digests."""
+"""JSON files, atomic writing of files, and their digests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+
+
+class Recipe(dict[str, Any]):
+    """A JSON object with everything that a job needs to know; on a command line, the path of its file."""
 
 
 def fsync_directory(directory: Path) -> None:

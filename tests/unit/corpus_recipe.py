@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bertline.corpus import text_files
+from bertline.files import Recipe
 from bertline.settings.configuration import fill_defaults, load_schema
 
 SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
 
 
-def corpus_recipe(source: str, parts: dict[str, list[str]] | None = None, **settings: Any) -> dict[str, Any]:
+@cache
+def schema_of_configurations() -> dict[str, Any]:
+    return load_schema(SCHEMA)
+
+
+def corpus_recipe(source: str, parts: dict[str, list[str]] | None = None, **settings: Any) -> Recipe:
     """Make the recipe of a corpus called `books`, with the given parts and settings."""
-    schema = load_schema(SCHEMA)
+    schema = schema_of_configurations()
     filled = fill_defaults({"source": source, **settings}, schema["$defs"]["corpus"], schema)
-    return {"name": "books", "key": "books-01234567", "settings": filled, "parts": parts or {}}
+    return Recipe(name="books", key="books-01234567", settings=filled, parts=parts or {})
 
 
 def read_texts(files: Sequence[Path | str], documents: Path | str, counts: Path | str, **settings: Any) -> None:
@@ -25,6 +32,6 @@ def read_texts(files: Sequence[Path | str], documents: Path | str, counts: Path 
     text_files.read_part(corpus, "part-00000", documents, counts)
 
 
-def dump_recipe(**settings: Any) -> dict[str, Any]:
+def dump_recipe(**settings: Any) -> Recipe:
     """Make the recipe of the corpus of a dump."""
-    return {**corpus_recipe("wikimedia", dump="20260101", **settings), "wiki": "samplewiki"}
+    return Recipe(corpus_recipe("wikimedia", dump="20260101", **settings), wiki="samplewiki")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from bertline.console import command_line
+from bertline.command_line import command_line
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
 
@@ -24,7 +24,9 @@ def commands_of(script: Path, monkeypatch: pytest.MonkeyPatch) -> App:
     """Return the command line that a script makes, without running it."""
     made: list[App] = []
     monkeypatch.setattr("os._exit", sys.exit)  # pretrain.py ends so
-    monkeypatch.setattr("bertline.console.run_command", lambda command, text: made.append(command_line(command, text)))
+    monkeypatch.setattr(
+        "bertline.command_line.run_command", lambda command, text: made.append(command_line(command, text))
+    )
     with suppress(SystemExit):
         runpy.run_path(str(script), run_name="__main__")
     return made[0]
@@ -67,7 +69,7 @@ def test_help_states_what_the_signature_and_the_docstring_say(capsys: pytest.Cap
 )
 def test_a_wrong_command_line_ends_in_one_line(arguments: list[str], message: str) -> None:
     code = (
-        "from bertline.console import *\n"
+        "from bertline.command_line import *\n"
         "def command(steps: int = 3): raise BertlineError(f'steps: given {steps}')\n"
         "run_command(command, None)"
     )
@@ -80,15 +82,12 @@ def test_a_wrong_command_line_ends_in_one_line(arguments: list[str], message: st
 
 STEPS = """
 import logging
-from bertline.console import progress_below_log, run_command
+from bertline.console import one_line_errors, progress_below_log
 
-def main():
-    with progress_below_log(done=6, total=10, unit="step", shown=True) as bar:
-        for step in (7, 8, 6, 7, 8, 9, 10):
-            bar.update(step - bar.n)
-            logging.info("step %d", step)
-
-run_command(main, None)
+with one_line_errors(), progress_below_log(done=6, total=10, unit="step", shown=True) as bar:
+    for step in (7, 8, 6, 7, 8, 9, 10):
+        bar.update(step - bar.n)
+        logging.info("step %d", step)
 """
 
 

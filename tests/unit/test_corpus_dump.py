@@ -74,7 +74,7 @@ def test_slices_of_a_real_dump_give_its_documents(test_data: Path, tmp_path: Pat
     def documents(dump: Path, number: int, of: int) -> list:
         paths = tmp_path / "d.jsonl.zst", tmp_path / "d.counts.json"
         corpus = dump_recipe(extractor=extractor)
-        extract_part(corpus, dump, tmp_path / "extracted", number=number, of=of)
+        extract_part(corpus, dump, tmp_path / "extracted", slice=(number, of))
         clean_part(corpus, tmp_path / "extracted", *paths)
         return list(read_documents(paths[0]))
 

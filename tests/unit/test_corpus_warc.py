@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from corpus_recipe import corpus_recipe
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import sources
+from bertline.corpus import jobs
 from bertline.corpus.documents import read_documents, validate_documents
 from bertline.files import read_json
 
@@ -36,9 +36,9 @@ def write(path: Path, *records: bytes) -> Path:
     return path
 
 
-def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+def read(folder: Path, *files: Path, **chosen: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    sources.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **settings), "p", *paths)
+    jobs.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **chosen), "p", *paths)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 
@@ -70,6 +70,7 @@ def test_every_page_is_a_document_or_is_counted(tmp_path: Path, name: str) -> No
     assert len(read(tmp_path, file)[0]) == 2  # of all languages
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 999))
 def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
     tmp_path_factory: pytest.TempPathFactory, per_mille: int

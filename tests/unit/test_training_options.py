@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from cyclopts import CoercionError, Parameter
 
-from bertline.console import command_line
+from bertline.command_line import command_line
 from bertline.training.options import Options
 
 

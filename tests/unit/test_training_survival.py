@@ -21,7 +21,7 @@ from synthetic_dataset import recipe, write_dataset
 from torch import distributed
 from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
 
-from bertline.console import BertlineError, run_command
+from bertline.console import BertlineError, one_line_errors
 from bertline.files import sha256_of_file
 from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import PhaseLock
@@ -251,12 +251,10 @@ def run_rank(rank, ranks, port, log, card, output, given):
         os.dup2(file.fileno(), 2)
     logging.basicConfig(format="%(message)s")
 
-    def run():
+    with one_line_errors():
         phase = run_phase(join_group(ranks), card, output, **given)
         (output.parent / f"{output.name}.rank{rank}").write_text(f"{phase.progress.step} {phase.progress.skipped}")
         distributed.destroy_process_group()
-
-    run_command(run)
 
 
 def run_two_ranks(card, output, **given):

@@ -106,7 +106,7 @@ def run_rank(
     initial_weights: Path | None,
     options: dict[str, Any],
 ) -> None:
-    from bertline.console import run_command
+    from bertline.console import one_line_errors
     from bertline.training.loop import train
     from bertline.training.options import Options
     from bertline.training.stop import StopSignal
@@ -116,8 +116,8 @@ def run_rank(
     with log.open("a") as file:
         os.dup2(file.fileno(), 2)
     stop_signal = StopSignal(options.pop("stop_after_minutes", None))
-    run_command(
-        lambda: train(
+    with one_line_errors():
+        train(
             recipe,
             card,
             output,
@@ -125,4 +125,3 @@ def run_rank(
             options=Options(**options),
             stop_signal=stop_signal,
         )
-    )

@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.cluster.jobs import cancel_jobs_at_the_end
-from bertline.console import run_command
+from bertline.command_line import run_command
 
 if __name__ == "__main__":
     run_command(cancel_jobs_at_the_end, __doc__)

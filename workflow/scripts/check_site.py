@@ -5,7 +5,7 @@ example:
 """
 
 from bertline.cluster.site_check import check_site
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.settings.site import read_site
 
 

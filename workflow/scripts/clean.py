@@ -7,7 +7,8 @@ example:
 import shutil
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.planning.recipes import recipe_paths
 from bertline.planning.resolve import plan_of_file

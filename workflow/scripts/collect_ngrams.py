@@ -7,19 +7,19 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.overlap import collect_ngrams
-from bertline.files import read_json
+from bertline.files import Recipe
 
 
-def collect(recipe: Path, output: Path) -> None:
+def collect(recipe: Recipe, output: Path) -> None:
     """Collect the sequences of all sets.
 
     Args:
         recipe: a JSON file with `sets`: the name of each evaluation set, and its .json or tab-separated files.
         output: the .npz to write.
     """
-    collect_ngrams(read_json(recipe)["sets"], output)
+    collect_ngrams(recipe["sets"], output)
 
 
 if __name__ == "__main__":

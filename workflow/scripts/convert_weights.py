@@ -5,7 +5,7 @@ example:
     --lowercase --output models/bert-base-uncased
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.modeling.conversion import convert_weights
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.download import Expected, download, download_member
 
 

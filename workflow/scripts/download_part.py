@@ -8,7 +8,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.download import download
 from bertline.corpus.wikimedia import part_to_download
 

@@ -5,7 +5,7 @@ example:
     --tokenizer results/datasets/0123456789abcdef/tokenizer.json --output my-bert
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.training.publishing import export_phase
 
 if __name__ == "__main__":

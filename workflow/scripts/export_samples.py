@@ -11,7 +11,8 @@ examples:
 from pathlib import Path
 from typing import Any, Literal
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.training.data.exporting import export_gpauloski, export_nvidia
 
 

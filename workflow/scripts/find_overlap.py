@@ -5,7 +5,7 @@ example:
     --ngrams ngrams.npz --output overlap/part-00000.json
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.overlap import find_overlap
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.files import read_json
 
 

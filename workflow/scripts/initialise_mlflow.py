@@ -4,7 +4,7 @@ example:
   python workflow/scripts/initialise_mlflow.py --uri sqlite:///mlflow.db
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.tracking.store import default_tracking_uri, initialise
 
 

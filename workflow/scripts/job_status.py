@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.cluster.jobs import job_status
-from bertline.console import run_command
+from bertline.command_line import run_command
 
 
 def print_status(number: str) -> None:

@@ -19,7 +19,8 @@ from cyclopts.types import PositiveInt
 from bertline.cluster.launcher import launch, launch_on_this_node
 from bertline.cluster.ranks import NodeRanks
 from bertline.cluster.srun import become_rank
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 
 Internal = Parameter(show=False)
 

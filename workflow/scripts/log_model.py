@@ -6,7 +6,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.files import write_json
 from bertline.tracking.models import log_model
 from bertline.tracking.store import default_tracking_uri

@@ -4,7 +4,7 @@ example:
   python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.demo_data.generate import generate
 
 if __name__ == "__main__":

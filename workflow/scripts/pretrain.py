@@ -18,7 +18,8 @@ from typing import Annotated, NoReturn
 
 from cyclopts import Parameter
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.files import read_text
 from bertline.training.options import Options
 from bertline.training.stop import FAILED, LOST, StopSignal

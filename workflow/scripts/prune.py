@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.planning.pruning import Prunable, not_asked_for, prunable
 from bertline.planning.resolve import plan_of_file
 

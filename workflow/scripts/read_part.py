@@ -6,24 +6,8 @@ example:
     --documents part-00000.jsonl.zst --counts part-00000.counts.json
 """
 
-from pathlib import Path
-
-from bertline.console import run_command
-from bertline.corpus import sources
-from bertline.files import read_json
-
-
-def read_part(recipe: Path, part: str, documents: Path, counts: Path) -> None:
-    """Convert a part.
-
-    Args:
-        recipe: of the corpus: its settings, and the files of its parts.
-        part: its name in the recipe.
-        documents: the .jsonl.zst to write.
-        counts: the .counts.json to write.
-    """
-    sources.read_part(read_json(recipe), part, documents, counts)
-
+from bertline.command_line import run_command
+from bertline.corpus.jobs import read_part
 
 if __name__ == "__main__":
     run_command(read_part, __doc__)

@@ -5,7 +5,7 @@ example:
     --directory results/report/0123456789abcdef
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.reporting.page import write_report
 
 if __name__ == "__main__":

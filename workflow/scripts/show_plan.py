@@ -6,7 +6,7 @@ example:
 
 from tabulate import tabulate
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.planning.estimate import estimates
 from bertline.planning.progress import overview
 from bertline.planning.resolve import plan_of_file

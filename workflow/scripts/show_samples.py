@@ -8,7 +8,7 @@ examples:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.encoding.inspection import show_samples
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from tabulate import tabulate
 
 from bertline.cluster import slurm
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.planning.progress import PhaseStatus, overview, phase_statuses
 from bertline.planning.resolve import plan_of_file
 

@@ -8,7 +8,7 @@ example:
 from pathlib import Path
 
 from bertline.cluster.jobs import submit_job
-from bertline.console import run_command
+from bertline.command_line import run_command
 
 
 def submit(jobscript: Path) -> None:

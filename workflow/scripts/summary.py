@@ -8,7 +8,7 @@ example:
 import sys
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.reporting.terminal import summary
 
 

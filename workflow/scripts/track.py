@@ -7,7 +7,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.files import write_json
 from bertline.tracking import store
 

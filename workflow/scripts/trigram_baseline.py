@@ -7,7 +7,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.masking import held_out_positions
 from bertline.encoding.trigram import MAX_TOKENS, trigram_cross_entropy

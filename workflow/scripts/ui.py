@@ -10,7 +10,8 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.tracking.store import default_tracking_uri
 
 

@@ -5,7 +5,7 @@ example:
 """
 
 from bertline.cluster.unlock import unlock
-from bertline.console import run_command
+from bertline.command_line import run_command
 
 if __name__ == "__main__":
     run_command(unlock, __doc__)

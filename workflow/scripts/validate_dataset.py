@@ -6,7 +6,7 @@ example:
 
 from pathlib import Path
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.encoding.card import validate_dataset
 
 

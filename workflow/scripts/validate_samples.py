@@ -7,7 +7,8 @@ examples:
 
 from pathlib import Path
 
-from bertline.console import BertlineError, run_command
+from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.encoding.validation import problems_of, summary_of
 
 

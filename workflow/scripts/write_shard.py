@@ -5,7 +5,7 @@ example:
     --output shards/00000.txt.zst
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.shards import write_shard
 
 if __name__ == "__main__":

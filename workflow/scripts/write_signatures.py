@@ -5,7 +5,7 @@ example:
     --counts part-00000.counts.json --output signatures/part-00000.npy
 """
 
-from bertline.console import run_command
+from bertline.command_line import run_command
 from bertline.corpus.signatures import write_signatures
 
 if __name__ == "__main__":

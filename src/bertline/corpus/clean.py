@@ -10,16 +10,16 @@ from typing import Any
 from bertline.console import BertlineError, progress
 from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
-from bertline.files import read_json
+from bertline.files import Recipe, read_json
 
 Json = dict[str, Any]
 
 
-def clean_part(corpus: Json, extracted: Path | str, documents: Path | str, counts: Path | str) -> None:
+def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -> None:
     """Turn one extracted part of a dump into documents.
 
     Args:
-        corpus: its recipe, see `sources`; the settings are those of `wikimedia` in config/config.schema.yaml.
+        recipe: of the corpus, see `sources`; the settings are those of `wikimedia` in config/config.schema.yaml.
         extracted: the folder written by `extract.extract_part`.
         documents: the `.jsonl.zst` to write, see `documents.write_documents`.
         counts: the `.counts.json` to write. It also contains the numbers of `pages`, `redirects`, `other_namespaces`
@@ -29,10 +29,9 @@ def clean_part(corpus: Json, extracted: Path | str, documents: Path | str, count
 
     Raises BertlineError if the folder is incomplete.
     """
-    extracted = Path(extracted)
     pages = read_json(extracted / "pages.json")
-    source = f"{corpus['wiki']}-{corpus['settings']['dump']}"
-    steps, minimum_characters = corpus["settings"]["cleaning"], corpus["settings"]["minimum_characters"]
+    source = f"{recipe['wiki']}-{recipe['settings']['dump']}"
+    steps, minimum_characters = recipe["settings"]["cleaning"], recipe["settings"]["minimum_characters"]
     cleaned = no_counts(steps)
 
     def converted(article: Json | None, headings: list[str]) -> Document | Dropped:

@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
 from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
-from bertline.files import fsync_directory, write_json
+from bertline.files import Recipe, fsync_directory, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 600.0  # without a byte in or out, for example after one of i
 
 
 def extract_part(
-    corpus: Json, part: Path | str, output: Path | str, *, processes: int = 1, number: int = 0, of: int = 1
+    recipe: Recipe, part: Path, output: Path, *, slice: tuple[int, int] = (0, 1), processes: int = 1
 ) -> None:
     """Extract the articles of one part of a dump, or of a slice of it, into a folder.
 
@@ -45,22 +45,21 @@ def extract_part(
     to any extractor).
 
     Args:
-        corpus: its recipe, see `sources`. The settings `extractor` and `list_items` are used.
+        recipe: of the corpus, see `sources`. The settings `extractor` and `list_items` are used.
         part: a Wikimedia `.xml.bz2`.
         output: the folder to write; an existing one is replaced.
+        slice: index of the slice to read, from 0, and number of slices; see `dump.read_dump`.
         processes: how many wikiextractor may use in addition to its reader and its writer.
-        number, of: index of the slice and number of slices; see `dump.read_dump`.
 
     Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
     """
-    part, output = Path(part), Path(output)
-    extractor = corpus["settings"]["extractor"]
+    extractor, (number, of) = recipe["settings"]["extractor"], slice
     unfinished = output.with_name(f".{output.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
         if extractor == "bertline":
-            counts = write_articles(part, unfinished, number, of, corpus["settings"]["list_items"])
+            counts = write_articles(part, unfinished, number, of, recipe["settings"]["list_items"])
         else:
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:

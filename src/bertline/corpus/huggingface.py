@@ -10,6 +10,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter, lines_of
 from bertline.corpus.tables import ROWS_AT_ONCE, Columns, check_columns, columns_of, text_and_origin
+from bertline.files import Recipe
 
 Json = dict[str, Any]
 
@@ -19,7 +20,7 @@ OFFLINE_ADVICE = (
 )
 
 
-def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str) -> None:
+def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
     """Turn one part of a dataset into documents. Rows are streamed, nothing is stored on disk.
 
     The library reads HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN.
@@ -54,7 +55,7 @@ def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str
 
 
 def _numbered_rows(
-    corpus: Json, part: str, name: str, columns: Columns, more: Json
+    corpus: Recipe, part: str, name: str, columns: Columns, more: Json
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield every row of a part as (number of its data file, its number in that file, content)."""
     import datasets  # takes a second, and reads the environment when imported

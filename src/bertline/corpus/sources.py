@@ -7,8 +7,6 @@ name of a Wikimedia dump, whose parts are known only after its listing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertline.corpus.wikimedia import slices_of
@@ -37,11 +35,6 @@ SOURCES = {
     "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
     "warc": Source("bertline.corpus.warc"),
 }
-
-
-def read_part(corpus: Json, part: str, documents: Path, counts: Path) -> None:
-    """Turn a part of a corpus into documents, by the reader of its source."""
-    import_module(SOURCES[corpus["settings"]["source"]].reader).read_part(corpus, part, documents, counts)
 
 
 def parts_of(corpus: Json) -> list[str]:

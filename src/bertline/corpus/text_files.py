@@ -20,6 +20,7 @@ from bertline.corpus.unpacking import (
     name_without_compression,
     open_unpacked,
 )
+from bertline.files import Recipe
 
 Json = dict[str, Any]
 
@@ -36,7 +37,7 @@ def name_of(file: str) -> str:
     return tidy(file.partition(NAME_STARTS)[2] or Path(file).name) or "?"
 
 
-def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str) -> None:
+def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
     """Turn the files of a part into documents, in their order.
 
     A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one

@@ -18,13 +18,14 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter, Origin, lines_of
 from bertline.corpus.unpacking import Allowance, as_damage_error, open_unpacked
+from bertline.files import Recipe
 
 Json = dict[str, Any]
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
 
 
-def read_part(corpus: Json, part: str, documents: Path | str, counts: Path | str) -> None:
+def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
     """Turn the WET files of a part into documents, in their order. Nothing is unpacked to disk.
 
     Args:

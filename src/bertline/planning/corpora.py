@@ -46,7 +46,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
                 "list items; add extractor: bertline or leave it out"
             )
         resolved["wiki"] = f"{corpus['language']}wiki"
-    elif kind == "huggingface":
+    elif "paths" not in corpus:
         resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
     else:
         files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])

@@ -1,0 +1,48 @@
+"""Command lines of the scripts, derived from the signatures of functions. Imported by scripts only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cyclopts import App, CycloptsError, Parameter, Token
+
+from bertline.console import BertlineError, one_line_errors
+from bertline.files import Recipe, read_json
+
+
+def _read_recipe(_: Any, path: tuple[Token, ...]) -> Recipe:
+    return Recipe(read_json(path[0].value))
+
+
+Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
+
+
+def command_line(command: Callable[..., object], text: str | None) -> App:
+    """Make the command line of a script.
+
+    Args:
+        command: its signature gives names, types and defaults of the options, its docstring's `Args` their help.
+        text: the help above the options: what the script does, and an example. By convention the script's docstring.
+    """
+    app = App(
+        help=text,
+        help_format="plaintext",
+        version_flags=(),
+        # An option takes all values that follow it, as in `--outputs a b`. Given again, the last value counts.
+        default_parameter=Parameter(consume_multiple=True, negative_iterable=(), allow_repeating=True),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    app.default(command)
+    return app
+
+
+def run_command(command: Callable[..., object], text: str | None) -> None:
+    """Run a script: parse its command line, see `command_line`, and call `command` with it; see `one_line_errors`."""
+    with one_line_errors():
+        try:
+            command_line(command, text)()
+        except CycloptsError as error:
+            raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None
