@@ -20,14 +20,14 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.finetuning.glue import (
-    GLUE_TASKS,
     choose_submissions,
     read_glue,
     write_submission_file,
     zip_submission,
 )
-from bertline.finetuning.glue_metrics import compute_metrics
+from bertline.finetuning.metrics.texts import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
+from bertline.finetuning.tasks.glue import GLUE_TASKS
 
 LABELS = st.integers(min_value=0, max_value=1)
 NUMBERS = st.integers(min_value=-50, max_value=50).map(lambda value: value / 10)

@@ -22,6 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, pad_values, tra
 from bertline.finetuning.optimizer import AdamW, layerwise_factors
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
+from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
@@ -91,7 +92,7 @@ def train(
             score, at, ago = kept["early_stop"]
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
         logger.info("resuming at step %d of %d", done, steps)
-    journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
+    journal = Journal(folder.parent / paths.STARTED_JOURNAL, last_step=done if found is not None else -1)
     writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
     written = time.monotonic()
 

@@ -18,29 +18,11 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
 
 Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
-
-
-@dataclass(frozen=True)
-class TextTask:
-    """A task on one text or two: the names of its columns, its classes, and its scores.
-
-    texts: columns of the one or two texts. labels: the classes in the order of their ids, none for a regression.
-    metrics: keys of `glue_metrics.METRICS`; `primary` is the main one.
-    """
-
-    texts: tuple[str, ...]
-    label: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    primary: str
-
-    @property
-    def is_regression(self) -> bool:
-        return not self.labels
 
 
 @dataclass(frozen=True)
@@ -226,6 +208,8 @@ def _target(cell: Any, task: TextTask, classes: Sequence[str], where: str) -> fl
     if not task.is_regression:
         named = isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < len(classes)
         name = classes[cell] if named else str(cell)
+        if isinstance(cell, bool) and name not in task.labels:
+            name = name.lower()  # as JSON writes it
         if name not in task.labels:
             raise BertlineError(f"{where}: given '{cell}', allowed are {', '.join(task.labels)}; correct the record")
         return task.labels.index(name)

@@ -19,9 +19,11 @@ from bertline.files import write_json, write_text
 from bertline.finetuning.device import claim_device
 from bertline.finetuning.loop import CHECKPOINT_MINUTES, predict, train
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
+from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
+from bertline.results import paths
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
@@ -34,8 +36,6 @@ MAX_PADDING = 128
 
 # In addition to the keys of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
-# Settings that the plan expands to several recipes.
-PLANNED = ("seeds", "random_weights", "grid")
 
 
 def finetune(
@@ -76,7 +76,7 @@ def finetune(
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
-    folder = output / "checkpoints"
+    folder = output / paths.CHECKPOINTS
     clean_up(folder, output)
     frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
     frozen["started"] = started_at.isoformat()
@@ -121,9 +121,9 @@ def finetune(
     frozen["finished"] = datetime.now(UTC).isoformat()
     for evaluation in evaluations:
         evaluation.write_predictions(output)
-    write_text(output / "metrics.jsonl", journal.path.read_text(encoding="utf-8"))
-    write_json(output / "recipe.json", frozen)
-    write_json(output / "metrics.json", metrics)
+    write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
+    write_json(output / paths.RECIPE, frozen)
+    write_json(output / paths.SCORES, metrics)
     shutil.rmtree(folder)
     return metrics
 
@@ -133,13 +133,15 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
 
     Raises BertlineError for a missing or wrong key, or if recipe and command disagree on the initial weights.
     """
-    kind = "squad" if str(recipe.get("task")).startswith("squad") else "classification"
-    completed = complete_recipe(recipe, kind, others=KEYS)
+    completed = complete_recipe(recipe, settings_of_task(str(recipe.get("task"))), others=KEYS)
     if recipe["initial_weights"] is None and initial_weights is not None:
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")
     if recipe["initial_weights"] is not None and initial_weights is None:
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
-    return {**completed, "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED}}
+    return {
+        **completed,
+        "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED_SETTINGS},
+    }
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
