@@ -24,7 +24,7 @@ from bertline.finetuning.sequences import SpecialTokens, make_sequences
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForSequenceClassification
+from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers.registry import make_optimizer
 
@@ -178,7 +178,7 @@ def test_the_optimizer_is_the_one_of_pretraining_to_the_last_bit() -> None:
     results = []
     for ours in (True, False):
         torch.manual_seed(0)
-        model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL}), 2)
+        model = make_task_network(BertConfig.from_dict({"vocab_size": 40, **MODEL}), "sequence", 2)
         optimizer: Any = (
             AdamW(model.parameters(), weight_decay=settings["weight_decay"])
             if ours
@@ -197,7 +197,7 @@ def test_the_optimizer_is_the_one_of_pretraining_to_the_last_bit() -> None:
 
 
 def test_lower_layers_move_by_smaller_steps() -> None:
-    model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL, "num_hidden_layers": 3}), 2)
+    model = make_task_network(BertConfig.from_dict({"vocab_size": 40, **MODEL, "num_hidden_layers": 3}), "sequence", 2)
     factors = layerwise_factors(model, 0.5)
     assert {
         (
@@ -223,7 +223,7 @@ def test_a_layerwise_decay_of_one_changes_no_bit() -> None:
     results = []
     for with_factors in (True, False):
         torch.manual_seed(0)
-        model = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 40, **MODEL}), 2)
+        model = make_task_network(BertConfig.from_dict({"vocab_size": 40, **MODEL}), "sequence", 2)
         factors = layerwise_factors(model, 1.0) if with_factors else None
         optimizer = AdamW(model.parameters(), weight_decay=0.1, factors=factors)
         for step in range(3):

@@ -188,12 +188,7 @@ def make_model(
             f"max_sequence_length {max_sequence_length} is more than the model's {config.max_position_embeddings} "
             "positions; lower it"
         )
-    networks = architecture_of(config)
-    if task.head == "answer":
-        model = networks.question_answering(config)
-    else:
-        make = networks.sequence_classification if task.head == "sequence" else networks.token_classification
-        model = make(config, task.outputs)
+    model = architecture_of(config).task_network(config, task.head, task.outputs)
     if initial_weights is not None:
         load_encoder(model, weights)
     return model
