@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
@@ -22,7 +22,9 @@ from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
+from bertline.modeling.vocabulary import check_vocabulary
 from bertline.results import paths
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
@@ -31,8 +33,8 @@ from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 
-# Some models have more embedding rows than words: they pad to a multiple that suits matrix units.
-MAX_PADDING = 128
+# Some models have more embedding rows than words: they pad to a multiple of up to 128, which suits matrix units.
+MAX_PADDING = 127
 
 # In addition to the keys of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
@@ -69,11 +71,16 @@ def finetune(
         torch.set_num_threads(threads)
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
     torch.manual_seed(recipe["seed"])
-    if initial_weights is not None:
-        check_vocabulary(tokenizer_path, Path(initial_weights))
     device, _claim = claim_device()  # held until the end of this function
     prepare_precision(settings["precision"], device)
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
+    check_vocabulary(
+        read_tokenizer(tokenizer_path),
+        tokenizer_path,
+        model.config.vocab_size,
+        initial_weights or "the model",
+        padding=MAX_PADDING,
+    )
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
     folder = output / paths.CHECKPOINTS
@@ -152,37 +159,18 @@ def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {**recipe, "model": read_configuration(model["directory"]).to_dict()}
 
 
-def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
-    """Raise BertlineError if the weights come with a vocabulary that is not the tokenizer's."""
-    path = initial_weights / "vocab.txt"
-    if not path.exists():
-        return
-    ours = read_tokenizer(tokenizer_path).get_vocab()
-    for number, word in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n")):
-        if ours.get(word) != number:
-            raise BertlineError(
-                f"{path}: '{word}' is entry {number}, but {ours.get(word, 'none')} of {tokenizer_path}; name the "
-                "tokenizer that the weights were made with"
-            )
-
-
 def make_model(
     settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
-) -> nn.Module:
+) -> TaskNetwork:
     """Make the network with the task's head, its encoder from `initial_weights` if given, else from `settings`.
 
-    Raises BertlineError if the tokenizer does not match the network, or sequences are too long for it.
+    Raises BertlineError if sequences are too long for it.
     """
     weights: Mapping[str, Tensor] = {}
     if initial_weights is None:
         config = config_from_dict({"vocab_size": task.vocabulary, **settings})
     else:
         config, weights = load_huggingface(initial_weights)
-    if not 0 <= config.vocab_size - task.vocabulary < MAX_PADDING:
-        raise BertlineError(
-            f"the tokenizer has {task.vocabulary} entries, {initial_weights or 'the model'} has {config.vocab_size}; "
-            "name the tokenizer that the model was made with"
-        )
     if max_sequence_length > config.max_position_embeddings:
         raise BertlineError(
             f"max_sequence_length {max_sequence_length} is more than the model's {config.max_position_embeddings} "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class TaskNetwork(nn.Module):
         outputs: number of outputs of the linear layer.
     """
 
-    def __init__(self, encoder: nn.Module, transform: nn.Module, head: Head, outputs: int) -> None:
+    def __init__(self, encoder: Any, transform: nn.Module, head: Head, outputs: int) -> None:
         super().__init__()
         self.config: NetworkConfig = encoder.config
         self.kind = head
