@@ -1,4 +1,4 @@
-"""Reading of GLUE's files, and files for GLUE's and SuperGLUE's servers."""
+"""Files of predictions, and those for GLUE's and SuperGLUE's servers."""
 
 from __future__ import annotations
 
@@ -7,40 +7,19 @@ import json
 import logging
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bertline.console import BertlineError
 from bertline.files import read_json, write_atomically, write_text
-from bertline.finetuning.tables import Examples, read_examples
-from bertline.finetuning.tasks.glue import GLUE_TASKS, GlueTask
+from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.finetuning.tasks.task import TextTask
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
 
 SCORES_OF_STSB = (0.0, 5.0)
-
-
-def read_glue(path: Path | str, task: GlueTask, *, labelled: bool = True) -> Examples:
-    """Read a task's file: the official one (tab-separated, without quoting), or Parquet as in `nyu-mll/glue`.
-
-    Set `labelled` to False for a test file. Raises BertlineError as `read_examples` does.
-    """
-    path = Path(path)
-    if path.suffix == ".parquet":
-        there = replace(task, texts=task.parquet_texts or task.texts, label="label")
-        return read_examples(path, there, labelled=labelled, classes=task.parquet_classes)
-    return read_examples(
-        path,
-        task,
-        labelled=labelled,
-        header=task.columns if labelled else (),
-        # A skipped test row would shift all predictions after it.
-        skips_broken_rows=task.skips_broken_rows and labelled,
-    )
 
 
 def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> None:

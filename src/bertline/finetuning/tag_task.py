@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,6 +18,7 @@ from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, special_tokens
+from bertline.finetuning.tables import read_lines
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
@@ -43,7 +44,7 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     file = TaggedFile([], [])
     words: list[str] = []
     tags: list[str] = []
-    for number, line in _lines(Path(path)):
+    for number, line in read_lines(Path(path)):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == DOCUMENT_START:
             if words:
@@ -65,17 +66,6 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     if not file.words:
         raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; put the task's file there") from None
-    except UnicodeDecodeError as error:
-        raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
 
 
 @dataclass(frozen=True)

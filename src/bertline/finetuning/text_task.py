@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.finetuning.glue import read_glue, write_predictions, write_submission_file
+from bertline.finetuning.glue import write_predictions, write_submission_file
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import (
@@ -24,7 +24,6 @@ from bertline.finetuning.sequences import (
     truncate_pair,
 )
 from bertline.finetuning.tables import Examples, read_examples, read_labels
-from bertline.finetuning.tasks.glue import GlueTask
 from bertline.finetuning.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
@@ -33,47 +32,8 @@ logger = logging.getLogger(__name__)
 def prepare_text_task(
     task: TextTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
-    """Prepare a task whose files name their columns."""
+    """Prepare a task whose files have named columns. Raises BertlineError for a bad file."""
     files = {name: read_examples(path, task, labelled=name in LABELLED_SETS) for name, path in data.items()}
-    return _prepare(task, files, settings, tokenizer)
-
-
-def prepare_glue(
-    task: GlueTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
-) -> PreparedTask:
-    """Prepare a task of GLUE, from official files or those of the Hub."""
-    files = {name: read_glue(path, task, labelled=name in LABELLED_SETS) for name, path in data.items()}
-    return _prepare(task, files, settings, tokenizer)
-
-
-def prepare_table(
-    table: Mapping[str, Any], data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
-) -> PreparedTask:
-    """Prepare a custom table for classification or regression. Raises BertlineError for a metric of the other kind."""
-    return prepare_text_task(text_task_of(table, data["train"]), data, settings, tokenizer)
-
-
-def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
-    """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
-    is_regression = table["kind"] == "regression"
-    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
-    if not is_regression and len(labels) < 2:
-        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
-    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
-    usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
-    metrics = tuple(table.get("metrics", ())) or usual
-    for metric in metrics:
-        if metric not in allowed:
-            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
-    return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
-
-
-def _prepare(
-    task: TextTask,
-    files: Mapping[str, Examples],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-) -> PreparedTask:
     special = special_tokens(tokenizer)
     train, dev = files["train"].labels, files["dev"].labels
     constant = train.mean() if task.is_regression else np.bincount(train).argmax()
@@ -123,6 +83,28 @@ def _sequences(name: str, file: Examples, tokenizer: Tokenizer, special: Special
     if file.second is None:
         return make_sequences(((ids[:room], None) for ids in first), special)
     return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), special)
+
+
+def prepare_table(
+    table: Mapping[str, Any], data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
+) -> PreparedTask:
+    """Prepare a custom table for classification or regression. Raises BertlineError for a metric of the other kind."""
+    return prepare_text_task(text_task_of(table, data["train"]), data, settings, tokenizer)
+
+
+def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
+    """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
+    is_regression = table["kind"] == "regression"
+    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
+    if not is_regression and len(labels) < 2:
+        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
+    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
+    usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
+    metrics = tuple(table.get("metrics", ())) or usual
+    for metric in metrics:
+        if metric not in allowed:
+            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
+    return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
 
 
 def _write_test(task: TextTask, name: str, folder: Path, outputs: np.ndarray) -> None:

@@ -94,7 +94,7 @@ def finetune(
             task,
             settings,
             recipe["seed"],
-            folder,
+            output,
             recipe["fingerprint"],
             checkpoint_minutes=checkpoint_minutes,
         )

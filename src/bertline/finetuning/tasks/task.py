@@ -47,6 +47,10 @@ class TextTask(Task):
         label: column of the label.
         labels: the classes in the order of their ids; none for a regression.
         metrics: the scores, the main one first.
+        header: columns of labelled files without a header.
+        skips_broken_rows: whether labelled files have rows that lack columns: they are skipped and counted.
+        parquet_columns: columns of the texts and of the label in Parquet files, if different.
+        numbered_labels: the classes in the order of their numbers in files with numbers, if those differ.
         submissions: names of the files with predictions of the test sets, by set: .tsv in the format of GLUE's server,
             .jsonl in SuperGLUE's. Without a name, they are written like those of the dev set.
     """
@@ -56,6 +60,10 @@ class TextTask(Task):
     label: str = "label"
     labels: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("accuracy",)
+    header: tuple[str, ...] = ()
+    skips_broken_rows: bool = False
+    parquet_columns: tuple[str, ...] = ()
+    numbered_labels: tuple[str, ...] = ()
     submissions: Mapping[str, str] = field(default_factory=dict)
 
     @property
