@@ -17,6 +17,7 @@ from bertline.finetuning.tasks.registry import TASKS
 from bertline.finetuning.train import finetune
 from bertline.planning.finetunings import key_of_task
 from bertline.planning.resolve import make_plan
+from bertline.planning.targets import submissions
 from bertline.results.describe import task_title
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,7 @@ def test_boolq_is_planned_from_its_archive_or_from_files(tmp_path: Path, monkeyp
     assert list(plan.runs["first"]["finetunings"]) == ["boolq/seed1", "boolq/seed2"]
     members = {f"resources/evaluation/BoolQ/{name}.jsonl": f"BoolQ/{name}.jsonl" for name in ("train", "val", "test")}
     assert plan.downloads == {path: {"url": ARCHIVE, "member": member} for path, member in members.items()}
+    assert submissions(plan) == []  # GLUE's server takes no BoolQ
     recipe = next(iter(plan.finetunings.values()))
     assert (recipe["task"], recipe["settings"]["max_sequence_length"]) == ("boolq", 256)
     files = write_boolq(Path("BoolQ"))

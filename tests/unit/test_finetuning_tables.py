@@ -122,6 +122,15 @@ def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "d.jsonl", task).labels.tolist() == [0, 1]
 
 
+def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"t": "a", "l": true}\n{"t": "b", "l": false}\n')
+    for labels in ({}, {"labels": ["false", "true"]}):
+        task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", **labels}, str(path))
+        assert task.labels == (("false", "true") if labels else ("False", "True"))
+        assert read_examples(path, task).labels.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("table", "metrics"),
     [
