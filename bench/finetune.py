@@ -33,7 +33,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, training_batche
 from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
-from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import make_model
 
 BATCH = 32

@@ -26,7 +26,7 @@ from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
-from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import finetune
 
 Settings = dict[str, Any]

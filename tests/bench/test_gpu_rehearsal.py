@@ -22,6 +22,7 @@ ABSENT = (
     "snakemake",
     "mlflow",
     "datasets",
+    "evaluate",
     "nltk",
     "pyzstd",
     "rensa",

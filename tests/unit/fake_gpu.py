@@ -33,6 +33,7 @@ from bertline.finetuning.optimizer import AdamW  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.float8 import compute_in_float8  # noqa: E402
+from bertline.modeling.heads import Head  # noqa: E402
 from bertline.training.data.batches import Layout, MicroBatch  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402
@@ -150,20 +151,16 @@ def train(
         assert set(where.values()) == {"cuda"}
 
 
-def fine_tune(data: TrainingData, *, network: str, head: str) -> None:
+def fine_tune(data: TrainingData, *, network: str, head: Head) -> None:
     """One step of a task's head."""
     config = make_model({**recipe(), "model": NETWORKS[network]}, data).config
-    classes = architecture_of(config)
     reader = data.train
     content = reader.gather(torch.arange(6).numpy())
     inputs = Sequences(content.tokens, content.offsets, content.second_segment_start)
     rows = torch.arange(6).numpy()
-    if head == "answer":
-        model, targets = classes.question_answering(config), torch.ones(6, 2, dtype=torch.int64)
-    elif head == "tokens":
-        model, targets = classes.token_classification(config, 3), torch.ones(6, int(inputs.lengths.max())).long()
-    else:
-        model, targets = classes.sequence_classification(config, 3), torch.ones(6, dtype=torch.int64)
+    model = architecture_of(config).task_network(config, head, 2)
+    shape = {"answer": (6, 2), "tokens": (6, int(inputs.lengths.max())), "sequence": (6,)}[head]
+    targets = torch.ones(shape, dtype=torch.int64)
     batch = pad(inputs, rows, 0, torch.device("cpu"))
     with on_fake_gpu() as mode:
         model = moved(model, mode)

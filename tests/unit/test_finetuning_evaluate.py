@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,29 +16,39 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
-from bertline.finetuning import evaluate_modules
-from bertline.finetuning.glue_metrics import compute_metrics
-from bertline.finetuning.squad import read_squad
-from bertline.finetuning.tag_metrics import score_tags
+from bertline.finetuning.metrics.tags import score_tags
+from bertline.finetuning.metrics.texts import compute_metrics
+from bertline.finetuning.scoring import compute_scores, load_metric
+from bertline.finetuning.squad_windows import read_squad
 
-evaluate = pytest.importorskip("evaluate")
-MODULES = Path(evaluate_modules.__file__).parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A cache of its own, and no network: any request would fail."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", True)
-        patch.setattr(evaluate.config, "HF_METRICS_CACHE", str(folder / "metrics"))
-        patch.setattr(evaluate.config, "HF_MODULES_CACHE", str(folder / "modules"))
-        patch.setattr("socket.socket.connect", lambda *_: pytest.fail("a metric asked the network"))
-        yield
+SOURCE = Path(__file__).parents[2] / "src"
+SCORE = """
+import socket
+socket.socket.connect = lambda *_: exit("a metric asked the network")
+from bertline.finetuning.scoring import compute_scores
+for _ in range(3):
+    print(compute_scores("texts", "mrpc", [0, 1, 1], [1, 1, 1])["f1"])
+"""
 
 
-def load(module: str, config: str | None = None) -> Any:
-    return evaluate.load(str(MODULES / f"{module}.py"), config)
+def run_python(code: str, home: Path) -> subprocess.Popen[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], text=True, env=environment, **streams)
+
+
+def test_concurrent_jobs_score_without_a_network_or_a_file_in_the_user_s_home(tmp_path: Path) -> None:
+    jobs = [run_python(SCORE, tmp_path) for _ in range(3)]
+    outputs = [job.communicate(timeout=300) for job in jobs]
+    assert [output for output, _ in outputs] == ["0.8\n0.8\n0.8\n"] * 3, outputs
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("module", ["bertline.finetuning.train", "bertline.planning.resolve"])
+def test_nothing_imports_evaluate_before_it_scores(tmp_path: Path, module: str) -> None:
+    code = f"import sys; sys.modules['evaluate'] = sys.modules['datasets'] = None; import {module}"
+    job = run_python(code, tmp_path)
+    assert (job.communicate(timeout=300)[1], job.returncode) == ("", 0)
 
 
 @pytest.mark.parametrize("kind", ["random", "one class", "constant predictions"])
@@ -49,7 +61,7 @@ def test_texts_agree_with_scikit_learn_and_scipy(kind: str) -> None:
     if kind == "constant predictions":
         predictions[:] = 1
     found = {
-        name: load("texts", name).compute(predictions=predictions, references=references)
+        name: compute_scores("texts", name, predictions, references)
         for name in ("accuracy", "f1", "f1_macro", "matthews", "mrpc", "cola")
     }
     assert found["mrpc"] == {
@@ -60,21 +72,21 @@ def test_texts_agree_with_scikit_learn_and_scipy(kind: str) -> None:
     assert found["f1_macro"]["f1_macro"] == pytest.approx(
         f1_score(references, predictions, average="macro", zero_division=0)
     )
-    numbers = generator.normal(size=200), generator.normal(size=200)
+    numbers = generator.normal(size=(2, 200)).astype(np.float32)
     if kind == "constant predictions":
         numbers[0][:] = 3.0
     if kind == "one class":
         numbers[1][:] = 2.5
-    scores = load("texts", "stsb").compute(predictions=numbers[0], references=numbers[1])
+    scores = compute_scores("texts", "stsb", *numbers)
     expected = (0, 0) if kind != "random" else (pearsonr(*numbers).statistic, spearmanr(*numbers).statistic)
-    assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected)
+    assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(ValueError, match="'bleu' is none of cola, sst2"):
-        load("texts", "bleu")
-    with pytest.raises(ValueError, match="is none of v1, v2"):
-        load("squad")
+    with pytest.raises(ValueError, match="given 'bleu', allowed are boolq, cola, sst2"):
+        load_metric("texts", "bleu")
+    with pytest.raises(ValueError, match="allowed are v1, v2"):
+        load_metric("squad")
 
 
 def as_squad(path: Path, published: Path, *, version_2: bool) -> tuple[list, list]:
@@ -103,10 +115,10 @@ def as_squad(path: Path, published: Path, *, version_2: bool) -> tuple[list, lis
 def test_published_squad_predictions_score_what_they_are_published_with(test_data: Path) -> None:
     folder = test_data / "squad"
     pairs = as_squad(folder / "dev-v1.1.json", folder / "predictions-dev-v1.1-bert.json", version_2=False)
-    scores = load("squad", "v1").compute(predictions=pairs[0], references=pairs[1])
+    scores = compute_scores("squad", "v1", *pairs)
     assert (round(scores["exact_match"], 4), round(scores["f1"], 4)) == (86.2062, 92.1956)
     pairs = as_squad(folder / "dev-v2.0-slice.json", folder / "predictions-dev-v2.0-bert.json", version_2=True)
-    scores = load("squad", "v2").compute(predictions=pairs[0], references=pairs[1])
+    scores = compute_scores("squad", "v2", *pairs)
     assert (round(scores["exact_match"], 4), round(scores["f1"], 4)) == (74.5198, 78.0868)
     assert (round(scores["has_answer_exact_match"], 4), round(scores["has_answer_f1"], 4)) == (74.5146, 81.2762)
     assert round(scores["no_answer_f1"], 4) == 74.5257
@@ -129,7 +141,7 @@ def test_the_best_threshold_of_squad_is_the_best_of_all() -> None:
             {"id": name, "answers": {"text": accepted, "answer_start": [0] * len(accepted)}}
             for name, accepted in zip(ids, answers, strict=True)
         ]
-        return load("squad", "v2").compute(predictions=predictions, references=references)
+        return compute_scores("squad", "v2", predictions, references)
 
     found = compute(texts)
     for name in ("exact_match", "f1"):
@@ -182,7 +194,7 @@ def test_span_scores_agree_with_their_definition(sentences: list) -> None:
 
 def test_span_scores_as_a_module_and_of_nothing() -> None:
     tags = [["B-PER", "I-PER", "O"], ["O", "B-LOC", "O"]]
-    scores = load("tags").compute(predictions=tags, references=[tags[0], ["O", "B-PER", "O"]])
+    scores = compute_scores("tags", None, tags, [tags[0], ["O", "B-PER", "O"]])
     assert scores == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": pytest.approx(5 / 6)}
     with pytest.raises(BertlineError, match="no sentence to score"):
         score_tags([], [])

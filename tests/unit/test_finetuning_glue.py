@@ -20,14 +20,14 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.finetuning.glue import (
-    GLUE_TASKS,
     choose_submissions,
-    read_glue,
     write_submission_file,
     zip_submission,
 )
-from bertline.finetuning.glue_metrics import compute_metrics
+from bertline.finetuning.metrics.texts import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
+from bertline.finetuning.tables import read_examples
+from bertline.finetuning.tasks.glue import GLUE_TASKS
 
 LABELS = st.integers(min_value=0, max_value=1)
 NUMBERS = st.integers(min_value=-50, max_value=50).map(lambda value: value / 10)
@@ -106,7 +106,7 @@ def test_a_missing_prediction_is_an_error() -> None:
 def test_official_files_are_read_whole(
     test_data: Path, task: str, file: str, examples: int, first: str, target: float
 ) -> None:
-    read = read_glue(test_data / "glue" / file, GLUE_TASKS[task])
+    read = read_examples(test_data / "glue" / file, GLUE_TASKS[task])
     assert len(read.first) == len(read.targets) == examples
     assert read.first[0].startswith(first)
     assert read.targets[0] == target
@@ -131,7 +131,7 @@ def test_official_test_files_are_read_without_labels_and_are_numbered_from_0(
     test_data: Path, task: str, file: str, examples: int, column: str
 ) -> None:
     path = test_data / "glue" / file
-    read = read_glue(path, GLUE_TASKS[task], labelled=False)
+    read = read_examples(path, GLUE_TASKS[task], labelled=False)
     assert (len(read.first), read.targets) == (examples, None)
     assert all(read.first)
     rows = list(csv.DictReader(path.open(encoding="utf-8-sig"), delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -176,7 +176,7 @@ def test_the_parquet_of_the_hub_gives_the_examples_of_the_official_file(
     table = {name: [row[official] for row in rows] for name, official in texts.items()}
     path = tmp_path / "validation-00000-of-00001.parquet"
     pyarrow.parquet.write_table(pyarrow.table({**table, "label": values, "idx": list(range(len(rows)))}), path)
-    ours, official = read_glue(path, GLUE_TASKS[task]), read_glue(test_data / "glue" / file, GLUE_TASKS[task])
+    ours, official = read_examples(path, GLUE_TASKS[task]), read_examples(test_data / "glue" / file, GLUE_TASKS[task])
     assert (ours.first, ours.second) == (official.first, official.second)
     np.testing.assert_array_equal(ours.labels, official.labels)
 
@@ -184,16 +184,16 @@ def test_the_parquet_of_the_hub_gives_the_examples_of_the_official_file(
 def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(tmp_path: Path) -> None:
     path = tmp_path / "test-00000-of-00001.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"sentence1": ["a"], "sentence2": ["b"], "label": [-1]}), path)
-    assert read_glue(path, GLUE_TASKS["rte"], labelled=False).first == ["a"]
+    assert read_examples(path, GLUE_TASKS["rte"], labelled=False).first == ["a"]
     with pytest.raises(BertlineError, match=r"row 1: column 'label': given '-1', allowed are entailment"):
-        read_glue(path, GLUE_TASKS["rte"])
+        read_examples(path, GLUE_TASKS["rte"])
 
 
 def test_a_broken_row_of_a_test_file_is_no_row_to_skip(tmp_path: Path) -> None:
     path = tmp_path / "test.tsv"
     path.write_text("id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n")
     with pytest.raises(BertlineError, match="line 3: no column 'question2'"):
-        read_glue(path, GLUE_TASKS["qqp"], labelled=False)
+        read_examples(path, GLUE_TASKS["qqp"], labelled=False)
 
 
 # Submissions
@@ -272,7 +272,7 @@ def test_a_bad_file_is_one_line_with_file_line_and_column(
     path = tmp_path / "train.tsv"
     path.write_bytes(content)
     with pytest.raises(BertlineError) as caught:
-        read_glue(path, GLUE_TASKS[task])
+        read_examples(path, GLUE_TASKS[task])
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -280,20 +280,20 @@ def test_a_bad_file_is_one_line_with_file_line_and_column(
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match=r"absent\.tsv does not exist"):
-        read_glue(tmp_path / "absent.tsv", GLUE_TASKS["rte"])
+        read_examples(tmp_path / "absent.tsv", GLUE_TASKS["rte"])
 
 
 def test_quotes_and_unusual_line_separators_belong_to_the_sentence(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     sentences = ['" The unbalanced quote', "A line\u2028separator and a form\ffeed", "", " plain "]
     path.write_text("sentence\tlabel\n" + "".join(f"{sentence}\t1\n" for sentence in sentences), encoding="utf-8")
-    assert read_glue(path, GLUE_TASKS["sst2"]).first == sentences
+    assert read_examples(path, GLUE_TASKS["sst2"]).first == sentences
 
 
 def test_broken_rows_of_qqp_are_skipped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n4\t5\t6\tc\n")
-    read = read_glue(path, GLUE_TASKS["qqp"])
+    read = read_examples(path, GLUE_TASKS["qqp"])
     assert (read.first, read.skipped) == (["a"], 1)
 
 

@@ -16,8 +16,14 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
+from bertline.finetuning.metrics.squad import (
+    best_null_threshold,
+    leave_unanswered,
+    normalize_answer,
+    question_scores,
+    score_squad,
+)
 from bertline.finetuning.sequences import SpecialTokens, special_tokens
-from bertline.finetuning.squad import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
 from bertline.finetuning.squad_answers import (
     Candidate,
     answer_questions,
@@ -26,13 +32,7 @@ from bertline.finetuning.squad_answers import (
     most_frequent_answer,
     n_best,
 )
-from bertline.finetuning.squad_metrics import (
-    best_null_threshold,
-    leave_unanswered,
-    normalize_answer,
-    question_scores,
-    score_squad,
-)
+from bertline.finetuning.squad_windows import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."

@@ -19,13 +19,14 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED
 from bertline.finetuning.sequences import special_tokens
-from bertline.finetuning.tables import TextTask, read_examples, read_labels
+from bertline.finetuning.tables import read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
-from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.tasks.registry import prepare_task
+from bertline.finetuning.tasks.task import TextTask
 from bertline.finetuning.text_task import text_task_of
 
 Row = tuple[str, str, str]
-TASK = TextTask(("premise", "claim"), "verdict", ("no", "yes"), ("accuracy",), "accuracy")
+TASK = TextTask(title="", texts=("premise", "claim"), label="verdict", labels=("no", "yes"))
 NAMES = ("premise", "claim", "verdict")
 SETTINGS = {"max_sequence_length": 12}
 
@@ -121,6 +122,15 @@ def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "d.jsonl", task).labels.tolist() == [0, 1]
 
 
+def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"t": "a", "l": true}\n{"t": "b", "l": false}\n')
+    for labels in ({}, {"labels": ["false", "true"]}):
+        task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", **labels}, str(path))
+        assert task.labels == (("false", "true") if labels else ("False", "True"))
+        assert read_examples(path, task).labels.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("table", "metrics"),
     [
@@ -132,7 +142,7 @@ def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
 )
 def test_a_table_is_scored_as_asked_or_as_usual(table: dict[str, Any], metrics: tuple[str, ...]) -> None:
     task = text_task_of({"texts": ["t"], "label": "l", **table}, "unused")
-    assert (task.metrics, task.primary) == (metrics, metrics[0])
+    assert task.metrics == metrics
 
 
 def test_a_metric_of_the_other_kind_is_refused() -> None:

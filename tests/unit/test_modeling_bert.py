@@ -9,7 +9,7 @@ from transformers import BertConfig as TheirConfig
 from transformers import BertForPreTraining as TheirBert
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering, BertModel, initialize
+from bertline.modeling.bert import BertConfig, BertForPreTraining, BertModel, initialize, make_task_network
 from bertline.modeling.huggingface import to_huggingface
 
 SHAPE = {
@@ -119,7 +119,7 @@ def test_padding_changes_nothing():
 
 
 def test_question_answering_scores_every_position():
-    model = BertForQuestionAnswering(BertConfig.from_dict(SHAPE))
+    model = make_task_network(BertConfig.from_dict(SHAPE), "answer", 2)
     batch = random_batch(torch.Generator().manual_seed(5))
     start, end = model(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"])
     assert start.shape == end.shape == (4, 24)

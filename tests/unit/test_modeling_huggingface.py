@@ -16,7 +16,7 @@ from transformers import BertModel as TheirEncoder
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS
-from bertline.modeling.bert import BertConfig, BertForPreTraining, BertForQuestionAnswering
+from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
 from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
@@ -153,8 +153,8 @@ def test_an_encoder_saved_without_heads_starts_a_task(tmp_path):
     theirs = TheirEncoder(TheirConfig(**SHAPE), add_pooling_layer=False)
     theirs.save_pretrained(tmp_path / "encoder")
     config, weights = load_huggingface(tmp_path / "encoder")
-    model = BertForQuestionAnswering(config)
-    assert load_encoder(model, weights) == ["span.weight", "span.bias"]
+    model = make_task_network(config, "answer", 2)
+    assert load_encoder(model, weights) == ["classifier.weight", "classifier.bias"]
     assert torch.equal(model.encoder.embeddings.word.weight[:131], theirs.embeddings.word_embeddings.weight)
 
 
@@ -162,7 +162,7 @@ def test_a_missing_encoder_weight_is_an_error():
     model = sharp_model(8)
     weights = {name: tensor for name, tensor in model.state_dict().items() if name != "encoder.layers.1.qkv.bias"}
     with pytest.raises(BertlineError, match=r"encoder\.layers\.1\.qkv\.bias is missing"):
-        load_encoder(BertForQuestionAnswering(model.config), weights)
+        load_encoder(make_task_network(model.config, "answer", 2), weights)
 
 
 def test_weights_of_another_vocabulary_are_an_error():

@@ -29,8 +29,7 @@ from bertline.modeling.huggingface import export_huggingface, load_encoder, load
 from bertline.modeling.modern import (
     ModernConfig,
     ModernForPreTraining,
-    ModernForQuestionAnswering,
-    ModernForSequenceClassification,
+    make_task_network,
     rotation_of,
 )
 from bertline.training.optimizers.registry import make_optimizer
@@ -181,12 +180,9 @@ def test_a_task_goes_on_from_the_pretrained_head_as_in_transformers(export, task
     batch = random_batch(torch.Generator().manual_seed(8))
     their_class = {"classes": ModernBertForSequenceClassification, "spans": ModernBertForQuestionAnswering}[task]
     theirs = their_class.from_pretrained(directory, num_labels=2).eval()
-    if task == "classes":
-        ours, output = ModernForSequenceClassification(config, 2), "classifier"
-    else:
-        ours, output = ModernForQuestionAnswering(config), "span"
-    assert load_encoder(ours, weights) == [f"{output}.weight", f"{output}.bias"]
-    getattr(ours, output).load_state_dict(theirs.classifier.state_dict())
+    ours = make_task_network(config, "sequence" if task == "classes" else "answer", 2)
+    assert load_encoder(ours, weights) == ["classifier.weight", "classifier.bias"]
+    ours.classifier.load_state_dict(theirs.classifier.state_dict())
     with torch.no_grad():
         found = ours(*inputs_of(batch))
         expected = theirs(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"].long())
@@ -231,12 +227,12 @@ def test_an_encoder_saved_without_heads_starts_a_task(tmp_path):
     theirs = TheirEncoder(TheirConfig(**THEIR_SHAPE))
     theirs.save_pretrained(tmp_path / "encoder")
     config, weights = load_huggingface(tmp_path / "encoder")
-    model = ModernForQuestionAnswering(config)
+    model = make_task_network(config, "answer", 2)
     assert load_encoder(model, weights) == [
         "head.dense.weight",
         "head.normalization.weight",
-        "span.weight",
-        "span.bias",
+        "classifier.weight",
+        "classifier.bias",
     ]
     assert torch.equal(model.encoder.layers[2].qkv.weight, theirs.layers[2].attn.Wqkv.weight)
 
@@ -245,7 +241,7 @@ def test_a_missing_encoder_weight_is_an_error():
     model = sharp_model(8)
     weights = {name: tensor for name, tensor in model.state_dict().items() if "final_normalization" not in name}
     with pytest.raises(BertlineError, match=r"encoder\.final_normalization\.weight is missing"):
-        load_encoder(ModernForQuestionAnswering(model.config), weights)
+        load_encoder(make_task_network(model.config, "answer", 2), weights)
 
 
 # Layouts of a batch
@@ -292,7 +288,7 @@ def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients():
 
 def test_packed_sequences_are_classified_one_by_one():
     torch.manual_seed(6)
-    model = ModernForSequenceClassification(ModernConfig.from_dict({**SHAPE, "initializer_range": 0.3}), 3).eval()
+    model = make_task_network(ModernConfig.from_dict({**SHAPE, "initializer_range": 0.3}), "sequence", 3).eval()
     ids = torch.randint(5, WORDS, (1, 20))
     packed = Packed(torch.tensor([0, 8, 20]).int(), torch.cat([torch.arange(8), torch.arange(12)]), 12)
     with torch.no_grad():

@@ -322,7 +322,7 @@ def test_a_phase_does_not_take_the_place_of_another_link() -> None:
     plan = plan_of(CONFIG)
     write_links(plan, existing_only=False)
     beside = {path.name for path in Path("results/runs/first").iterdir()} - set(CONFIG["runs"]["first"]["phases"])
-    assert beside <= set(RESERVED_NAMES)
+    assert beside <= RESERVED_NAMES
     for name in beside:
         with pytest.raises(BertlineError, match=f"runs.first.phases: a phase cannot be called '{name}'"):
             plan_of(changed(runs__first__phases={name: PHASE}))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, jobs_of, run_snakemake
 
-from bertline.planning.task_data import GLUE_FILES
+from bertline.finetuning.tasks.glue import GLUE_TASKS
 
 ARGUMENT_BYTES = 128 * 1024  # the longest single argument that Linux takes
 RATES = [2.0e-5, 3.0e-5, 4.0e-5, 5.0e-5, 1.0e-4]
@@ -21,9 +21,9 @@ RATES = [2.0e-5, 3.0e-5, 4.0e-5, 5.0e-5, 1.0e-4]
 def graph(workflow_folder: Path) -> Path:
     """A folder with a text, and a file for each set of GLUE's tasks; no job ever reads them."""
     (workflow_folder / "text.txt").write_text("A sentence.\n")
-    for folder, files in GLUE_FILES.values():
-        for name in files.values():
-            path = workflow_folder / "glue" / folder / name
+    for described in GLUE_TASKS.values():
+        for name in described.files.values():
+            path = workflow_folder / "glue" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{name}\n")
     return workflow_folder
@@ -36,7 +36,7 @@ def write_config(graph: Path, *, rates: list[float], seeds: int) -> None:
     config["evaluation"] = {"glue": "glue"}
     grid = {"learning_rate": rates, "batch_size": [16, 32], "epochs": [2, 3, 4]}
     task = {"seeds": seeds, "grid": grid, "max_sequence_length": 64}
-    config["runs"]["first"]["finetune"] = {"glue": {name: task for name in GLUE_FILES}}
+    config["runs"]["first"]["finetune"] = {"glue": {name: task for name in GLUE_TASKS}}
     (graph / "grid.yaml").write_text(yaml.dump(config, Dumper=NoAliases))
 
 

@@ -1,128 +1,38 @@
-"""GLUE's tasks: the columns of their official files and of `nyu-mll/glue`, and the submission format."""
+"""Files of predictions, and those for GLUE's and SuperGLUE's servers."""
 
 from __future__ import annotations
 
 import io
+import json
 import logging
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bertline.console import BertlineError
 from bertline.files import read_json, write_atomically, write_text
-from bertline.finetuning.tables import Examples, TextTask, read_examples
+from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.finetuning.tasks.task import TextTask
+from bertline.results import paths
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class GlueTask(TextTask):
-    """A task of GLUE; its columns are those of the official files.
-
-    columns: of a labelled file without a header. skips_broken_rows: whether the official file has rows that lack
-    columns. parquet_texts, parquet_classes: columns and order of the classes in nyu-mll/glue, if different.
-    submissions: the test sets' file names in a submission, by the set's name.
-    """
-
-    submissions: Mapping[str, str]
-    columns: tuple[str, ...] = ()
-    skips_broken_rows: bool = False
-    parquet_texts: tuple[str, ...] = ()
-    parquet_classes: tuple[str, ...] = ()
-
-
-_BINARY = ("0", "1")
-_ENTAILMENT = ("entailment", "not_entailment")
-_PAIR = ("sentence1", "sentence2")
-# Source: https://gluebenchmark.com/tasks for the files and metrics, and https://gluebenchmark.com/faq for the
-# submission. The field after the metrics is the main score in reports.
-GLUE_TASKS = {
-    "cola": GlueTask(
-        ("sentence",),
-        "acceptability",
-        _BINARY,
-        ("matthews", "accuracy"),
-        "matthews",
-        {"test": "CoLA.tsv"},
-        columns=("source", "acceptability", "original_judgement", "sentence"),
-    ),
-    "sst2": GlueTask(("sentence",), "label", _BINARY, ("accuracy",), "accuracy", {"test": "SST-2.tsv"}),
-    "mrpc": GlueTask(
-        ("#1 String", "#2 String"),
-        "Quality",
-        _BINARY,
-        ("accuracy", "f1"),
-        "accuracy",
-        {"test": "MRPC.tsv"},
-        parquet_texts=_PAIR,
-    ),
-    "stsb": GlueTask(_PAIR, "score", (), ("pearson", "spearman"), "spearman", {"test": "STS-B.tsv"}),
-    # Hugging Face's reader of GLUE also skips the broken rows of the official QQP file.
-    "qqp": GlueTask(
-        ("question1", "question2"),
-        "is_duplicate",
-        _BINARY,
-        ("accuracy", "f1"),
-        "accuracy",
-        {"test": "QQP.tsv"},
-        skips_broken_rows=True,
-    ),
-    "mnli": GlueTask(
-        _PAIR,
-        "gold_label",
-        ("contradiction", "entailment", "neutral"),
-        ("accuracy",),
-        "accuracy",
-        {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
-        parquet_texts=("premise", "hypothesis"),
-        parquet_classes=("entailment", "neutral", "contradiction"),
-    ),
-    "qnli": GlueTask(
-        ("question", "sentence"),
-        "label",
-        _ENTAILMENT,
-        ("accuracy",),
-        "accuracy",
-        {"test": "QNLI.tsv"},
-        parquet_classes=_ENTAILMENT,
-    ),
-    "rte": GlueTask(
-        _PAIR, "label", _ENTAILMENT, ("accuracy",), "accuracy", {"test": "RTE.tsv"}, parquet_classes=_ENTAILMENT
-    ),
-    "wnli": GlueTask(_PAIR, "label", _BINARY, ("accuracy",), "accuracy", {"test": "WNLI.tsv"}),
-}
 SCORES_OF_STSB = (0.0, 5.0)
 
 
-def read_glue(path: Path | str, task: GlueTask, *, labelled: bool = True) -> Examples:
-    """Read a task's file: the official one (tab-separated, without quoting), or Parquet as in `nyu-mll/glue`.
-
-    Set `labelled` to False for a test file. Raises BertlineError as `read_examples` does.
-    """
-    path = Path(path)
-    if path.suffix == ".parquet":
-        columns = TextTask(task.parquet_texts or task.texts, "label", task.labels, task.metrics, task.primary)
-        return read_examples(path, columns, labelled=labelled, classes=task.parquet_classes)
-    return read_examples(
-        path,
-        task,
-        labelled=labelled,
-        header=task.columns if labelled else (),
-        # A skipped test row would shift all predictions after it.
-        skips_broken_rows=task.skips_broken_rows and labelled,
-    )
-
-
 def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> None:
-    """Write a test set's predictions, float32 [N, outputs], in the GLUE server's format."""
+    """Write a test set's predictions, float32 [N, outputs], in GLUE's format (.tsv) or SuperGLUE's (.jsonl)."""
     if task.is_regression:
         cells = [f"{value:.3f}" for value in np.clip(outputs[:, 0], *SCORES_OF_STSB)]
     else:
         cells = [task.labels[index] for index in outputs.argmax(axis=1)]
-    write_predictions(path, cells)
+    if path.suffix == ".jsonl":
+        lines = [json.dumps({"idx": index, "label": cell}) + "\n" for index, cell in enumerate(cells)]
+        write_text(path, "".join(lines))
+    else:
+        write_predictions(path, cells)
 
 
 def write_predictions(path: Path, cells: Sequence[str]) -> None:
@@ -141,7 +51,7 @@ def choose_submissions(finetunings: Sequence[Path]) -> list[Path]:
     """
     best: dict[str, tuple[float, list[Path]]] = {}
     for folder in finetunings:
-        result = read_json(folder / "metrics.json")
+        result = read_json(folder / paths.SCORES)
         files = sorted(folder.glob("submission/*.tsv"))
         if not files:
             raise BertlineError(f"{folder} has no predictions of test sets; set predict_test and run it again")

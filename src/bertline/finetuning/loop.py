@@ -22,6 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, pad_values, tra
 from bertline.finetuning.optimizer import AdamW, layerwise_factors
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
+from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
@@ -51,12 +52,12 @@ def train(
     task: PreparedTask,
     settings: Mapping[str, Any],
     seed: int,
-    folder: Path,
+    output: Path,
     fingerprint: str,
     *,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> tuple[Journal, int, Best | None]:
-    """Train in place with AdamW, linear warm-up and decay, resuming from the newest checkpoint in `folder`.
+    """Train in place with AdamW, linear warm-up and decay, resuming from the newest checkpoint below `output`.
 
     The state is written there every `checkpoint_minutes`; a training that was killed and restarted ends with the same
     weights as an uninterrupted one. With `patience`, the dev set is scored after every epoch, training ends after that
@@ -76,6 +77,7 @@ def train(
     scale, in_fp16 = LossScale(settings["precision"]), settings["precision"] == "fp16"
     summed, counted, done = torch.zeros((), device=device), 0, 0
 
+    folder = output / paths.CHECKPOINTS
     found = find_checkpoint(folder, fingerprint)
     if found is not None:
         path, kept = found
@@ -91,7 +93,7 @@ def train(
             score, at, ago = kept["early_stop"]
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
         logger.info("resuming at step %d of %d", done, steps)
-    journal = Journal(folder / "journal.jsonl", last_step=done if found is not None else -1)
+    journal = Journal(output / paths.STARTED_JOURNAL, last_step=done if found is not None else -1)
     writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
     written = time.monotonic()
 

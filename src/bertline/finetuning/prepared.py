@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from bertline.finetuning.sequences import Sequences, SpecialTokens
+from bertline.modeling.heads import Head
 
-Head = Literal["sequence", "tokens", "answer"]
 IGNORED = -100  # the target of a token that is not scored
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
-from bertline.finetuning.squad import SquadFile, Windows, has_most_context
+from bertline.finetuning.squad_windows import SquadFile, Windows, has_most_context
 
 N_BEST = 20  # candidates kept per question, as in Google's run_squad.py
 

@@ -13,21 +13,20 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
-from bertline.finetuning.sequences import SpecialTokens
-from bertline.finetuning.squad import SquadFile, Windows, make_windows, read_squad
+from bertline.finetuning.scoring import compute_scores
+from bertline.finetuning.sequences import special_tokens
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
-from bertline.finetuning.squad_metrics import best_null_threshold, leave_unanswered, score_squad
+from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
+from bertline.finetuning.tasks.squad import SquadTask
 
 logger = logging.getLogger(__name__)
 
-COUNTS = ("total", "missing", "unknown")  # what `score_squad` returns besides scores
-
 
 def prepare_squad(
-    task: str, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer, special: SpecialTokens
+    task: SquadTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
     """Prepare SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, or one without an answer to train on."""
-    version_2 = task == "squad_v2"
+    version_2, special = task.version == "v2", special_tokens(tokenizer)
     files = {split: read_squad(data[split], version_2=version_2) for split in ("train", "dev")}
     for split, file in files.items():
         if file.misplaced:
@@ -46,13 +45,13 @@ def prepare_squad(
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
         raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")
-    answers = {question.id: [answer.text for answer in question.answers] for question in files["dev"].questions}
+    dev_file, majority = files["dev"], most_frequent_answer(files["train"])
 
     def score(predictions: dict[str, str]) -> float:
-        return score_squad(answers, predictions, version_2=version_2)["f1"]
+        return _score(dev_file, predictions, task.version)["f1"]
 
     def evaluate(logits: np.ndarray) -> Evaluation:
-        return _evaluate(files["dev"], dev, answers, logits, settings["max_answer_length"], version_2)
+        return _evaluate(dev_file, dev, logits, settings["max_answer_length"], task.version)
 
     return PreparedTask(
         head="answer",
@@ -62,17 +61,17 @@ def prepare_squad(
         train_targets=train.answer,
         predicted=(PredictedSet("dev", dev.sequences, evaluate),),
         baselines={
-            "majority": score(dict.fromkeys(answers, most_frequent_answer(files["train"]))),
-            "copy_position": score(copy_position(train, files["dev"], dev)),
+            "majority": score({question.id: majority for question in dev_file.questions}),
+            "copy_position": score(copy_position(train, dev_file, dev)),
         },
         examples={
             "train": len(files["train"].questions) - train.unusable,
-            "dev": len(answers),
+            "dev": len(dev_file.questions),
             "train_windows": len(train.sequences),
             "dev_windows": len(dev.sequences),
             "train_unusable": train.unusable,
             "train_misplaced": len(files["train"].misplaced),
-            "dev_misplaced": len(files["dev"].misplaced),
+            "dev_misplaced": len(dev_file.misplaced),
         },
         special=special,
         vocabulary=tokenizer.get_vocab_size(),
@@ -80,27 +79,46 @@ def prepare_squad(
 
 
 def _evaluate(
-    squad: SquadFile,
-    windows: Windows,
-    answers: dict[str, list[str]],
-    logits: np.ndarray,
-    max_answer_length: int,
-    version_2: bool,
+    squad: SquadFile, windows: Windows, logits: np.ndarray, max_answer_length: int, version: str
 ) -> Evaluation:
     answered = answer_questions(squad, windows, logits[:, 0], logits[:, 1], max_answer_length=max_answer_length)
     predictions = {question: found.best_text for question, found in answered.items()}
     null_odds = {question: found.null_difference for question, found in answered.items()}
     details: dict[str, float] = {}
-    if version_2:
-        threshold = best_null_threshold(answers, predictions, null_odds)
-        predictions = leave_unanswered(predictions, null_odds, threshold)
+    if version == "v2":
+        threshold = _score(squad, predictions, version, null_odds)["best_f1_threshold"]
+        predictions = {name: text if null_odds[name] <= threshold else "" for name, text in predictions.items()}
         details["null_threshold"] = threshold
-    scores = score_squad(answers, predictions, version_2=version_2)
+    scores = _score(squad, predictions, version)
 
     def write(folder: Path) -> None:
         write_json(folder / "predictions.json", predictions)
-        write_json(folder / "nbest.json", n_best(answered, with_null=version_2))
-        if version_2:
+        write_json(folder / "nbest.json", n_best(answered, with_null=version == "v2"))
+        if version == "v2":
             write_json(folder / "null_odds.json", null_odds)
 
-    return Evaluation({name: value for name, value in scores.items() if name not in COUNTS}, write, details)
+    kept = {
+        name: value for name, value in scores.items() if name.endswith(("exact_match", "f1")) and "best" not in name
+    }
+    return Evaluation(kept, write, details)
+
+
+def _score(
+    squad: SquadFile, texts: Mapping[str, str], version: str, null_odds: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Score the `texts` of a file's questions by their ids; null_odds is the doubt in each, 0 if it is not given."""
+    predictions: list[dict[str, Any]] = [{"id": name, "prediction_text": text} for name, text in texts.items()]
+    if version == "v2":
+        for given in predictions:
+            given["no_answer_probability"] = null_odds[given["id"]] if null_odds else 0.0
+    references = [
+        {
+            "id": question.id,
+            "answers": {
+                "text": [answer.text for answer in question.answers],
+                "answer_start": [answer.start for answer in question.answers],
+            },
+        }
+        for question in squad.questions
+    ]
+    return compute_scores("squad", version, predictions, references)

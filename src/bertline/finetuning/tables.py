@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,29 +18,12 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
-
-
-@dataclass(frozen=True)
-class TextTask:
-    """A task on one text or two: the names of its columns, its classes, and its scores.
-
-    texts: columns of the one or two texts. labels: the classes in the order of their ids, none for a regression.
-    metrics: keys of `glue_metrics.METRICS`; `primary` is the main one.
-    """
-
-    texts: tuple[str, ...]
-    label: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    primary: str
-
-    @property
-    def is_regression(self) -> bool:
-        return not self.labels
 
 
 @dataclass(frozen=True)
@@ -63,41 +46,34 @@ class Examples:
         return self.targets
 
 
-def read_examples(
-    path: Path | str,
-    task: TextTask,
-    *,
-    labelled: bool = True,
-    header: Sequence[str] = (),
-    skips_broken_rows: bool = False,
-    classes: Sequence[str] = (),
-) -> Examples:
-    """Read a table.
-
-    Args:
-        labelled: whether to read the labels; a test set has none.
-        header: the columns of a .tsv that lacks a header.
-        skips_broken_rows: whether rows that lack columns are skipped and counted, not refused.
-        classes: the labels' names, if the file contains their indices.
+def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
+    """Read a table; `labelled` is False for a test set, which has no labels.
 
     Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a missing column, a row
     with too few or too many columns, a cell of another type, an unknown label, or no example at all.
     """
     path = Path(path)
-    columns = (*task.texts, *((task.label,) if labelled else ()))
+    columns = task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
     texts: list[list[str]] = [[] for _ in task.texts]
     targets: list[float] = []
     skipped = 0
-    for where, cells in read_columns(path, columns, header=header, skips_broken_rows=skips_broken_rows):
+    rows = read_columns(
+        path,
+        columns if labelled else columns[:-1],
+        header=task.header if labelled else (),
+        # A skipped test row would shift all predictions after it.
+        skips_broken_rows=task.skips_broken_rows and labelled,
+    )
+    for where, cells in rows:
         if cells is None:
             skipped += 1
             continue
-        for column, kept, cell in zip(task.texts, texts, cells, strict=False):
+        for column, kept, cell in zip(columns, texts, cells, strict=False):
             if not isinstance(cell, str):
                 raise BertlineError(f"{where}: column '{column}': given {cell!r}, allowed is text; correct the record")
             kept.append(cell)
         if labelled:
-            targets.append(_target(cells[-1], task, classes, f"{where}: column '{task.label}'"))
+            targets.append(_target(cells[-1], task, f"{where}: column '{columns[-1]}'"))
     if not texts[0]:
         raise BertlineError(f"{path} contains no example; name a file with at least one")
     array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
@@ -113,34 +89,37 @@ def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
 def read_columns(
     path: Path, columns: Sequence[str], *, header: Sequence[str] = (), skips_broken_rows: bool = False
 ) -> Iterator[Cells]:
-    """Yield the cells of `columns` row by row; for the arguments see `read_examples`."""
-    if path.suffix not in READERS:
-        raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(READERS)}; convert the file")
+    """Yield the cells of `columns` row by row.
+
+    Args:
+        header: the columns of a .tsv or .csv that lacks a header.
+        skips_broken_rows: whether rows that lack columns are yielded as None, not refused.
+    """
+    if path.suffix not in SUFFIXES:
+        raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
     try:
-        yield from READERS[path.suffix](path, columns, list(header), skips_broken_rows)
+        if path.suffix == ".jsonl":
+            yield from _read_jsonl(path, columns)
+        elif path.suffix == ".parquet":
+            yield from _read_parquet(path, columns)
+        else:
+            rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
+            yield from _select(path, rows, columns, header, skips_broken_rows)
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; put the task's file there") from None
-    except UnicodeDecodeError as error:
-        raise BertlineError(f"{path} is not UTF-8 ({error.reason}); convert the file") from None
 
 
-def _read_tsv(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
-    return _select(path, _tsv_rows(path), columns, header, skips_broken_rows)
-
-
-def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line numbers and cells. Only a newline ends a line: sentences may contain str.splitlines's other breaks."""
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines. Only a newline ends a line: sentences may contain str.splitlines's other breaks."""
+    if not path.exists():
+        raise BertlineError(f"{path} does not exist; put the task's file there")
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
-            yield number, text.split("\t")
-
-
-def _read_csv(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
-    return _select(path, _csv_rows(path), columns, header, skips_broken_rows)
+            yield number, text
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -153,13 +132,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, row
         except csv.Error as error:
             raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
+        except UnicodeDecodeError as error:
+            raise BertlineError(f"{path} is not UTF-8 ({error.reason}); convert the file") from None
 
 
 def _select(
     path: Path,
     rows: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
-    header: list[str],
+    header: Sequence[str],
     skips_broken_rows: bool,
 ) -> Iterator[Cells]:
     header = header or next(rows, (1, []))[1]
@@ -176,21 +157,20 @@ def _select(
             raise BertlineError(f"{where}: {problem}, it has {len(row)} of {len(header)}; correct or remove the line")
 
 
-def _read_jsonl(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{path}: line {number}"
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise BertlineError(f"{where}: not JSON ({error}); correct the line") from None
-            if not isinstance(record, dict):
-                raise BertlineError(f"{where}: no JSON object; correct the line")
-            _check_columns(where, columns, list(record))
-            yield where, [record[column] for column in columns]
+def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
+    for number, line in read_lines(path):
+        where = f"{path}: line {number}"
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise BertlineError(f"{where}: not JSON ({error}); correct the line") from None
+        if not isinstance(record, dict):
+            raise BertlineError(f"{where}: no JSON object; correct the line")
+        _check_columns(where, columns, list(record))
+        yield where, [record[column] for column in columns]
 
 
-def _read_parquet(path: Path, columns: Sequence[str], header: list[str], skips_broken_rows: bool) -> Iterator[Cells]:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     import pyarrow
     import pyarrow.parquet
 
@@ -214,18 +194,13 @@ def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) ->
             raise BertlineError(f"{where}: no column '{column}', found are {found}; name the task's file")
 
 
-READERS: dict[str, Callable[[Path, Sequence[str], list[str], bool], Iterator[Cells]]] = {
-    ".tsv": _read_tsv,
-    ".csv": _read_csv,
-    ".jsonl": _read_jsonl,
-    ".parquet": _read_parquet,
-}
-
-
-def _target(cell: Any, task: TextTask, classes: Sequence[str], where: str) -> float:
+def _target(cell: Any, task: TextTask, where: str) -> float:
     if not task.is_regression:
-        named = isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < len(classes)
-        name = classes[cell] if named else str(cell)
+        name = str(cell)
+        if isinstance(cell, bool):
+            name = name if name in task.labels else name.lower()  # as JSON writes it
+        elif isinstance(cell, int) and 0 <= cell < len(task.numbered_labels):
+            name = task.numbered_labels[cell]
         if name not in task.labels:
             raise BertlineError(f"{where}: given '{cell}', allowed are {', '.join(task.labels)}; correct the record")
         return task.labels.index(name)

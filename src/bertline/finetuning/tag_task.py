@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,8 +16,9 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
-from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences
-from bertline.finetuning.tag_metrics import score_tags
+from bertline.finetuning.scoring import compute_scores
+from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, special_tokens
+from bertline.finetuning.tables import read_lines
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
@@ -43,7 +44,7 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     file = TaggedFile([], [])
     words: list[str] = []
     tags: list[str] = []
-    for number, line in _lines(Path(path)):
+    for number, line in read_lines(Path(path)):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == DOCUMENT_START:
             if words:
@@ -65,17 +66,6 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     if not file.words:
         raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; put the task's file there") from None
-    except UnicodeDecodeError as error:
-        raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
 
 
 @dataclass(frozen=True)
@@ -122,11 +112,7 @@ def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, l
 
 
 def prepare_tagging(
-    table: Mapping[str, Any],
-    data: Mapping[str, str],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-    special: SpecialTokens,
+    table: Mapping[str, Any], data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
     """Prepare a custom tagging task. Without `labels`, the tags are those of the train file.
 
@@ -143,7 +129,7 @@ def prepare_tagging(
                         f"{data[name]}: sentence {sentence}: given the tag '{tag}', allowed are {', '.join(labels)}; "
                         "correct the file or the configuration's labels"
                     )
-    limit = settings["max_sequence_length"]
+    special, limit = special_tokens(tokenizer), settings["max_sequence_length"]
     inputs = {name: tag_inputs(file, tokenizer, special, limit) for name, file in files.items()}
     train = inputs["train"]
     targets = np.full(len(train.sequences.tokens), IGNORED, dtype=np.int64)
@@ -159,7 +145,7 @@ def prepare_tagging(
         train=train.sequences,
         train_targets=targets,
         predicted=tuple(_predicted(name, files[name], inputs[name], labels) for name in files if name != "train"),
-        baselines={"majority": 100.0 * score_tags([[majority] * len(tags) for tags in dev], dev)["f1"]},
+        baselines={"majority": _score([[majority] * len(tags) for tags in dev], dev)["f1"]},
         examples={name: len(file.words) for name, file in files.items()}
         | {
             f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
@@ -179,15 +165,19 @@ def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[
             found = [labels[index] for index in chosen[begin : begin + kept]]
             tags.append(found + [OUTSIDE] * (len(words) - len(found)))  # truncated words count as O
             begin += kept
-        scores = {} if name == "test" else score_tags(tags, file.tags)
         path = "predictions.conll" if name == "dev" else f"predictions_{name}.conll"
         return Evaluation(
-            {metric: 100.0 * value for metric, value in scores.items()},
+            {} if name == "test" else _score(tags, file.tags),
             lambda folder: write_text(folder / path, _conll(file.words, tags)),
             {},
         )
 
     return PredictedSet(name, inputs.sequences, evaluate)
+
+
+def _score(predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
+    scores = compute_scores("tags", None, predictions, references)
+    return {name: 100.0 * value for name, value in scores.items()}
 
 
 def _conll(words: list[list[str]], tags: list[list[str]]) -> str:

@@ -1,9 +1,9 @@
-"""Tasks on one text or two: GLUE's and custom tables."""
+"""Tasks on one text or two: GLUE's, custom tables, and others whose files name their columns."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -12,75 +12,29 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.finetuning.glue import GLUE_TASKS, read_glue, write_predictions, write_submission_file
-from bertline.finetuning.glue_metrics import METRICS, compute_metrics
+from bertline.finetuning.glue import write_predictions, write_submission_file
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
-from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, tokenize, truncate_pair
-from bertline.finetuning.tables import Examples, TextTask, read_examples, read_labels
+from bertline.finetuning.scoring import compute_scores
+from bertline.finetuning.sequences import (
+    Sequences,
+    SpecialTokens,
+    make_sequences,
+    special_tokens,
+    tokenize,
+    truncate_pair,
+)
+from bertline.finetuning.tables import Examples, read_examples, read_labels
+from bertline.finetuning.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
 
-METRICS_OF_NUMBERS = ("pearson", "spearman")
-METRICS_OF_CLASSES = tuple(name for name in METRICS if name not in METRICS_OF_NUMBERS)
 
-
-def prepare_glue(
-    task: str, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer, special: SpecialTokens
+def prepare_text_task(
+    task: TextTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
-    """Prepare a task of GLUE. Predictions for its test sets are written in the format of a submission."""
-    description = GLUE_TASKS[task]
-    files = {name: read_glue(path, description, labelled=not _is_test(name)) for name, path in data.items()}
-
-    def write_test(name: str, folder: Path, outputs: np.ndarray) -> None:
-        write_submission_file(folder / "submission" / description.submissions[name], description, outputs)
-
-    return _prepare(description, files, write_test, settings, tokenizer, special)
-
-
-def prepare_table(
-    table: Mapping[str, Any],
-    data: Mapping[str, str],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-    special: SpecialTokens,
-) -> PreparedTask:
-    """Prepare a custom table for classification or regression. Raises BertlineError for a metric of the other kind."""
-    description = text_task_of(table, data["train"])
-    files = {name: read_examples(path, description, labelled=not _is_test(name)) for name, path in data.items()}
-
-    def write_test(name: str, folder: Path, outputs: np.ndarray) -> None:
-        write_predictions(folder / f"predictions_{name}.tsv", _cells(description, outputs))
-
-    return _prepare(description, files, write_test, settings, tokenizer, special)
-
-
-def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
-    """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
-    is_regression = table["kind"] == "regression"
-    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
-    if not is_regression and len(labels) < 2:
-        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
-    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
-    usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
-    metrics = tuple(table.get("metrics", ())) or usual
-    for metric in metrics:
-        if metric not in allowed:
-            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
-    return TextTask(tuple(table["texts"]), table["label"], labels, metrics, metrics[0])
-
-
-def _is_test(name: str) -> bool:
-    return name not in ("train", "dev", "dev_mismatched")
-
-
-def _prepare(
-    task: TextTask,
-    files: Mapping[str, Examples],
-    write_test: Callable[[str, Path, np.ndarray], None],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-    special: SpecialTokens,
-) -> PreparedTask:
+    """Prepare a task whose files have named columns. Raises BertlineError for a bad file."""
+    files = {name: read_examples(path, task, labelled=name in LABELLED_SETS) for name, path in data.items()}
+    special = special_tokens(tokenizer)
     train, dev = files["train"].labels, files["dev"].labels
     constant = train.mean() if task.is_regression else np.bincount(train).argmax()
     majority = np.full(len(dev), constant)
@@ -89,7 +43,7 @@ def _prepare(
     def predicted(name: str, file: Examples) -> PredictedSet:
         def evaluate(outputs: np.ndarray) -> Evaluation:
             if file.targets is None:
-                return Evaluation({}, lambda folder: write_test(name, folder, outputs), {})
+                return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs), {})
             suffix = name.removeprefix("dev")  # "_mismatched" of MNLI's second dev set
             path = f"predictions{suffix}.tsv"
             scores = _score(task, outputs[:, 0] if task.is_regression else outputs.argmax(axis=1), file.targets)
@@ -104,13 +58,13 @@ def _prepare(
     return PreparedTask(
         head="sequence",
         outputs=len(task.labels) or 1,
-        primary=task.primary,
+        primary=task.metrics[0],
         train=_sequences("train", files["train"], tokenizer, special, limit),
         train_targets=train,
         predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
-        baselines={"majority": _score(task, majority, dev)[task.primary]},
+        baselines={"majority": _score(task, majority, dev)[task.metrics[0]]},
         examples={name: len(file.first) for name, file in files.items()}
-        | {f"{name}_skipped": file.skipped for name, file in files.items() if not _is_test(name)},
+        | {f"{name}_skipped": file.skipped for name, file in files.items() if name in LABELLED_SETS},
         special=special,
         vocabulary=tokenizer.get_vocab_size(),
     )
@@ -131,6 +85,35 @@ def _sequences(name: str, file: Examples, tokenizer: Tokenizer, special: Special
     return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), special)
 
 
+def prepare_table(
+    table: Mapping[str, Any], data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
+) -> PreparedTask:
+    """Prepare a custom table for classification or regression. Raises BertlineError for a metric of the other kind."""
+    return prepare_text_task(text_task_of(table, data["train"]), data, settings, tokenizer)
+
+
+def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
+    """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
+    is_regression = table["kind"] == "regression"
+    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
+    if not is_regression and len(labels) < 2:
+        raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
+    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
+    usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
+    metrics = tuple(table.get("metrics", ())) or usual
+    for metric in metrics:
+        if metric not in allowed:
+            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
+    return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
+
+
+def _write_test(task: TextTask, name: str, folder: Path, outputs: np.ndarray) -> None:
+    if name in task.submissions:
+        write_submission_file(folder / "submission" / task.submissions[name], task, outputs)
+    else:
+        write_predictions(folder / f"predictions_{name}.tsv", _cells(task, outputs))
+
+
 def _cells(task: TextTask, outputs: np.ndarray) -> list[str]:
     if task.is_regression:
         return [f"{value:.6g}" for value in outputs[:, 0]]
@@ -138,4 +121,5 @@ def _cells(task: TextTask, outputs: np.ndarray) -> list[str]:
 
 
 def _score(task: TextTask, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    return {name: 100.0 * value for name, value in compute_metrics(task.metrics, predictions, targets).items()}
+    scores = compute_scores("texts", "+".join(task.metrics), predictions, targets)
+    return {name: 100.0 * value for name, value in scores.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
@@ -19,9 +19,13 @@ from bertline.files import write_json, write_text
 from bertline.finetuning.device import claim_device
 from bertline.finetuning.loop import CHECKPOINT_MINUTES, predict, train
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.tasks import prepare_task
+from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
+from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
+from bertline.modeling.vocabulary import check_vocabulary
+from bertline.results import paths
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
@@ -29,13 +33,11 @@ from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 
-# Some models have more embedding rows than words: they pad to a multiple that suits matrix units.
-MAX_PADDING = 128
+# Some models have more embedding rows than words: they pad to a multiple of up to 128, which suits matrix units.
+MAX_PADDING = 127
 
 # In addition to the keys of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
-# Settings that the plan expands to several recipes.
-PLANNED = ("seeds", "random_weights", "grid")
 
 
 def finetune(
@@ -69,14 +71,19 @@ def finetune(
         torch.set_num_threads(threads)
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
     torch.manual_seed(recipe["seed"])
-    if initial_weights is not None:
-        check_vocabulary(tokenizer_path, Path(initial_weights))
     device, _claim = claim_device()  # held until the end of this function
     prepare_precision(settings["precision"], device)
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
+    check_vocabulary(
+        read_tokenizer(tokenizer_path),
+        tokenizer_path,
+        model.config.vocab_size,
+        initial_weights or "the model",
+        padding=MAX_PADDING,
+    )
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
-    folder = output / "checkpoints"
+    folder = output / paths.CHECKPOINTS
     clean_up(folder, output)
     frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
     frozen["started"] = started_at.isoformat()
@@ -87,7 +94,7 @@ def finetune(
             task,
             settings,
             recipe["seed"],
-            folder,
+            output,
             recipe["fingerprint"],
             checkpoint_minutes=checkpoint_minutes,
         )
@@ -121,9 +128,9 @@ def finetune(
     frozen["finished"] = datetime.now(UTC).isoformat()
     for evaluation in evaluations:
         evaluation.write_predictions(output)
-    write_text(output / "metrics.jsonl", journal.path.read_text(encoding="utf-8"))
-    write_json(output / "recipe.json", frozen)
-    write_json(output / "metrics.json", metrics)
+    write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
+    write_json(output / paths.RECIPE, frozen)
+    write_json(output / paths.SCORES, metrics)
     shutil.rmtree(folder)
     return metrics
 
@@ -133,13 +140,15 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
 
     Raises BertlineError for a missing or wrong key, or if recipe and command disagree on the initial weights.
     """
-    kind = "squad" if str(recipe.get("task")).startswith("squad") else "classification"
-    completed = complete_recipe(recipe, kind, others=KEYS)
+    completed = complete_recipe(recipe, settings_of_task(str(recipe.get("task"))), others=KEYS)
     if recipe["initial_weights"] is None and initial_weights is not None:
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")
     if recipe["initial_weights"] is not None and initial_weights is None:
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
-    return {**completed, "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED}}
+    return {
+        **completed,
+        "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED_SETTINGS},
+    }
 
 
 def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,48 +159,24 @@ def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {**recipe, "model": read_configuration(model["directory"]).to_dict()}
 
 
-def check_vocabulary(tokenizer_path: Path | str, initial_weights: Path) -> None:
-    """Raise BertlineError if the weights come with a vocabulary that is not the tokenizer's."""
-    path = initial_weights / "vocab.txt"
-    if not path.exists():
-        return
-    ours = read_tokenizer(tokenizer_path).get_vocab()
-    for number, word in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n")):
-        if ours.get(word) != number:
-            raise BertlineError(
-                f"{path}: '{word}' is entry {number}, but {ours.get(word, 'none')} of {tokenizer_path}; name the "
-                "tokenizer that the weights were made with"
-            )
-
-
 def make_model(
     settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
-) -> nn.Module:
+) -> TaskNetwork:
     """Make the network with the task's head, its encoder from `initial_weights` if given, else from `settings`.
 
-    Raises BertlineError if the tokenizer does not match the network, or sequences are too long for it.
+    Raises BertlineError if sequences are too long for it.
     """
     weights: Mapping[str, Tensor] = {}
     if initial_weights is None:
         config = config_from_dict({"vocab_size": task.vocabulary, **settings})
     else:
         config, weights = load_huggingface(initial_weights)
-    if not 0 <= config.vocab_size - task.vocabulary < MAX_PADDING:
-        raise BertlineError(
-            f"the tokenizer has {task.vocabulary} entries, {initial_weights or 'the model'} has {config.vocab_size}; "
-            "name the tokenizer that the model was made with"
-        )
     if max_sequence_length > config.max_position_embeddings:
         raise BertlineError(
             f"max_sequence_length {max_sequence_length} is more than the model's {config.max_position_embeddings} "
             "positions; lower it"
         )
-    networks = architecture_of(config)
-    if task.head == "answer":
-        model = networks.question_answering(config)
-    else:
-        make = networks.sequence_classification if task.head == "sequence" else networks.token_classification
-        model = make(config, task.outputs)
+    model = architecture_of(config).task_network(config, task.head, task.outputs)
     if initial_weights is not None:
         load_encoder(model, weights)
     return model

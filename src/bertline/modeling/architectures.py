@@ -7,25 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
-
 from bertline.console import BertlineError
-from bertline.modeling import layout_bert, layout_modern
-from bertline.modeling.bert import (
-    BertConfig,
-    BertForPreTraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
+from bertline.modeling import bert, layout_bert, layout_modern, modern
+from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.configuration import NetworkConfig
-from bertline.modeling.modern import (
-    ModernConfig,
-    ModernForPreTraining,
-    ModernForQuestionAnswering,
-    ModernForSequenceClassification,
-    ModernForTokenClassification,
-)
+from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.modern import ModernConfig, ModernForPreTraining
 
 PreTrainingNetwork = BertForPreTraining | ModernForPreTraining
 DEFAULT = "bert"
@@ -46,33 +33,17 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The classes of a network, and its layout. Networks for the same task share a calling convention."""
+    """The classes of a network, and its layout. Networks for the same purpose share a calling convention."""
 
     config: type[NetworkConfig]
     pretraining: Callable[[Any], PreTrainingNetwork]
-    sequence_classification: Callable[[Any, int], nn.Module]
-    token_classification: Callable[[Any, int], nn.Module]
-    question_answering: Callable[[Any], nn.Module]
+    task_network: Callable[[Any, Head, int], TaskNetwork]
     layout: Layout
 
 
 ARCHITECTURES = {
-    "bert": Architecture(
-        BertConfig,
-        BertForPreTraining,
-        BertForSequenceClassification,
-        BertForTokenClassification,
-        BertForQuestionAnswering,
-        layout_bert,
-    ),
-    "modern": Architecture(
-        ModernConfig,
-        ModernForPreTraining,
-        ModernForSequenceClassification,
-        ModernForTokenClassification,
-        ModernForQuestionAnswering,
-        layout_modern,
-    ),
+    "bert": Architecture(BertConfig, BertForPreTraining, bert.make_task_network, layout_bert),
+    "modern": Architecture(ModernConfig, ModernForPreTraining, modern.make_task_network, layout_modern),
 }
 
 

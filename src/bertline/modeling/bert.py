@@ -17,7 +17,7 @@ from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
-from bertline.modeling.heads import MaskedLanguageHead, first_tokens, look_up, tokens_at
+from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,55 +163,12 @@ class BertForPreTraining(nn.Module):
         return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
 
 
-class BertForSequenceClassification(nn.Module):
-    """The encoder with a classifier (or, with one label, a regressor) on the pooled [CLS]."""
-
-    def __init__(self, config: BertConfig, num_labels: int) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = BertModel(config)
-        self.dropout = Dropout(config.hidden_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        initialize(self, config)
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Classify sequences; arguments as in `BertModel.forward`. Returns logits [B, num_labels]."""
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        return self.classifier(self.dropout(self.encoder.pool(hidden, attention_mask)))
-
-
-class BertForTokenClassification(nn.Module):
-    """The encoder with a classifier on each token."""
-
-    def __init__(self, config: BertConfig, num_labels: int) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = BertModel(config, with_pooler=False)
-        self.dropout = Dropout(config.hidden_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        initialize(self, config)
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Classify tokens; arguments as in `BertModel.forward`. Returns logits [B, S, num_labels]."""
-        return self.classifier(self.dropout(self.encoder(input_ids, token_type_ids, attention_mask)))
-
-
-class BertForQuestionAnswering(nn.Module):
-    """The encoder with scores of each position as the start and the end of the answer."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = BertModel(config, with_pooler=False)
-        self.span = nn.Linear(config.hidden_size, 2)
-        initialize(self, config)
-
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
-    ) -> tuple[Tensor, Tensor]:
-        """Score spans; arguments as in `BertModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
-        start, end = self.span(self.encoder(input_ids, token_type_ids, attention_mask)).unbind(-1)
-        return start, end
+def make_task_network(config: BertConfig, head: Head, outputs: int) -> TaskNetwork:
+    """Make the network of a fine-tuning task, with dropout before the linear layer except for answers, as published."""
+    dropout = nn.Identity() if head == "answer" else Dropout(config.hidden_dropout_prob)
+    network = TaskNetwork(BertModel(config, with_pooler=head == "sequence"), dropout, head, outputs)
+    initialize(network, config)
+    return network
 
 
 def initialize(model: nn.Module, config: BertConfig) -> None:

@@ -1,6 +1,8 @@
-"""Parts of heads that all architectures share."""
+"""Heads, which all architectures share."""
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,8 @@ from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+
+Head = Literal["sequence", "tokens", "answer"]
 
 
 class Transform(nn.Module):
@@ -40,6 +44,43 @@ class MaskedLanguageHead(Transform):
     def score(self, masked: Tensor, word_embeddings: Tensor) -> Tensor:
         """Score hidden states [M, H] with the embedding table [V, H]: logits [M, V], minus infinity for padding."""
         return F.linear(self(masked), word_embeddings, self.bias + self.padding_logits)
+
+
+class TaskNetwork(nn.Module):
+    """An encoder with the head of a fine-tuning task: a linear layer on each sequence or on each token.
+
+    Args:
+        encoder: a `BertModel` or a `ModernModel`.
+        transform: applied before the linear layer, [..., H] -> [..., H].
+        head: "sequence" for outputs per sequence (one output is a regression), "tokens" for outputs per token,
+            "answer" for two outputs per token, its scores as the first and the last of an answer.
+        outputs: number of outputs of the linear layer.
+    """
+
+    def __init__(self, encoder: Any, transform: nn.Module, head: Head, outputs: int) -> None:
+        super().__init__()
+        self.config: NetworkConfig = encoder.config
+        self.kind = head
+        self.encoder = encoder
+        self.head = transform
+        self.classifier = nn.Linear(self.config.hidden_size, outputs)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Compute logits; arguments as in the encoder's `forward`.
+
+        Returns [B, outputs] for "sequence" (packed, [N, outputs]), [B, S, outputs] for "tokens", and start and end
+        logits, each [B, S], for "answer".
+        """
+        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        if self.kind == "sequence":
+            hidden = self.encoder.pool(hidden, attention_mask)
+        logits = self.classifier(self.head(hidden))
+        if self.kind == "answer":
+            start, end = logits.unbind(-1)
+            return start, end
+        return logits
 
 
 def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:

@@ -22,6 +22,7 @@ from bertline.encoding.tokenizer import is_byte_level, special_token_ids
 from bertline.files import fsync_directory, read_json, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
 from bertline.modeling.configuration import NetworkConfig
+from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 
 OF_ENCODER = re.compile(r"(bert|encoder)\.(embeddings|layers|final_normalization)\.")
@@ -167,11 +168,7 @@ def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout
     except Exception as error:  # the tokenizers package raises nothing more specific
         raise BertlineError(f"{tokenizer_json} is not a tokenizer of the tokenizers package ({error})") from None
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    if [identifier for _, identifier in vocabulary] != list(range(config.vocab_size)):
-        raise BertlineError(
-            f"{tokenizer_json} has {len(vocabulary)} entries where the model has {config.vocab_size}; "
-            "name the tokenizer that the model was trained with"
-        )
+    check_vocabulary(tokenizer, tokenizer_json, config.vocab_size)
     identifiers = dict(vocabulary)
     special = special_token_ids(tokenizer)
     for token in ("[PAD]", "[CLS]", "[SEP]"):

@@ -20,7 +20,7 @@ from bertline.console import BertlineError
 from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
-from bertline.modeling.heads import MaskedLanguageHead, Transform, first_tokens, look_up, tokens_at
+from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 
@@ -153,6 +153,10 @@ class ModernModel(nn.Module):
         hidden = run_layers(self.layers, hidden, attention_mask, rotation, activation_checkpointing=checkpointing)
         return self.final_normalization(hidden)
 
+    def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Return [CLS]'s hidden state: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
+        return first_tokens(hidden, attention_mask)
+
 
 class ModernForPreTraining(nn.Module):
     """The encoder with the masked language head."""
@@ -182,65 +186,12 @@ class ModernForPreTraining(nn.Module):
         return self.head.score(tokens_at(hidden, masked_positions), table), None
 
 
-class ModernForSequenceClassification(nn.Module):
-    """The encoder and the pretrained head's transform of [CLS], with a classifier (with one label, a regressor)."""
-
-    def __init__(self, config: ModernConfig, num_labels: int) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ModernModel(config)
-        self.head = transform(config)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        initialize(self, config)
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Classify sequences; arguments as in `ModernModel.forward`.
-
-        Returns logits [B, num_labels]; packed, [N, num_labels].
-        """
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        return self.classifier(self.head(first_tokens(hidden, attention_mask)))
-
-
-class ModernForTokenClassification(nn.Module):
-    """The encoder and the head's transform, with a classifier on each token."""
-
-    def __init__(self, config: ModernConfig, num_labels: int) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ModernModel(config)
-        self.head = transform(config)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        initialize(self, config)
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Classify tokens; arguments as in `ModernModel.forward`. Returns logits [B, S, num_labels]."""
-        return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
-
-
-class ModernForQuestionAnswering(nn.Module):
-    """The encoder and the head's transform, with scores of each position as the start and the end of the answer."""
-
-    def __init__(self, config: ModernConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = ModernModel(config)
-        self.head = transform(config)
-        self.span = nn.Linear(config.hidden_size, 2)
-        initialize(self, config)
-
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
-    ) -> tuple[Tensor, Tensor]:
-        """Score spans; arguments as in `ModernModel.forward`. Returns start logits [B, S] and end logits [B, S]."""
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        start, end = self.span(self.head(hidden)).unbind(-1)
-        return start, end
-
-
-def transform(config: ModernConfig) -> Transform:
-    """Make the masked language head without its output matrix: ModernBERT's task heads build on it."""
-    return Transform(config.hidden_size, activation=config.hidden_activation, epsilon=config.norm_eps, bias=False)
+def make_task_network(config: ModernConfig, head: Head, outputs: int) -> TaskNetwork:
+    """Make the network of a fine-tuning task, with the masked language head's transform before the linear layer."""
+    transform = Transform(config.hidden_size, activation=config.hidden_activation, epsilon=config.norm_eps, bias=False)
+    network = TaskNetwork(ModernModel(config), transform, head, outputs)
+    initialize(network, config)
+    return network
 
 
 def initialize(model: nn.Module, config: ModernConfig) -> None:
@@ -251,7 +202,7 @@ def initialize(model: nn.Module, config: ModernConfig) -> None:
     generator: call `torch.manual_seed` before it for reproducible weights.
     """
     narrow, task = config.initializer_range / math.sqrt(2 * config.num_hidden_layers), config.hidden_size**-0.5
-    deviations = {"attention_output": narrow, "output": narrow, "dense": narrow, "classifier": task, "span": task}
+    deviations = {"attention_output": narrow, "output": narrow, "dense": narrow, "classifier": task}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             deviation = deviations.get(name.rsplit(".", 1)[-1], config.initializer_range)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
-from bertline.planning.task_data import GLUE_FILES, task_data
+from bertline.planning.task_data import task_data
 
 Json = dict[str, Any]
 
@@ -32,7 +34,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
     contents: Json = {}
     for task in _tasks(evaluation, problems):
         found = task_data(evaluation, "", task, with_tests=False, digests=partial(digests_of_one, []))
-        name = task if task.startswith("squad") or "/" in task else f"glue/{task}"
+        name = name_of_task(task)
         files = [file for split, file in found.files.items() if split != "train"]
         absent = [file for file in files if file not in found.downloads and not Path(file).is_file()]
         if absent:
@@ -41,8 +43,9 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
                 "put it there or change the key"
             )
             continue
-        if isinstance(evaluation.get("glue"), str) and name.startswith("glue/"):
-            tests = sorted(glob.glob(f"{evaluation['glue']}/{GLUE_FILES[task][0]}/test*.tsv"))
+        if isinstance(evaluation.get("glue"), str) and task in GLUE_TASKS:
+            folder = Path(GLUE_TASKS[task].files["dev"]).parent
+            tests = sorted(glob.glob(f"{evaluation['glue']}/{folder}/test*.tsv"))
             files += tests
             found.content["tests"] = list(digests(list(map(Path, tests))).values())
         sets[name] = files
@@ -57,18 +60,18 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
 
 def _tasks(evaluation: Json, problems: list[str]) -> list[str]:
     """Return the tasks whose data the configuration names; for a folder in GLUE's layout those that it contains."""
-    tasks: list[str] = [task for task in ("squad_v1", "squad_v2") if task in evaluation]
+    tasks = [name for name, task in TASKS.items() if not task.family and name in evaluation]
     glue = evaluation.get("glue", {})
     if isinstance(glue, str):
         found = [
             task
-            for task, (folder, files) in GLUE_FILES.items()
-            if Path(glue, folder, files["dev"]).exists() or glob.glob(f"{glue}/{task}/validation*.parquet")
+            for task, described in GLUE_TASKS.items()
+            if Path(glue, described.files["dev"]).exists() or glob.glob(f"{glue}/{task}/validation*.parquet")
         ]
         if not found:
             expand(problems, "evaluation.glue", [f"{glue}/*/dev*.tsv"])
         tasks += found
     else:
-        tasks += [task for task in GLUE_FILES if "dataset" in glue or task in glue]
+        tasks += [task for task in GLUE_TASKS if "dataset" in glue or task in glue]
     tables = evaluation.get("tables", {})
     return tasks + [f"table/{name}" for name, table in tables.items() if table["kind"] != "tagging"]

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.registry import TASKS, name_of_task, settings_of_task
+from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one
 from bertline.planning.external_weights import without_directory
@@ -36,10 +38,9 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
 
     Raises BertlineError for incompatible settings, and if the configuration names no data.
     """
-    is_squad = task.startswith("squad")
     key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
     check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
-    if is_squad and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
+    if "max_query_length" in settings and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
         raise BertlineError(
             f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
             f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
@@ -52,7 +53,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         with_tests=settings.get("predict_test", False),
         digests=partial(digests_of_one, absent),
     )
-    name = task if is_squad or "/" in task else f"glue/{task}"
+    name = name_of_task(task)
     if absent:
         # Missing task data should not block a week of pretraining.
         where = key.removeprefix("configuration: ")
@@ -60,8 +61,8 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
     plan.downloads |= data.downloads
-    schema_part = definition(plan.schema, "squad" if is_squad else "classification")
-    common = {key: value for key, value in settings.items() if key not in ("seeds", "random_weights", "grid")}
+    schema_part = definition(plan.schema, settings_of_task(task))
+    common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}
     starts: list[tuple[str, str, Json]] = [
         (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))
     ]
@@ -87,9 +88,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
                 "start": begins,
                 "dataset": run["dataset"],
                 "model": start.model,
-                "settings": {
-                    name: value for name, value in filled.items() if name not in ("seeds", "random_weights", "grid")
-                },
+                "settings": {name: value for name, value in filled.items() if name not in PLANNED_SETTINGS},
                 "initial_weights": start.initial if begins == "pretrained" else None,
                 "data": data.files,
                 **({} if data.table is None else {"table": data.table}),
@@ -99,10 +98,10 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
-    """Yield every task with its settings: SQuAD's first, then GLUE's, then custom tables."""
-    for task in ("squad_v1", "squad_v2"):
-        if task in finetune:
-            yield task, finetune[task]
+    """Yield every task with its settings: those that belong to no family first, then GLUE's, then custom tables."""
+    for name, task in TASKS.items():
+        if not task.family and name in finetune:
+            yield name, finetune[name]
     yield from finetune.get("glue", {}).items()
     for name, settings in finetune.get("tables", {}).items():
         yield f"table/{name}", settings
@@ -110,9 +109,7 @@ def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
 
 def key_of_task(task: str) -> str:
     """Return the key of a task under `finetune`."""
-    if task.startswith("squad"):
-        return task
-    return f"tables.{task.removeprefix('table/')}" if task.startswith("table/") else f"glue.{task}"
+    return f"tables.{task.removeprefix('table/')}" if task not in TASKS else name_of_task(task).replace("/", ".")
 
 
 def grid_points(grid: Json) -> Iterator[tuple[str, Json]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import read_json
+from bertline.finetuning.tasks.registry import TASKS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.evaluation_sets import evaluation_sets
@@ -21,7 +22,8 @@ from bertline.settings.configuration import definition, load, read_yaml, strip_d
 Json = dict[str, Any]
 
 # Entries of results/runs/{run}/ other than the phases.
-RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")
+RESERVED_NAMES = {"dataset", "export", "table", "model-card.md", "record.json"}
+RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
 
 def plan_of_file(configfile: Path | str) -> Plan:

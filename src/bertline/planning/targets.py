@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 
@@ -100,5 +101,5 @@ def _submitted(plan: Plan, run: Json) -> list[str]:
     return [
         entry["fingerprint"]
         for entry in entries
-        if entry["start"] == "pretrained" and "table" not in entry and entry["settings"].get("predict_test")
+        if entry["start"] == "pretrained" and entry["task"] in GLUE_TASKS and entry["settings"].get("predict_test")
     ]

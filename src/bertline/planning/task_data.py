@@ -8,41 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.glue import GLUE_TASKS, GlueTask
+from bertline.finetuning.tasks.registry import TASKS
 from bertline.results import paths
 
 Json = dict[str, Any]
 Digests = Callable[[str, str], list[str]]  # of the file of a key; empty if it is absent
 
-# The folder of each GLUE task in the official archives, and its files by set; test sets are predicted on request.
-GLUE_FILES = {
-    "cola": ("CoLA", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "sst2": ("SST-2", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "mrpc": ("MRPC", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "stsb": ("STS-B", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "qqp": ("QQP", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "mnli": (
-        "MNLI",
-        {
-            "train": "train.tsv",
-            "dev": "dev_matched.tsv",
-            "dev_mismatched": "dev_mismatched.tsv",
-            "test": "test_matched.tsv",
-            "test_mismatched": "test_mismatched.tsv",
-        },
-    ),
-    "qnli": ("QNLI", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "rte": ("RTE", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-    "wnli": ("WNLI", {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}),
-}
-# A test set with MNLI's classes, which is a separate file.
-DIAGNOSTIC = "diagnostic/diagnostic.tsv"
-# The files of nyu-mll/glue: {task}/{split}-00000-of-00001.parquet.
-PARQUET_SPLITS = {"dev": "validation"}
-PARQUET_SPLITS_OF_MNLI = {
-    "dev": "validation_matched",
-    "dev_mismatched": "validation_mismatched",
-    "test": "test_matched",
-}
 HUB = "https://huggingface.co/datasets"
 
 
@@ -57,7 +29,7 @@ class TaskData:
 
 
 def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digests: Digests) -> TaskData:
-    """Return the data of `squad_v1`, `squad_v2`, a GLUE task, or `table/{name}`.
+    """Return the data of a registered task or of `table/{name}`.
 
     Args:
         evaluation: that part of the configuration.
@@ -66,25 +38,22 @@ def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digest
 
     Raises BertlineError if the configuration does not name the data.
     """
-    family, _, name = task.rpartition("/")
-    if task.startswith("squad") or family == "table":
-        where = f"evaluation.tables.{name}" if family else f"evaluation.{task}"
-        given = evaluation.get("tables", {}).get(name) if family else evaluation.get(task)
-        if given is None:
-            raise _missing(where, run, task)
-        return _named_files(given, where, with_tests, digests)
-    glue = evaluation.get("glue")
-    if isinstance(glue, str):
-        return _glue_folder(glue, task, with_tests, digests)
-    if glue is not None and "dataset" in glue:
-        return _glue_of_hub(glue, task, with_tests)
-    if task not in (glue or {}):
-        raise _missing(f"evaluation.glue.{task}", run, task)
-    return _glue_archive(glue or {}, run, task, with_tests)
+    if task in GLUE_TASKS:
+        return _glue_data(evaluation.get("glue"), run, task, with_tests, digests)
+    name = task.removeprefix("table/")
+    where = f"evaluation.{task}" if task in TASKS else f"evaluation.tables.{name}"
+    given = evaluation.get(task) if task in TASKS else evaluation.get("tables", {}).get(name)
+    if given is None:
+        raise _missing(where, run, task)
+    if "url" in given:
+        return _archive(given, TASKS[task].files_of(with_tests=with_tests), with_tests)
+    return _named_files(given, where, with_tests, digests)
 
 
 def _missing(where: str, run: str, task: str) -> BertlineError:
-    return BertlineError(f"configuration: {where}: missing, but runs.{run}.finetune asks for {task}")
+    archive = TASKS[task].archive if task in TASKS else ""
+    hint = f"; name its files, or its archive: {{url: {archive}}}" if archive else "; name its files"
+    return BertlineError(f"configuration: {where}: missing, but runs.{run}.finetune asks for {task}{hint}")
 
 
 def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) -> TaskData:
@@ -107,48 +76,45 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
     return data
 
 
-def _glue_folder(folder: str, task: str, with_tests: bool, digests: Digests) -> TaskData:
-    """Return files in the layout of the official archives or, if those are absent, of nyu-mll/glue."""
-    official, parquet = _official_paths(task, with_tests), _parquet_paths(task, with_tests)
-    chosen = official
-    if not Path(folder, official["train"]).exists() and Path(folder, parquet["train"]).exists():
-        chosen = parquet
-    files = {name: f"{folder}/{path}" for name, path in chosen.items()}
-    return TaskData(files, {name: digests("evaluation.glue", path) for name, path in files.items()})
-
-
-def _glue_of_hub(glue: Json, task: str, with_tests: bool) -> TaskData:
-    data = TaskData(content={**glue, "tests": with_tests})
-    for name, member in _parquet_paths(task, with_tests).items():
-        data.files[name] = paths.EVALUATION_FILE.format(file=f"glue-{glue['revision']}/{member}")
-        data.downloads[data.files[name]] = {"url": f"{HUB}/{glue['dataset']}/resolve/{glue['revision']}/{member}"}
-    return data
-
-
-def _glue_archive(glue: Json, run: str, task: str, with_tests: bool) -> TaskData:
-    data = TaskData(content={**glue[task], "tests": with_tests})
-    for name, member in _official_paths(task, with_tests).items():
+def _archive(given: Json, files: dict[str, str], with_tests: bool) -> TaskData:
+    """Return members of an archive that is to be downloaded."""
+    data = TaskData(content={**given, "tests": with_tests})
+    for name, member in files.items():
         data.files[name] = paths.EVALUATION_FILE.format(file=member)
-        if name != "diagnostic":
-            data.downloads[data.files[name]] = {**glue[task], "member": member}
-        elif name in glue:
-            data.downloads[data.files[name]] = data.content[name] = glue[name]
-        else:
-            raise _missing("evaluation.glue.diagnostic", run, f"{task} with predict_test")
+        data.downloads[data.files[name]] = {**given, "member": member}
     return data
 
 
-def _official_paths(task: str, with_tests: bool) -> dict[str, str]:
-    folder, names = GLUE_FILES[task]
-    paths = {name: f"{folder}/{file}" for name, file in names.items() if with_tests or not name.startswith("test")}
-    return paths | ({"diagnostic": DIAGNOSTIC} if with_tests and task == "mnli" else {})
+def _glue_data(glue: Json | str | None, run: str, name: str, with_tests: bool, digests: Digests) -> TaskData:
+    task = GLUE_TASKS[name]
+    official = task.files_of(with_tests=with_tests)
+    if isinstance(glue, str):
+        # In the layout of the official archives or, if those files are absent, of nyu-mll/glue.
+        parquet = _parquet_files(name, task, with_tests)
+        is_parquet = not Path(glue, official["train"]).exists() and Path(glue, parquet["train"]).exists()
+        files = {part: f"{glue}/{path}" for part, path in (parquet if is_parquet else official).items()}
+        return TaskData(files, {part: digests("evaluation.glue", path) for part, path in files.items()})
+    if glue is not None and "dataset" in glue:
+        data = TaskData(content={**glue, "tests": with_tests})
+        for part, member in _parquet_files(name, task, with_tests).items():
+            data.files[part] = paths.EVALUATION_FILE.format(file=f"glue-{glue['revision']}/{member}")
+            data.downloads[data.files[part]] = {"url": f"{HUB}/{glue['dataset']}/resolve/{glue['revision']}/{member}"}
+        return data
+    if glue is None or name not in glue:
+        raise _missing(f"evaluation.glue.{name}", run, name)
+    data = _archive(glue[name], official, with_tests)
+    if "diagnostic" in official:
+        if "diagnostic" not in glue:
+            raise _missing("evaluation.glue.diagnostic", run, f"{name} with predict_test")
+        data.downloads[data.files["diagnostic"]] = data.content["diagnostic"] = glue["diagnostic"]
+    return data
 
 
-def _parquet_paths(task: str, with_tests: bool) -> dict[str, str]:
-    splits = PARQUET_SPLITS_OF_MNLI if task == "mnli" else PARQUET_SPLITS
+def _parquet_files(name: str, task: GlueTask, with_tests: bool) -> dict[str, str]:
+    """Return the files of a task in nyu-mll/glue: {task}/{split}-00000-of-00001.parquet."""
     return {
-        name: "ax/test-00000-of-00001.parquet"
-        if name == "diagnostic"
-        else f"{task}/{splits.get(name, name)}-00000-of-00001.parquet"
-        for name in _official_paths(task, with_tests)
+        part: "ax/test-00000-of-00001.parquet"
+        if part == "diagnostic"
+        else f"{name}/{task.parquet_splits.get(part, part)}-00000-of-00001.parquet"
+        for part in task.files_of(with_tests=with_tests)
     }

@@ -6,19 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TASK_TITLES = {
-    "squad_v1": "SQuAD 1.1",
-    "squad_v2": "SQuAD 2.0",
-    "glue/cola": "CoLA",
-    "glue/sst2": "SST-2",
-    "glue/mrpc": "MRPC",
-    "glue/stsb": "STS-B",
-    "glue/qqp": "QQP",
-    "glue/mnli": "MNLI",
-    "glue/qnli": "QNLI",
-    "glue/rte": "RTE",
-    "glue/wnli": "WNLI",
-}
+from bertline.finetuning.tasks.registry import TASKS
 
 SCORE_TITLES = {
     "f1": "F1",
@@ -47,8 +35,9 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def task_title(group: str) -> str:
-    """Return a task's title: `glue/cola` is CoLA; a task without a title keeps its name."""
-    return TASK_TITLES.get(group, group.removeprefix("glue/"))
+    """Return a task's title: `glue/cola` is CoLA; a custom table keeps its name."""
+    task = TASKS.get(group.removeprefix("glue/"))
+    return task.title if task else group
 
 
 def score_title(score: str) -> str:

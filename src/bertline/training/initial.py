@@ -15,8 +15,8 @@ from bertline.encoding.hashing import mix_integers
 from bertline.files import read_json
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.modeling.bert import BertForPreTraining
-from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
+from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
@@ -63,7 +63,9 @@ def load_initial_weights(
         weights = _weights_of_phase(folder, data)
     else:
         config, weights = load_huggingface(folder)
-        _check_vocabulary(folder, config, data)
+        tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
+        advice = "build the dataset with its vocabulary (tokenizer: {file: vocab.txt})"
+        check_vocabulary(tokenizer, data.tokenizer_json, config.vocab_size, folder, advice=advice)
     missing = load_encoder(model, weights)
     if missing:
         logger.warning("%s has no %s: trained from random values", folder, ", ".join(missing))
@@ -136,20 +138,3 @@ def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
     if read_json(folder / "recipe.json").get("tokenizer_sha256") != data.tokenizer_sha256:
         raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
     return load_tensors(folder / "model.safetensors")
-
-
-def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -> None:
-    problem = None
-    if config.vocab_size != data.vocab_size:
-        problem = f"has {config.vocab_size} words where the dataset's tokenizer has {data.vocab_size}"
-    elif (folder / "vocab.txt").exists():
-        theirs = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[: config.vocab_size]
-        tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
-        ours = [tokenizer.id_to_token(index) for index in range(data.vocab_size)]
-        if theirs != ours:
-            problem = "numbers its words differently from the dataset's tokenizer"
-    if problem:
-        raise BertlineError(
-            f"initial weights: {folder} {problem}; "
-            "build the dataset with its vocabulary (tokenizer: {file: vocab.txt})"
-        )

@@ -1,9 +1,12 @@
-"""Scores of tagged spans (chunks in BIO tags), computed by seqeval with conlleval's definitions, as fractions."""
-
-from __future__ import annotations
+"""Scores of tagged spans (chunks in BIO tags), by seqeval with conlleval's definitions; a module of `evaluate`."""
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
+
+import datasets
+import evaluate
+from seqeval.metrics.sequence_labeling import accuracy_score, precision_recall_fscore_support
 
 from bertline.console import BertlineError
 
@@ -17,8 +20,6 @@ def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequen
 
     Raises BertlineError if there is no sentence, or the numbers of tags in a sentence differ.
     """
-    from seqeval.metrics.sequence_labeling import accuracy_score, precision_recall_fscore_support
-
     if not references:
         raise BertlineError("there is no sentence to score; give a file with at least one")
     if [len(tags) for tags in predictions] != [len(tags) for tags in references]:
@@ -31,3 +32,19 @@ def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequen
         )
         accuracy = accuracy_score(expected, predicted)
     return {"precision": float(precision), "recall": float(recall), "f1": float(f1), "accuracy": float(accuracy)}
+
+
+class TagMetrics(evaluate.Metric):
+    """Precision, recall and F1 of the tagged spans, and the accuracy of the tags, as fractions."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        tags = [datasets.Value("string")]
+        return evaluate.MetricInfo(
+            description=self.__doc__ or "",
+            citation="",
+            inputs_description="predictions and references: the tags of each sentence's words, such as B-PER, I-PER, O",
+            features=datasets.Features({"predictions": tags, "references": tags}),
+        )
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return score_tags(predictions, references)

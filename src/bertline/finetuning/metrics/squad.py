@@ -1,19 +1,20 @@
-"""SQuAD's exact match and F1, as defined by the official evaluation scripts of v1.1 and v2.0, in percent.
+"""SQuAD's exact match and F1, as defined by the official evaluation scripts, in percent; a module of `evaluate`.
 
-Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py. The two differ for answers
-that are empty after normalisation: v2.0 leaves them out, and an empty prediction is right for a question that has no
-others. A question without a prediction counts as wrong in both versions, as in evaluate-v1.1.py (evaluate-v2.0.py
-leaves it out of the average, which would reward leaving hard questions out).
+The config is `v1` or `v2`. Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py.
+The two differ for answers that are empty after normalisation: v2.0 leaves them out, and an empty prediction is right
+for a question that has no others. A question without a prediction counts as wrong in both versions, as in
+evaluate-v1.1.py (evaluate-v2.0.py leaves it out of the average, which would reward leaving hard questions out).
 """
-
-from __future__ import annotations
 
 import logging
 import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
+
+import datasets
+import evaluate
 
 from bertline.console import BertlineError
 
@@ -136,3 +137,40 @@ def leave_unanswered(
 ) -> dict[str, str]:
     """Return the predictions, with "" for questions whose difference is above the threshold."""
     return {question: text if null_differences[question] <= threshold else "" for question, text in predictions.items()}
+
+
+class SquadMetrics(evaluate.Metric):
+    """Exact match and F1 in percent, by question id; a question without a prediction counts as wrong.
+
+    With `v2`, also those of questions with and without an answer, and the best scores that a threshold on
+    no_answer_probability gives, with the thresholds. Any measure of doubt serves as that probability.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        if self.config_name not in ("v1", "v2"):
+            raise ValueError(f"config_name: given {self.config_name!r}, allowed are v1, v2")
+        predictions = {"id": datasets.Value("string"), "prediction_text": datasets.Value("string")}
+        if self.config_name == "v2":
+            predictions["no_answer_probability"] = datasets.Value("float64")
+        answers = {"text": [datasets.Value("string")], "answer_start": [datasets.Value("int64")]}
+        references = {"id": datasets.Value("string"), "answers": answers}
+        return evaluate.MetricInfo(
+            description=self.__doc__ or "",
+            citation="",
+            inputs_description="predictions and references as in the metrics 'squad' and 'squad_v2' of the Hub",
+            features=datasets.Features({"predictions": predictions, "references": references}),
+        )
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        answers = {given["id"]: given["answers"]["text"] for given in references}
+        texts = {given["id"]: given["prediction_text"] for given in predictions}
+        if self.config_name == "v1":
+            return score_squad(answers, texts)
+        scores = score_squad(answers, texts, version_2=True)
+        doubts = {given["id"]: given["no_answer_probability"] for given in predictions}
+        for name in ("exact_match", "f1"):
+            threshold = best_null_threshold(answers, texts, doubts, score=name)
+            left = leave_unanswered(texts, doubts, threshold)
+            scores[f"best_{name}"] = score_squad(answers, left, version_2=True)[name]
+            scores[f"best_{name}_threshold"] = threshold
+        return scores
