@@ -33,11 +33,17 @@ def commands_of(script: Path, monkeypatch: pytest.MonkeyPatch) -> App:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_the_examples_of_a_command_are_valid_command_lines(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_command_are_valid_command_lines(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = commands_of(script, monkeypatch)
+    monkeypatch.chdir(tmp_path)
     lines = str(app.help).partition("\nexample")[2].replace("\\\n", " ").splitlines()
     examples = [shlex.split(line, comments=True) for line in lines if f" workflow/scripts/{script.name}" in line]
     assert examples
+    for recipe in {word for example in examples for word in example if word.startswith("results/recipes/")}:
+        (tmp_path / recipe).parent.mkdir(parents=True)
+        (tmp_path / recipe).write_text("{}")
     for example in examples:
         arguments = example[example.index(f"workflow/scripts/{script.name}") + 1 :]
         app.parse_args(arguments[: arguments.index("&")] if "&" in arguments else arguments)

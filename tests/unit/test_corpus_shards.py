@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from corpus_recipe import corpus_recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ from bertline.corpus.shards import (
     write_plan,
     write_shard,
 )
-from bertline.files import read_json
+from bertline.files import read_json, write_json
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 Corpora = list[tuple[str, list[str]]]
@@ -232,12 +233,20 @@ def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:
 def test_the_scripts_make_shards_from_text_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One is here. Two is there.\n\nThree is gone.\n")
     (tmp_path / "b.txt").write_text("Four is here.\n")
+    recipe = corpus_recipe("files", {"part-00000": ["a.txt", "b.txt"]})
+    settings = {"shards": 1, "held_out": 0.0001, "duplicates": "keep", "evaluation_overlap": "ignore"}
+    dataset = {"fingerprint": "0123456789abcdef", "settings": settings, "corpora": [recipe["key"]], "evaluation": None}
+    for name, content in ((recipe["key"], recipe), ("0123456789abcdef", dataset)):
+        write_json(tmp_path / f"results/recipes/{name}.json", content)
+    of_corpus, of_dataset = f"--recipe results/recipes/{recipe['key']}.json", "results/recipes/0123456789abcdef.json"
+    folder = f"results/corpora/{recipe['key']}"
+    documents = f"--documents {folder}/documents/part-00000.jsonl.zst"
+    sentences = f"{folder}/sentences/part-00000"
     commands = [
-        "read_files.py --files a.txt b.txt --source books --documents d/p.jsonl.zst --counts d/p.counts.json",
-        "train_punkt.py --documents d/p.jsonl.zst --counts d/p.counts.json --output punkt",
-        "split_sentences.py --documents d/p.jsonl.zst --corpus books --punkt punkt"
-        " --sentences s/p.txt.zst --index s/p.index.npy",
-        "plan_shards.py --corpus books s/p.txt.zst --shards 1 --held-out 0.0001 --output plan.json",
+        f"read_part.py {of_corpus} --part part-00000 {documents} --counts {folder}/documents/part-00000.counts.json",
+        f"train_punkt.py {of_corpus} --output {folder}/punkt",
+        f"split_sentences.py {of_corpus} {documents} --sentences {sentences}.txt.zst --index {sentences}.index.npy",
+        f"plan_shards.py --recipe {of_dataset} --output plan.json",
         "write_shard.py --plan plan.json --shard 00000 --output shards/00000.txt.zst",
     ]
     for command in commands:
@@ -245,29 +254,21 @@ def test_the_scripts_make_shards_from_text_files(tmp_path: Path) -> None:
         subprocess.run([sys.executable, SCRIPTS / script, *arguments], cwd=tmp_path, check=True)
     content = content_of(tmp_path / "shards" / "00000.txt.zst").decode()
     assert content == "One is here.\nTwo is there.\nThree is gone.\n\nFour is here.\n\n"
-    assert read_json(tmp_path / "plan.json")["shards"]["00000"][0]["part"] == "s/p.txt.zst"
+    assert read_json(tmp_path / "plan.json")["shards"]["00000"][0]["part"] == f"{sentences}.txt.zst"
 
 
 def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff")
-    command = [
-        "read_files.py",
-        "--files",
-        "a.txt",
-        "--source",
-        "books",
-        "--documents",
-        "d.jsonl.zst",
-        "--counts",
-        "c.json",
-    ]
+    write_json(tmp_path / "recipe.json", corpus_recipe("files", {"part-00000": ["a.txt"]}))
+    options = "--recipe recipe.json --part part-00000 --documents d.jsonl.zst --counts c.json"
+    command = ["read_part.py", *options.split()]
     done = subprocess.run(
         [sys.executable, SCRIPTS / command[0], *command[1:]], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: a.txt is not utf-8: byte 0 is 0xff")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "recipe.json"]
 
 
 def test_a_part_cut_off_is_told(tmp_path: Path) -> None:

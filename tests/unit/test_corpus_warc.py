@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import jobs
+from bertline.corpus import sources
 from bertline.corpus.documents import read_documents, validate_documents
 from bertline.files import read_json
 
@@ -38,7 +38,7 @@ def write(path: Path, *records: bytes) -> Path:
 
 def read(folder: Path, *files: Path, **chosen: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    jobs.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **chosen), "p", *paths)
+    sources.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **chosen), "p", *paths)
     validate_documents(*paths)
     return list(read_documents(paths[0])), read_json(paths[1])
 

@@ -11,7 +11,8 @@ from dump_server import serve
 
 from bertline.console import BertlineError
 from bertline.corpus import wikimedia
-from bertline.corpus.wikimedia import BYTES_PER_SLICE, list_parts, part_to_download, slices_of
+from bertline.corpus.sources import BYTES_PER_SLICE, slices_of
+from bertline.corpus.wikimedia import list_parts, part_to_download
 from bertline.files import write_json
 
 PREFIX = "enwiki-20261101-pages-articles"

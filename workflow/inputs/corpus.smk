@@ -3,7 +3,7 @@
 
 def slice_of(wildcards):
     """Return a part's file in the dump, the slice's number and their count. Raises ValueError for an unlisted part."""
-    slices = slices_of(listing_of(wildcards.corpus))
+    slices = sources.slices_of(listing_of(wildcards.corpus))
     if wildcards.part not in slices:
         raise ValueError(
             f"{wildcards.corpus} has no part '{wildcards.part}'; its parts.json lists those it has"

@@ -21,7 +21,6 @@ from bertline.results import paths
 from bertline.settings.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus import sources
-from bertline.corpus.wikimedia import slices_of
 
 min_version("9.9")
 

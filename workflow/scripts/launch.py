@@ -34,7 +34,7 @@ def start(
     checkpoints: Path | None = None,
     attempt: int = 1,
     minutes_to_save: float = 5.0,
-    options: str = "",
+    options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     within_srun: Annotated[bool, Internal] = False,
     on_node: Annotated[tuple[int, str, int] | None, Internal] = None,
 ) -> None:

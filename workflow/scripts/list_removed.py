@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.corpus.jobs import list_removed
+from bertline.corpus.removal import list_removed
 
 if __name__ == "__main__":
     run_command(list_removed, __doc__)

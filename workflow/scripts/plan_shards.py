@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.corpus.jobs import plan_shards
+from bertline.corpus.shards import plan_shards
 
 if __name__ == "__main__":
     run_command(plan_shards, __doc__)

@@ -7,7 +7,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.corpus.jobs import read_part
+from bertline.corpus.sources import read_part
 
 if __name__ == "__main__":
     run_command(read_part, __doc__)

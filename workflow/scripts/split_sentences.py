@@ -9,7 +9,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.corpus.jobs import split_sentences
+from bertline.corpus.sentences import split_sentences
 
 if __name__ == "__main__":
     run_command(split_sentences, __doc__)

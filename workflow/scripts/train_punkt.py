@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.corpus.jobs import train_punkt_on_corpus
+from bertline.corpus.sentences import train_punkt_on_corpus
 
 if __name__ == "__main__":
     run_command(train_punkt_on_corpus, __doc__)

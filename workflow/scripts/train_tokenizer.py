@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.encoding.jobs import train_tokenizer
+from bertline.encoding.vocabulary import train_tokenizer
 
 if __name__ == "__main__":
     run_command(train_tokenizer, __doc__)

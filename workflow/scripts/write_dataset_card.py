@@ -7,7 +7,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.encoding.jobs import write_dataset_card
+from bertline.encoding.card import write_dataset_card
 
 if __name__ == "__main__":
     run_command(write_dataset_card, __doc__)

@@ -22,7 +22,8 @@ from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.duplicates import EXACT, KEPT, NEAR, find_duplicates
 from bertline.corpus.overlap import overlapping_documents
 from bertline.corpus.signatures import open_signatures
-from bertline.files import read_json
+from bertline.corpus.sources import files_of_dataset
+from bertline.files import Recipe, read_json
 from bertline.results import paths
 
 Json = dict[str, Any]
@@ -118,3 +119,15 @@ def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
             except (ValueError, KeyError, TypeError, OverflowError) as error:
                 raise BertlineError(f"{path}, line {number} is invalid ({error}); make the file again") from None
     return removals
+
+
+def list_removed(recipe: Recipe, output: Path) -> None:
+    """Write the removal list of a dataset.
+
+    Args:
+        recipe: of the dataset.
+        output: the .jsonl.zst to write.
+    """
+    inputs = {kind: list(files_of_dataset(recipe, file).items()) for kind, file in removal_inputs(recipe).items()}
+    is_near = recipe["settings"]["duplicates"] == "near"
+    write_removals(inputs.get("signatures", []), inputs.get("overlaps", []), output, near=is_near)

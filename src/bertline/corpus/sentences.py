@@ -19,8 +19,10 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTr
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
+from bertline.corpus.shards import split_part
+from bertline.corpus.sources import files_of
 from bertline.corpus.unicode_sentences import split_by_marks
-from bertline.files import fsync_directory, read_json, write_text
+from bertline.files import Recipe, fsync_directory, read_json, write_text
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
@@ -190,3 +192,25 @@ def _write_parameters(parameters: PunktParameters, model: Path) -> None:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     logger.info("Punkt model with %d abbreviations", len(parameters.abbrev_types))
+
+
+def train_punkt_on_corpus(recipe: Recipe, output: Path) -> None:
+    """Train a Punkt model on the documents of a corpus.
+
+    Args:
+        recipe: of the corpus.
+        output: the folder to write.
+    """
+    train_punkt(files_of(recipe, paths.DOCUMENTS), files_of(recipe, paths.COUNTS), output)
+
+
+def split_sentences(recipe: Recipe, documents: Path, sentences: Path, index: Path) -> None:
+    """Split the documents of one part into sentences.
+
+    Args:
+        recipe: of the corpus.
+        documents: a .jsonl.zst.
+        sentences: the .txt.zst to write.
+        index: the .index.npy to write.
+    """
+    split_part(documents, recipe["name"], splitter_of(recipe), sentences, index)

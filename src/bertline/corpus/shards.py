@@ -19,8 +19,10 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, read_documents
-from bertline.corpus.removal import Removed, part_of, read_removals
-from bertline.files import read_json, write_atomically, write_json
+from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
+from bertline.corpus.sources import files_of_dataset
+from bertline.files import Recipe, read_json, write_atomically, write_json
+from bertline.results import paths
 
 Json = dict[str, Any]
 Index = npt.NDArray[np.void]
@@ -202,6 +204,18 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
         ranges[int(shard_of_document[first])].append([first, last, start, end - start])
     ranges.pop(_REMOVED, None)
     return ranges
+
+
+def plan_shards(recipe: Recipe, output: Path) -> None:
+    """Write the plan of a dataset's shards.
+
+    Args:
+        recipe: of the dataset.
+        output: the plan.json to write.
+    """
+    removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
+    corpora = list(files_of_dataset(recipe, paths.SENTENCES).items())
+    write_plan(corpora, recipe["settings"]["shards"], recipe["settings"]["held_out"], output, removed)
 
 
 def write_plan(

@@ -7,13 +7,16 @@ name of a Wikimedia dump, whose parts are known only after its listing.
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertline.corpus.wikimedia import slices_of
-from bertline.files import read_json
+from bertline.files import Recipe, read_json
 from bertline.results import paths
 
 Json = dict[str, Any]
+
+BYTES_PER_SLICE = 200_000_000  # of a compressed dump: some minutes of wikiextractor's time
 
 
 class Source(NamedTuple):
@@ -35,6 +38,31 @@ SOURCES = {
     "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
     "warc": Source("bertline.corpus.warc"),
 }
+
+
+def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
+    """Turn a part of a corpus into documents, by the reader of its source.
+
+    Args:
+        recipe: of the corpus: its settings, and the files of its parts.
+        part: its name in the recipe.
+        documents: the .jsonl.zst to write.
+        counts: the .counts.json to write.
+    """
+    import_module(SOURCES[recipe["settings"]["source"]].reader).read_part(recipe, part, documents, counts)
+
+
+def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
+    """Return the slices, which are read by one job each: name -> (part, index of the slice from 0, number of slices).
+
+    Only large multistream files are split, see `dump.read_dump`; any other file is one slice with the part's name.
+    """
+    slices = {}
+    for part, file in listing["parts"].items():
+        of = -(-file["size"] // BYTES_PER_SLICE) if "multistream" in file["file"] else 1
+        for number in range(of):
+            slices[part if of == 1 else f"{part}-slice-{number:03d}-of-{of:03d}"] = (part, number, of)
+    return slices
 
 
 def parts_of(corpus: Json) -> list[str]:

@@ -18,7 +18,6 @@ Json = dict[str, Any]
 JOBS = ("articlesmultistreamdump", "articlesdump")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
-BYTES_PER_SLICE = 200_000_000  # compressed: some minutes of wikiextractor's time
 ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 2.0
 
@@ -47,19 +46,6 @@ def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) ->
         except _Unusable as problem:
             answers.append(f"{name_of_mirror(mirror)}: {problem}")
     raise BertlineError(f"no mirror lists the dump {dump} of {wiki}: {'; '.join(answers)}; name another date or mirror")
-
-
-def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
-    """Return the slices, which are read by one job each: name -> (part, index of the slice from 0, number of slices).
-
-    Only large multistream files are split, see `dump.read_dump`; any other file is one slice with the part's name.
-    """
-    slices = {}
-    for part, file in listing["parts"].items():
-        of = -(-file["size"] // BYTES_PER_SLICE) if "multistream" in file["file"] else 1
-        for number in range(of):
-            slices[part if of == 1 else f"{part}-slice-{number:03d}-of-{of:03d}"] = (part, number, of)
-    return slices
 
 
 def part_to_download(listing: Path | str, part: str, mirrors: list[str]) -> tuple[list[str], Expected]:

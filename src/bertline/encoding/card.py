@@ -12,10 +12,13 @@ import numpy as np
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
+from bertline.corpus.removal import overlap_template
+from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
-from bertline.files import read_json, sha256_of_file, write_json
+from bertline.files import Recipe, read_json, sha256_of_file, write_json
+from bertline.results import paths
 
 HISTOGRAM_BINS = 16
 # Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
@@ -23,6 +26,28 @@ COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random
 COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
 
 Json = dict[str, Any]
+
+
+def write_dataset_card(recipe: Recipe, directory: Path) -> None:
+    """Write the card of a dataset.
+
+    Args:
+        recipe: of the dataset.
+        directory: the dataset's folder with plan.json, tokenizer.json and seq{length}/{shard}.h5.
+    """
+    overlap = None
+    if recipe["settings"]["evaluation_overlap"] != "ignore":
+        overlap = files_of_dataset(recipe, overlap_template(recipe))
+    write_card(
+        directory,
+        directory / paths.PLAN,
+        fingerprint=recipe["fingerprint"],
+        settings=recipe["settings"],
+        sequence_lengths=recipe["sequence_lengths"],
+        counts=files_of_dataset(recipe, paths.COUNTS),
+        overlap=overlap,
+        sources=recipe["sources"],
+    )
 
 
 def write_card(
@@ -136,8 +161,8 @@ def _describe_corpora(
     planned = {corpus["name"]: corpus for corpus in plan.get("corpora", [])}
     samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
-    for name, paths in counts.items():
-        total = _sum_of_counts(paths)
+    for name, of_parts in counts.items():
+        total = _sum_of_counts(of_parts)
         summary = planned.get(name, {})
         removed = summary.get("removed", {})
         index = indices.get(name)

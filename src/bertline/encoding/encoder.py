@@ -24,9 +24,32 @@ from bertline.encoding.samples import (
 from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
 from bertline.encoding.word_cache import WordCache
-from bertline.files import read_json, sha256_of_file
+from bertline.files import Recipe, read_json, sha256_of_file
+from bertline.results import paths
+
+SETTINGS_OF_SAMPLES = ("seed", "pair_objective", "passes", "short_sequence_probability")
 
 log = logging.getLogger(__name__)
+
+
+def encode_shard_of_dataset(recipe: Recipe, shard: str, directory: Path) -> None:
+    """Encode a shard for every sequence length.
+
+    Args:
+        recipe: of the dataset.
+        shard: 00000, 00001, ... or held_out; its name also seeds the random choices.
+        directory: the dataset's folder with tokenizer.json, plan.json and shards/; receives seq{length}/{shard}.h5.
+    """
+    lengths = recipe["sequence_lengths"]
+    encode_shard(
+        directory / paths.SHARD.format(shard=shard),
+        directory / paths.TOKENIZER,
+        directory / paths.PLAN,
+        {length: directory / paths.SAMPLES.format(length=length, shard=shard) for length in lengths},
+        shard_name=shard,
+        fingerprint=recipe["fingerprint"],
+        **{key: recipe["settings"][key] for key in SETTINGS_OF_SAMPLES},
+    )
 
 
 def encode_shard(

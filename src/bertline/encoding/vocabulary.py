@@ -27,8 +27,11 @@ from bertline.encoding.tokenizer import (
     SPECIAL_TOKENS,
     bert_normalizer,
     make_tokenizer,
+    save_tokenizer,
     with_special_tokens,
 )
+from bertline.files import Recipe
+from bertline.results import paths
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,23 @@ def train_byte_level(
     lines = (text.split("\n") for text in read_sample(sample))
     tokenizer.train_from_iterator(lines, trainer=trainer)
     return with_special_tokens(tokenizer)
+
+
+TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level}
+
+
+def train_tokenizer(recipe: Recipe, output: Path) -> None:
+    """Train the tokenizer of a dataset on its shards.
+
+    Args:
+        recipe: of the dataset.
+        output: the tokenizer.json to write.
+    """
+    settings, tokenizer = recipe["settings"], recipe["settings"]["tokenizer"]
+    names = [f"{number:05d}" for number in range(settings["shards"])]
+    shards = [Path(paths.DATASET_SHARD.format(dataset=recipe["fingerprint"], shard=name)) for name in names]
+    chosen = {"vocab_size": tokenizer["vocab_size"], "lowercase": tokenizer["lowercase"], "seed": settings["seed"]}
+    save_tokenizer(TRAINERS[tokenizer["train"]](shards, **chosen), output)
 
 
 def choose_sample(

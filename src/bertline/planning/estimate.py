@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertline.corpus.wikimedia import slices_of
+from bertline.corpus.sources import slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import read_json
 from bertline.planning.plan import Plan
