@@ -38,10 +38,8 @@ def outcomes(runs: Sequence[Record]) -> Rows:
     ]
     tables = [{(row.group, row.score): row for row in score_rows(run) if row.primary} for run in runs]
     for group, score in dict.fromkeys(key for table in tables for key in table):
-        cells = []
-        for table in tables:
-            row = table.get((group, score))
-            cells.append(ABSENT if row is None or row.pretrained is None else str(row.pretrained))
+        found = [table.get((group, score)) for table in tables]
+        cells = [str((row and row.pretrained) or ABSENT) for row in found]
         rows.append([f"{describe.task_title(group)} {describe.score_title(score)}", *cells])
     return rows
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bertline.results.describe import by_length
+
 Row = dict[str, Any]
 Card = Mapping[str, Any]
 
@@ -26,9 +28,7 @@ def corpus_rows(card: Card) -> list[Row]:
                 "kept": corpus["documents"],
                 "skipped": skipped,
                 "sentences": corpus.get("sentences"),
-                "tokens": {
-                    length: section["tokens"] for length, section in _by_length(corpus.get("sequence_lengths", {}))
-                },
+                "tokens": {length: section["tokens"] for length, section in by_length(corpus)},
                 "licence": corpus.get("licence"),
             }
         )
@@ -76,15 +76,8 @@ def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
     """Yield the rows of the CSV: one for each corpus, and one for each reason to leave documents out."""
     yield ["corpus", "read", "kept", "skipped", "reason", "sentences", "licence"]
     for row in corpus_rows(card):
-        yield [
-            row["name"],
-            row["read"],
-            row["kept"],
-            row["read"] - row["kept"],
-            "all",
-            row["sentences"],
-            row["licence"],
-        ]
+        skipped = row["read"] - row["kept"]
+        yield [row["name"], row["read"], row["kept"], skipped, "all", row["sentences"], row["licence"]]
         for reason, count in row["skipped"]:
             yield [row["name"], "", "", count, reason, "", ""]
 
@@ -103,7 +96,3 @@ def overlap_table(card: Card) -> Iterable[Sequence[Any]]:
     for row in overlap_rows(card):
         for corpus, count in row["corpora"]:
             yield [row["set"], corpus, count]
-
-
-def _by_length(sections: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(sections.items(), key=lambda item: int(item[0]))

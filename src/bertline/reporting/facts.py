@@ -20,7 +20,6 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
         "name": phase.name,
         "finished": phase.finished,
         "steps": phase.journal[-1].step,
-        "planned_steps": phase.recipe.get("settings", {}).get("steps"),
         "tokens": int(tokens[-1]) if tokens else None,
         "hours": hours_of(phase),
         "held_out_loss": phase.held_out("mlm_loss"),

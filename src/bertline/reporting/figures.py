@@ -64,11 +64,7 @@ def loss_curve(phase: Phase) -> str:
     """Draw masked-token loss in nats by step: training, held-out, and the trigram model's as a horizontal line."""
 
     def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.plot(*phase.series("train/mlm_loss"), color=BLUE, linewidth=1.1, label="training")
-        axes.plot(
-            *phase.series("held_out/mlm_loss"), color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out"
-        )
+        axes = _losses(figure, phase.series("train/mlm_loss"), phase.series("held_out/mlm_loss"))
         if phase.trigram_loss is not None:
             axes.axhline(phase.trigram_loss, color=GREY, linestyle="--", linewidth=1.4)
             axes.annotate(
@@ -82,11 +78,22 @@ def loss_curve(phase: Phase) -> str:
                 # The curves pass behind it.
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1},
             )
-        _steps(axes)
-        axes.set_ylabel("loss of masked tokens (nats)")
-        figure.legend(loc="outside upper left", ncols=2)
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
 
     return _draw(f"loss-{phase.name}", draw)
+
+
+def _losses(figure: Figure, training: tuple[list[Any], list[float]], held_out: tuple[list[Any], list[float]]) -> Axes:
+    """Draw the losses of training and of held-out text: places and values."""
+    axes = figure.add_subplot()
+    axes.plot(*training, color=BLUE, linewidth=1.1, label="training")
+    axes.plot(*held_out, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
+    axes.set_xlim(left=0)
+    axes.set_ylabel("loss of masked tokens (nats)")
+    figure.legend(loc="outside upper left", ncols=2)
+    return axes
 
 
 def loss_over(phases: Sequence[Phase], axis: str) -> str:
@@ -97,22 +104,18 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
     def along(place: Place) -> float:
         return unit * float(getattr(place, axis))
 
+    def losses(key: str) -> tuple[list[float], list[float]]:
+        reached, values = curve(phases, key)
+        return [along(place) for place in reached], values
+
     def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        reached, values = curve(phases, "train/mlm_loss")
-        axes.plot([along(place) for place in reached], values, color=BLUE, linewidth=1.1, label="training")
-        reached, values = curve(phases, "held_out/mlm_loss")
-        held_out = [along(place) for place in reached]
-        axes.plot(held_out, values, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
+        axes = _losses(figure, losses("train/mlm_loss"), losses("held_out/mlm_loss"))
         for count in range(1, len(phases)):
             border = max((along(place) for _, place, _ in places(phases[:count])), default=0.0)
             axes.axvline(border, color=GREY, linestyle=":", linewidth=1.2)
-        axes.set_xlim(left=0)
         axes.set_xlabel(label_of_axis)
         if axis == "tokens":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set_ylabel("loss of masked tokens (nats)")
-        figure.legend(loc="outside upper left", ncols=2)
 
     return _draw(f"loss-by-{axis}", draw)
 
@@ -218,25 +221,17 @@ def score_dots(rows: Sequence[ScoreRow]) -> str:
         handles = {}
         for y, row in enumerate(shown):
             if row.pretrained:
-                handles["pretrained"] = axes.plot(
-                    row.pretrained.values,
-                    [y - 0.16] * len(row.pretrained.values),
-                    "o",
-                    color=BLUE,
-                    markersize=7,
-                    alpha=0.8,
-                )[0]
+                height = [y - 0.16] * len(row.pretrained.values)
+                (dots,) = axes.plot(row.pretrained.values, height, "o", color=BLUE, markersize=7, alpha=0.8)
+                handles["pretrained"] = dots
             for rate, spread in row.random_weights.items():
                 better = rate == row.better_rate
-                label = "random weights, better rate" if better else "random weights, other rate"
-                handles[label] = axes.plot(
-                    spread.values,
-                    [y + (0.1 if better else 0.28)] * len(spread.values),
-                    "o" if better else "x",
-                    color=ORANGE,
-                    markerfacecolor="none",
-                    markersize=7 if better else 5,
-                )[0]
+                label, marker, size, below = ("better", "o", 7, 0.1) if better else ("other", "x", 5, 0.28)
+                height = [y + below] * len(spread.values)
+                (dots,) = axes.plot(
+                    spread.values, height, marker, color=ORANGE, markerfacecolor="none", markersize=size
+                )
+                handles[f"random weights, {label} rate"] = dots
             for name, style in (("majority", "-"), ("copy_position", ":")):
                 if name in row.baselines:
                     handles[BASELINE_TITLES[name]] = axes.plot(
@@ -249,10 +244,3 @@ def score_dots(rows: Sequence[ScoreRow]) -> str:
         figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=2, fontsize=10)
 
     return _draw("scores", draw, height=1.6 + 0.66 * len(shown))
-
-
-def _steps(axes: Axes, ticks: int = 5) -> None:
-    axes.set_xlabel("step")
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
