@@ -20,7 +20,7 @@ from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
 from bertline.results import describe
 from bertline.results.curves import cost_of
-from bertline.results.records import Phase, Record, Training, chosen_on_dev, read_record
+from bertline.results.records import Phase, Record, chosen_on_dev, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -158,9 +158,8 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
 
 def _environment(run: Record) -> list[tuple[str, str]]:
     """Return code, packages and machines as (name, values); values that differ between stages are all listed."""
-    stages: list[Training] = [*run.phases, *run.finetunings]
     facts: dict[str, dict[str, None]] = {}
-    for recipe in (stage.recipe for stage in stages if stage.recipe):
+    for recipe in (training.recipe for training in run.trainings if training.recipe):
         commit = recipe.get("git_commit")
         if commit:
             changed = " with uncommitted changes" if recipe.get("git_dirty") else ""
