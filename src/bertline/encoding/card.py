@@ -52,27 +52,42 @@ def write_card(
     directory = Path(directory)
     plan = read_json(plan_json)
     shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
-    sections = {str(length): describe_length(directory, shards, length) for length in sequence_lengths}
     files = {
         length: [open_samples(directory / f"seq{length}/{shard}.h5") for shard in shards] for length in sequence_lengths
     }
-    # The files of every length are made from the same text: take its counts from the first length.
-    of_text = [file.attributes for file in files[sequence_lengths[0]]]
-    documents = {attributes["shard"]: attributes["documents"] for attributes in of_text}
-    card: Json = {
-        "layout_version": LAYOUT_VERSION,
+    described = {
         "fingerprint": fingerprint,
         "settings": settings,
-        "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
         "corpora": _describe_corpora(plan, counts, files, sources or {}),
         "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
-        "sequence_lengths": sections,
-        "documents": sum(documents.values()) - documents[HELD_OUT],
-        "held_out_documents": documents[HELD_OUT],
+    }
+    return finish_card(directory, described, files)
+
+
+def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[SampleFile]]) -> Json:
+    """Add the tokenizer and the encoded files to a card and write it as dataset.json.
+
+    Args:
+        directory: as for `write_card`.
+        card: the other keys.
+        files: by sequence length, those for training first.
+
+    Raises BertlineError if a file does not belong to this dataset.
+    """
+    # The files of every length are made from the same text: take its counts from the first length.
+    of_text = [file.attributes for file in next(iter(files.values()))]
+    held_out = sum(attributes["documents"] for attributes in of_text if attributes["shard"].startswith(HELD_OUT))
+    card = {
+        **card,
+        "layout_version": LAYOUT_VERSION,
+        "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
+        "sequence_lengths": {str(length): describe_files(of_length) for length, of_length in files.items()},
+        "documents": sum(attributes["documents"] for attributes in of_text) - held_out,
+        "held_out_documents": held_out,
         **{name: sum(attributes[name] for attributes in of_text) for name in COUNTS_OF_TEXT},
     }
-    for length in sequence_lengths:
-        check_files(card, length, files[length])
+    for length, of_length in files.items():
+        check_files(card, length, of_length)
     write_json(directory / "dataset.json", card)
     return card
 
@@ -97,18 +112,18 @@ def describe_tokenizer(path: Path) -> Json:
     }
 
 
-def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json:
-    """Return the files of a sequence length, with their digests, and the totals of the training files."""
+def describe_files(files: Sequence[SampleFile]) -> Json:
+    """Return the entries of one sequence length's files, with their digests, and the totals of the training files."""
     entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
     totals: Counter[str] = Counter()
+    length = files[0].attributes["sequence_length"]
     edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
     histogram = np.zeros(len(edges) - 1, dtype=np.int64)
-    for shard in shards:
-        name = f"seq{length}/{shard}.h5"
-        file = open_samples(directory / name)
-        entry = {key: file.attributes[key] for key in ("samples", "tokens")}
-        split = HELD_OUT if shard.startswith(HELD_OUT) else "train"
-        entries[split].append({"file": name, "sha256": sha256_of_file(directory / name), **entry})
+    for file in files:
+        split = HELD_OUT if file.path.name.startswith(HELD_OUT) else "train"
+        counts = {key: file.attributes[key] for key in ("samples", "tokens")}
+        name = f"{file.path.parent.name}/{file.path.name}"
+        entries[split].append({"file": name, "sha256": sha256_of_file(file.path), **counts})
         if split == "train":
             totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
             for block in file.blocks():
@@ -200,7 +215,7 @@ def validate_dataset(card_json: Path | str) -> str:
             for entry in progress(entries, description=f"sequence length {length}", unit="files")
         ]
         check_files(card, int(length), files[length])
-        found = describe_length(directory, [Path(entry["file"]).stem for entry in entries], int(length))
+        found = describe_files(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
                 if given != actual:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError, progress
-from bertline.encoding.card import COUNTS_OF_TEXT, check_files, describe_length, describe_tokenizer
+from bertline.encoding.card import describe_tokenizer, finish_card
 from bertline.encoding.dataset import HELD_OUT
 from bertline.encoding.interchange import (
     UNUSABLE,
@@ -26,11 +26,11 @@ from bertline.encoding.interchange import (
     usable,
     violations_of,
 )
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
+from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
-from bertline.files import sha256_of_file, write_json
+from bertline.files import sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
 
 Json = dict[str, Any]
@@ -101,27 +101,15 @@ def import_dataset(
     }
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
-    shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
-    of_text = [file.attributes for file in written[lengths[0]]]
-    documents = len(of_text)
-    held_out_files = sum(shard.startswith(HELD_OUT) for shard in shards[lengths[0]])
-    card: Json = {
-        "layout_version": LAYOUT_VERSION,
+    documents = len(written[lengths[0]])
+    card = {
         "fingerprint": name_of_result,
         "settings": {"pair_objective": objectives.pop() if objectives else "none"},
         "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
         "static_masks": layout == "nvidia",
-        "tokenizer": tokenizer,
         "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
-        "sequence_lengths": {str(length): describe_length(directory, shards[length], length) for length in lengths},
-        "documents": documents - held_out_files,
-        "held_out_documents": held_out_files,
-        **{count: sum(attributes[count] for attributes in of_text) for count in COUNTS_OF_TEXT},
     }
-    for length in lengths:
-        check_files(card, length, written[length])
-    write_json(directory / "dataset.json", card)
-    return card
+    return finish_card(directory, card, written)
 
 
 def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:

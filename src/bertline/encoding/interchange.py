@@ -35,7 +35,7 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.encoding.layout import disk_errors
 from bertline.encoding.ranges import offsets_of
-from bertline.encoding.violations import Violation, Violations
+from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import write_atomically
 
 Json = dict[str, Any]
@@ -286,24 +286,13 @@ def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -
 
 def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Return for each rule of [CLS], [SEP], [PAD] and the segments the samples that violate it: bool [N]."""
-    cls, sep = special_tokens["[CLS]"], special_tokens["[SEP]"]
-    begins = offsets_of(block.lengths)[:-1]
-    ends = begins + block.lengths - 1
-    second = block.second_segment_start
-    has_second = second > 0
-    middles = begins + np.maximum(second, 1) - 1
-    is_special = np.isin(block.ids, [cls, sep])
-    expected = np.zeros(len(block.ids), dtype=bool)
-    expected[begins] = expected[ends] = expected[middles[has_second]] = True
-    masked = np.repeat(np.arange(len(begins)), block.mask_counts)
-    label_is_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
-    return {
-        "does not begin with [CLS]": block.ids[begins] != cls,
-        "does not end with [SEP]": block.ids[ends] != sep,
-        "has no [SEP] before its second segment": has_second & (block.ids[middles] != sep),
-        "has an empty segment": np.where(has_second, (second < 3) | (second > block.lengths - 2), block.lengths < 3),
-        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special & ~expected, begins) > 0,
-        "has masked_lm_ids that are padding": np.bincount(masked[label_is_padding], minlength=len(begins)) > 0,
+    cls_id, sep_id = special_tokens["[CLS]"], special_tokens["[SEP]"]
+    faulty = faulty_segments(block.ids, block.lengths, block.second_segment_start, cls_id=cls_id, sep_id=sep_id)
+    masked = np.repeat(np.arange(len(block.lengths)), block.mask_counts)
+    places = np.repeat(offsets_of(block.lengths)[:-1], block.mask_counts) + block.masked_positions
+    is_padding = block.ids[places] == special_tokens["[PAD]"]
+    return faulty | {
+        "has masked_lm_ids that are padding": np.bincount(masked[is_padding], minlength=len(block.lengths)) > 0,
     }
 
 

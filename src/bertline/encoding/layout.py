@@ -38,7 +38,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import id_type
-from bertline.encoding.violations import Violation, Violations
+from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
@@ -354,26 +354,17 @@ def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndar
     """Check samples [start, end): lengths, positions of [CLS] and [SEP], segments that are not empty, labels."""
     attributes = file.attributes
     offsets = file.sample_offsets[start : end + 1].astype(np.int64)
-    begins = offsets[:-1] - offsets[0]
     lengths = np.diff(offsets)
     ids = file.input_ids[offsets[0] : offsets[-1]]
     second = file.second_segment_start[start:end].astype(np.int64)
     labels = file.next_sentence_labels[start:end]
     has_second = second > 0
-    middles = begins + np.clip(second - 1, 0, lengths - 1)
-    is_special = np.isin(ids, [attributes["cls_id"], attributes["sep_id"]])
-    expected = np.zeros(len(ids), dtype=bool)
-    expected[begins] = True
-    expected[begins + lengths - 1] = True
-    expected[middles[has_second]] = True
     return {
         "is longer than the sequence length": lengths > attributes["sequence_length"],
-        "does not begin with [CLS]": ids[begins] != attributes["cls_id"],
-        "does not end with [SEP]": ids[begins + lengths - 1] != attributes["sep_id"],
-        "has an empty segment": np.where(has_second, (second < 3) | (second > lengths - 2), lengths < 3),
-        "has no [SEP] before its second segment": has_second & (ids[middles] != attributes["sep_id"]),
-        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special != expected, begins) > 0,
-        "has an id beyond the vocabulary": np.maximum.reduceat(ids, begins) >= attributes["vocab_size"],
+        **faulty_segments(ids, lengths, second, cls_id=attributes["cls_id"], sep_id=attributes["sep_id"]),
+        "has an id beyond the vocabulary": (
+            np.maximum.reduceat(ids, offsets[:-1] - offsets[0]) >= attributes["vocab_size"]
+        ),
         "has a label without a second segment": (labels > has_second) | (labels > 1),
         f"does not fit pair objective {attributes['pair_objective']}": has_second
         != (attributes["pair_objective"] != "none"),

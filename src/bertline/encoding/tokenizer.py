@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertline.console import BertlineError
-from bertline.files import read_json, write_text
+from bertline.files import read_json, read_text, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -59,10 +59,12 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     return with_special_tokens(tokenizer)
 
 
-def bert_normalizer(lowercase: bool, *, handle_chinese_chars: bool = True) -> normalizers.BertNormalizer:
+def bert_normalizer(
+    lowercase: bool, *, handle_chinese_chars: bool = True, strip_accents: bool | None = None
+) -> normalizers.BertNormalizer:
     """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase."""
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=None, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=strip_accents, lowercase=lowercase
     )
 
 
@@ -73,7 +75,7 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
         tokenizer = load_tokenizer(path)
         # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
-    text = _read_text(path).replace("\r\n", "\n")
+    text = read_text(path)
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
 
 
@@ -95,12 +97,12 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
         return load_tokenizer(path)
     beside = path.with_name("tokenizer_config.json")
     settings = read_json(beside) if beside.exists() else {}
-    tokenizer = take_tokenizer(path, lowercase=settings.get("do_lower_case", True))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
+    lowercase = settings.get("do_lower_case", True)
+    tokenizer = take_tokenizer(path, lowercase=lowercase)
+    tokenizer.normalizer = bert_normalizer(
+        lowercase,
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
     )
     return tokenizer
 
@@ -110,7 +112,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
     Raises BertlineError if the file is neither BERT's WordPiece nor byte-level BPE, or lacks a special token.
     """
-    text = _read_text(Path(path))
+    text = read_text(path)
     try:
         description = json.loads(text)
         tokenizer = Tokenizer.from_str(text)
@@ -188,12 +190,9 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
     """Return the ids of [PAD] [UNK] [CLS] [SEP] [MASK], under these names even if they are called <pad> and so on."""
-    of_bert, of_roberta = (
-        {token: tokenizer.token_to_id(name) for token, name in zip(SPECIAL_TOKENS, names, strict=True)}
-        for names in (SPECIAL_TOKENS, ROBERTA_NAMES.values())
-    )
-    found = of_roberta if of_bert["[CLS]"] is None else of_bert
-    return {token: index for token, index in found.items() if index is not None}
+    is_roberta = tokenizer.token_to_id("[CLS]") is None
+    names = ROBERTA_NAMES.items() if is_roberta else zip(SPECIAL_TOKENS, SPECIAL_TOKENS, strict=True)
+    return {token: index for token, name in names if (index := tokenizer.token_to_id(name)) is not None}
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
@@ -240,12 +239,3 @@ def _check_special_tokens(vocabulary: Collection[str], source: str) -> None:
         raise BertlineError(
             f"{source}: the vocabulary has no {' '.join(missing)}; BERT needs {' '.join(names)}, add them"
         )
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; name a vocab.txt or a tokenizer.json") from None
-    except UnicodeDecodeError:
-        raise BertlineError(f"{path} is not UTF-8; name a vocab.txt or a tokenizer.json") from None

@@ -10,7 +10,6 @@ treats as white space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -31,31 +30,11 @@ END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
 
 
-class Words(Protocol):
-    """Splitting of lines into words that a tokenizer encodes independently, and encoding of many words in one text."""
-
-    def split(self, text: str, goes_on: bool) -> list[str]:
-        """Return the words of lines that each end with a newline, with END after each line; `goes_on`: the text begins
-        inside a line, and a space before it was removed."""
-
-    def text_of(self, word: str) -> str:
-        """Return the text to encode for a single word."""
-
-    def odd(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
-
-    def alone(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words cannot be joined with others: bool [words]."""
-
-    def join(self, words: Sequence[str]) -> str:
-        """Return one text for many words."""
-
-    def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the ids of such a text without separators, and how many each word has; None if this is ambiguous."""
-
-
 class BertWords:
-    """Words of BERT's pre-tokenizer. In a joined text words are separated by a mark, which is recognised by its id."""
+    """Words that BERT's tokenizer encodes independently, and many of them in one text.
+
+    In such a text words are separated by a mark, which is recognised by its id.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         unknown = tokenizer.token_to_id("[UNK]")
@@ -65,20 +44,28 @@ class BertWords:
         self._mark, self._mark_id = marks[0] if marks else (SEPARATORS[0], -1)
 
     def split(self, text: str, goes_on: bool) -> list[str]:
+        """Return the words of lines that each end with a newline, with END after each line; `goes_on`: the text begins
+        inside a line, and a space before it was removed."""
         return text.replace("\n", " \n ").split(" ")[:-1]
 
     def text_of(self, word: str) -> str:
+        """Return the text to encode for a single word."""
         return word
 
     def odd(self, words: Sequence[str]) -> np.ndarray:
+        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
         return np.zeros(len(words), dtype=bool)
 
-    alone = odd
+    def alone(self, words: Sequence[str]) -> np.ndarray:
+        """Return which words cannot be joined with others: bool [words]."""
+        return np.zeros(len(words), dtype=bool)
 
     def join(self, words: Sequence[str]) -> str:
+        """Return one text for many words."""
         return f" {self._mark} ".join(words)
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the ids of such a text without separators, and how many each word has; None if this is ambiguous."""
         marks = np.flatnonzero(ids == self._mark_id)
         if len(marks) != words - 1:  # a word contains the mark
             return None
@@ -86,7 +73,7 @@ class BertWords:
 
 
 class ByteLevelWords:
-    """Words of byte-level BPE, which begin with a space; only the first of a line may lack it."""
+    """The same for byte-level BPE, whose words begin with a space; only the first of a line may lack it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
@@ -143,7 +130,8 @@ class WordCache:
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
         self._tokenizer = tokenizer
         self._max_remembered = max_remembered
-        self._words: Words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
+        self._words: BertWords | ByteLevelWords
+        self._words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
         self._clear()
 
     def _clear(self) -> None:
