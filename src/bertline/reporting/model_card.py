@@ -13,10 +13,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from bertline.files import write_text
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.results import describe
-from bertline.results.curves import cost_of
+from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
 
 

@@ -14,12 +14,11 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.reporting import data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
-from bertline.reporting.facts import phase_facts
 from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
 from bertline.results import describe
-from bertline.results.curves import cost_of
+from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, read_record
 
 

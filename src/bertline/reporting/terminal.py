@@ -8,8 +8,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
+from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
 from bertline.results.records import Record, read_record
 
