@@ -152,7 +152,9 @@ def _describe_corpora(
     samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
     for name, paths in counts.items():
-        total = _sum_of_counts(paths)
+        total: Json = {"kept": 0, "dropped": {}}
+        for path in paths:
+            _add(total, read_json(path))
         summary = planned.get(name, {})
         removed = summary.get("removed", {})
         index = indices.get(name)
@@ -183,15 +185,8 @@ def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray
     return totals
 
 
-def _sum_of_counts(paths: Sequence[Path]) -> Json:
-    """Add up the numbers of several counts.json, and those in their dictionaries."""
-    total: Json = {"kept": 0, "dropped": {}}
-    for path in paths:
-        _add(total, read_json(path))
-    return total
-
-
 def _add(total: Json, counts: Json) -> None:
+    """Add the numbers of a counts.json, and those in its dictionaries, to the total."""
     for key, value in counts.items():
         if isinstance(value, dict):
             _add(total.setdefault(key, {}), value)
@@ -205,8 +200,11 @@ def validate_dataset(card_json: Path | str) -> str:
     Raises BertlineError at the first violation.
     """
     card, directory = read_card(card_json), Path(card_json).parent
-    if card["tokenizer"] != describe_tokenizer(directory / card["tokenizer"]["file"]):
-        raise BertlineError(f"{card_json} does not describe the {card['tokenizer']['file']} beside it; encode again")
+    tokenizer = card["tokenizer"]
+    _check(
+        tokenizer == describe_tokenizer(directory / tokenizer["file"]),
+        f"{card_json} does not describe the {tokenizer['file']} beside it",
+    )
     files: dict[str, list[SampleFile]] = {}
     for length, section in card["sequence_lengths"].items():
         entries = [entry for split in SPLITS for entry in section[split]]
@@ -218,21 +216,13 @@ def validate_dataset(card_json: Path | str) -> str:
         found = describe_files(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
-                if given != actual:
-                    raise BertlineError(
-                        f"{directory / given['file']} is {actual}, {card_json} states {given}; encode again"
-                    )
-        if section != found:
-            raise BertlineError(
-                f"{card_json}: the counts of sequence length {length} are not those of the files; encode again"
-            )
+                _check(given == actual, f"{directory / given['file']} is {actual}, {card_json} states {given}")
+        _check(section == found, f"{card_json}: the counts of sequence length {length} are not those of the files")
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may contain different text.
     for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
-        if len({tuple(file.attributes[name] for name in shared) for file in siblings}) > 1:
-            raise BertlineError(
-                f"{siblings[0].path} and those of other lengths are not made from the same text; encode again"
-            )
+        texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
+        _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
     _check_documents(card, card_json, next(iter(files.values())))
     samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
     return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
@@ -240,24 +230,23 @@ def validate_dataset(card_json: Path | str) -> str:
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
     """Raise BertlineError if documents are missing without being counted."""
+    totals = {name: sum(file.attributes[name] for file in files) for name in ("documents", *COUNTS_OF_TEXT)}
     documents = card["documents"] + card["held_out_documents"]
-    if not documents == sum(corpus["documents"] for corpus in card["corpora"]) == _sum(files, "documents"):
-        raise BertlineError(
-            f"{card_json}: documents, those of the corpora and those of the files do not agree; encode again"
-        )
+    _check(
+        documents == sum(corpus["documents"] for corpus in card["corpora"]) == totals["documents"],
+        f"{card_json}: documents, those of the corpora and those of the files do not agree",
+    )
     for corpus in card["corpora"]:
-        if corpus["read"] != corpus["kept"] + sum(corpus["dropped"].values()):
-            raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped; encode again")
-        if corpus["kept"] != corpus["documents"] + sum(corpus.get("removed", {}).values()):
-            raise BertlineError(
-                f"{card_json}: corpus {corpus['name']}: kept is not documents plus removed; encode again"
-            )
+        where, dropped, removed = f"{card_json}: corpus {corpus['name']}", corpus["dropped"], corpus.get("removed", {})
+        _check(corpus["read"] == corpus["kept"] + sum(dropped.values()), f"{where}: read is not kept plus dropped")
+        _check(
+            corpus["kept"] == corpus["documents"] + sum(removed.values()),
+            f"{where}: kept is not documents plus removed",
+        )
     for name in COUNTS_OF_TEXT:
-        if card[name] != _sum(files, name):
-            raise BertlineError(
-                f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}; encode again"
-            )
+        _check(card[name] == totals[name], f"{card_json}: {name} is {card[name]}, the files hold {totals[name]}")
 
 
-def _sum(files: Sequence[SampleFile], attribute: str) -> int:
-    return sum(file.attributes[attribute] for file in files)
+def _check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise BertlineError(f"{problem}; encode again")

@@ -33,7 +33,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import disk_errors
+from bertline.encoding.layout import SampleFile, disk_errors, open_samples
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import write_atomically
@@ -77,6 +77,9 @@ class InterchangeFile:
     samples: int
     sequence_length: int
     width: int
+
+    def __len__(self) -> int:
+        return self.samples
 
     @property
     def rows_of_a_block(self) -> int:
@@ -151,6 +154,11 @@ def layout_of(path: Path | str) -> str:
         names = ", ".join(file) or "nothing"
     wanted = "; ".join(f"{layout}: {', '.join(datasets)}" for layout, datasets in DATASETS.items())
     raise BertlineError(f"{path} holds {names}; a file of samples holds the datasets of one layout, {wanted}")
+
+
+def open_any(path: Path | str) -> SampleFile | InterchangeFile:
+    """Open a file of any layout. Raises BertlineError if it is none, or does not have its layout's form."""
+    return open_samples(path) if layout_of(path) == "native" else open_interchange(path)
 
 
 def open_interchange(path: Path | str) -> InterchangeFile:

@@ -7,7 +7,7 @@ a literal `[SEP]` or `<mask>` is text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -201,22 +201,20 @@ def continuations(tokenizer: Tokenizer) -> np.ndarray:
         continues = ~begins_with_space(tokenizer)
         continues[list(special_token_ids(tokenizer).values())] = False
         return continues
-    return _of_tokens(
-        tokenizer, lambda token: token.startswith(CONTINUATION_PREFIX) and len(token) > len(CONTINUATION_PREFIX)
+    return np.array(
+        [token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in _tokens(tokenizer)]
     )
 
 
 def begins_with_space(tokenizer: Tokenizer) -> np.ndarray:
     """Return which ids of byte-level BPE begin with a space: bool [vocabulary]."""
-    return _of_tokens(tokenizer, lambda token: token.startswith(SPACE))
+    return np.array([token.startswith(SPACE) for token in _tokens(tokenizer)])
 
 
-def _of_tokens(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> np.ndarray:
-    tokens = tokenizer.get_vocab(with_added_tokens=False)
-    result = np.zeros(len(tokens), dtype=bool)
-    for token, index in tokens.items():
-        result[index] = holds(token)
-    return result
+def _tokens(tokenizer: Tokenizer) -> list[str]:
+    """Return the vocabulary in the order of its ids."""
+    ids = tokenizer.get_vocab(with_added_tokens=False)
+    return sorted(ids, key=ids.__getitem__)
 
 
 def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:

@@ -141,7 +141,10 @@ class _Speed:
 
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
     settings = phase["settings"]
-    alike = [(path, recipe) for path, recipe in _recorded_phases() if _is_alike(recipe, phase)]
+    finished = [
+        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    ]
+    alike = [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
     sizes = [size_of(path) for path, _ in alike]
     speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
     hours = None
@@ -156,11 +159,6 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
         size=statistics.median(sizes) if sizes else None,
         basis=speed.basis if speed else UNKNOWN_TRAINING,
     )
-
-
-def _recorded_phases() -> list[tuple[Path, Json]]:
-    finished = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
-    return [(folder, read_json(folder / paths.RECIPE)) for folder in finished]
 
 
 def _is_alike(recipe: Json, phase: Json) -> bool:

@@ -9,7 +9,7 @@ from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.external_weights import external_weights, without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
-from bertline.settings.configuration import definition, strip_defaults
+from bertline.settings.configuration import check_allowed, definition, strip_defaults
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
 
 Json = dict[str, Any]
@@ -76,11 +76,7 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
 
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
     encoded = plan.config["sequence_lengths"]
-    if settings["sequence_length"] not in encoded:
-        raise BertlineError(
-            f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
-            f"sequence_lengths: {', '.join(map(str, encoded))}"
-        )
+    check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, "sequence_lengths")
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
@@ -96,7 +92,6 @@ def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) 
         return
     weights = settings["corpus_weights"]
     for corpus in weights:
-        if corpus not in corpora:
-            raise BertlineError(f"{where}: given '{corpus}', allowed are the dataset's corpora: {', '.join(corpora)}")
+        check_allowed(where, corpus, corpora, "the dataset's corpora")
     if all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
         raise BertlineError(f"{where}: given 0 for every corpus, which leaves nothing to train on; raise one of them")

@@ -16,7 +16,7 @@ from bertline.planning.models import resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.settings.configuration import definition, load, strip_defaults
+from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
 
 Json = dict[str, Any]
 
@@ -62,11 +62,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
         return key
     for corpus in dataset["corpora"]:
-        if corpus not in plan.corpus_of_name:
-            raise BertlineError(
-                f"configuration: datasets.{name}.corpora: given '{corpus}', "
-                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name) or 'there are none'}"
-            )
+        check_allowed(f"configuration: datasets.{name}.corpora", corpus, plan.corpus_of_name, "the names under corpora")
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
@@ -96,11 +92,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     if "pretrained" in run:
         _add_external_run(plan, name, run)
         return
-    if run["dataset"] not in named_datasets:
-        allowed = ", ".join(named_datasets)
-        raise BertlineError(
-            f"{where}.dataset: given '{run['dataset']}', allowed are the names under datasets: {allowed}"
-        )
+    check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
     dataset = named_datasets[run["dataset"]]
     model = resolve_model(plan.schema, plan.models, where, run["model"])
     phases: dict[str, str] = {}

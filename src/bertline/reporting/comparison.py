@@ -32,7 +32,7 @@ def as_table(runs: Sequence[Record], rows: Rows) -> Rows:
 def outcomes(runs: Sequence[Record]) -> Rows:
     """Return a row for each quantity that compares runs: its name, and its value in each run."""
     rows = [
-        ["tokens seen", *(_last(run, "train/tokens") for run in runs)],
+        ["tokens seen", *(_tokens(run) for run in runs)],
         ["time in steps", *(_time(run) for run in runs)],
         ["held-out loss (nats)", *(_held_out(run) for run in runs)],
     ]
@@ -44,8 +44,8 @@ def outcomes(runs: Sequence[Record]) -> Rows:
     return rows
 
 
-def _last(run: Record, key: str) -> str:
-    places, _ = curve(run.phases, key)
+def _tokens(run: Record) -> str:
+    places, _ = curve(run.phases, "train/tokens")
     return f"{places[-1].tokens:,.0f}" if places else ABSENT
 
 
@@ -61,6 +61,5 @@ def _time(run: Record) -> str:
 
 def _held_out(run: Record) -> str:
     """Return the held-out loss of the last evaluated phase."""
-    losses = [phase.held_out("mlm_loss") for phase in run.phases]
-    last = next((loss for loss in reversed(losses) if loss is not None), None)
-    return ABSENT if last is None else f"{last:.3f}"
+    losses = [loss for phase in run.phases if (loss := phase.held_out("mlm_loss")) is not None]
+    return f"{losses[-1]:.3f}" if losses else ABSENT

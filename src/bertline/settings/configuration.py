@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,13 @@ def _explain(error: ValidationError) -> str:
     elif error.validator == "pattern" and "description" in schema:
         described = f" ({schema['description'].rstrip('.')})"
     return f"{_key(error)}: given {_shown(given)}, allowed is {wanted.format(values)}{described}"
+
+
+def check_allowed(where: str, given: str | int, allowed: Iterable[str | int], what: str) -> None:
+    """Raise BertlineError if the value of the key `where` is not one of the `allowed` ones, which are `what`."""
+    if given not in (known := list(allowed)):
+        names = ", ".join(map(str, known)) or "there are none"
+        raise BertlineError(f"{where}: given {_shown(given)}, allowed are {what}: {names}")
 
 
 TYPES = {

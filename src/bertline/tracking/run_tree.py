@@ -192,22 +192,22 @@ def _training_entry(
 
     Its points are the journal's values in the order written and with the journal's timestamps, then the `final` ones.
     """
+    kept = {key: training.recipe[key] for key in _PARAMETERS if key in training.recipe}
     files = [training.path / name for name in (paths.RECIPE, paths.SCORES)] if training.finished else []
     last_step = training.journal[-1].step if training.journal else 0
+    ended = _moment(training, "finished", -1)
     points = [
         Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
     ]
-    points += [
-        Point(key, last_step, _ended(training), float(value)) for key, value in final.items() if value is not None
-    ]
+    points += [Point(key, last_step, ended, float(value)) for key, value in final.items() if value is not None]
     return Entry(
         name=training.name,
         identity=identity,
         description=recipe if training.finished else f"Still training. {recipe}".strip(),
         finished=training.finished,
-        started=_started(training),
-        ended=_ended(training),
-        parameters=_recipe_parameters(training.recipe),
+        started=_moment(training, "started", 0),
+        ended=ended,
+        parameters=_without_places(describe.flatten(kept | training.recipe.get("settings", {}))),
         tags=_recipe_tags(training),
         points=points,
         artifacts=[Artifact(file) for file in files if file.exists()],
@@ -269,12 +269,6 @@ def _run_description(record: Record) -> str:
     ]
     lines += record.skipped
     return "\n\n".join(lines)
-
-
-def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that affect the result, those under `settings` without that prefix."""
-    kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
-    return _without_places(describe.flatten({**kept, **recipe.get("settings", {})}))
 
 
 def _without_places(parameters: dict[str, str]) -> dict[str, str]:
@@ -344,19 +338,9 @@ def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
     ]
 
 
-def _started(training: Training) -> int | None:
-    return _milliseconds(training.recipe.get("started")) or (
-        training.journal[0].timestamp if training.journal else None
-    )
-
-
-def _ended(training: Training) -> int | None:
-    last = training.journal[-1].timestamp if training.journal else None
-    return _milliseconds(training.recipe.get("finished")) or last
-
-
-def _milliseconds(moment: str | int | float | None) -> int | None:
-    """Convert a recipe's time (ISO 8601, or Unix milliseconds) to Unix milliseconds."""
-    if moment is None or isinstance(moment, int | float):
-        return None if moment is None else int(moment)
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+def _moment(training: Training, key: str, point: int) -> int | None:
+    """Return a time of the recipe (ISO 8601, or Unix milliseconds), else that of a point of the journal."""
+    moment = training.recipe.get(key)
+    if moment is None:
+        return training.journal[point].timestamp if training.journal else None
+    return int(datetime.fromisoformat(moment).timestamp() * 1000) if isinstance(moment, str) else int(moment)
