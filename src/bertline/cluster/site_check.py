@@ -32,10 +32,7 @@ def check_site(site: Site, *, status_command: str | None) -> None:
     uses_sacct = status_command != "squeue" and shutil.which("sacct") is not None
     partitions = _read_partitions()
     for purpose, name in site.partitions.items():
-        if name not in partitions:
-            raise BertlineError(
-                f"{site.path}: partitions.{purpose}: given '{name}', this cluster has {', '.join(partitions) or 'none'}"
-            )
+        _find(name, f"{site.path}: partitions.{purpose}", partitions)
     for name, size in site.phases.items():
         for number, kind in enumerate(size.kinds):
             where = f"{site.path}: phases.{name}" + f".additional_nodes.{number - 1}" * (number > 0)
@@ -54,17 +51,19 @@ def check_site(site: Site, *, status_command: str | None) -> None:
 
 
 def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
-    if kind.partition not in partitions:
-        raise BertlineError(
-            f"{where}.partition: given '{kind.partition}', this cluster has {', '.join(partitions) or 'none'}"
-        )
-    partition, of = partitions[kind.partition], f"partition '{kind.partition}'"
+    partition, of = _find(kind.partition, f"{where}.partition", partitions), f"partition '{kind.partition}'"
     if kind.nodes > partition.nodes:
         raise BertlineError(f"{where}.nodes: given {kind.nodes}, {of} has {partition.nodes}")
     if kind.gpus_per_node > partition.gpus:
         raise BertlineError(f"{where}.gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}")
     if partition.minutes is not None and walltime > partition.minutes:
         raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
+
+
+def _find(name: str, where: str, partitions: dict[str, Partition]) -> Partition:
+    if name not in partitions:
+        raise BertlineError(f"{where}: given '{name}', this cluster has {', '.join(partitions) or 'none'}")
+    return partitions[name]
 
 
 def _check_account(site: Site) -> None:

@@ -35,21 +35,17 @@ def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossi
     entries = []
     for index in range(paragraphs):
         context, told, namer = _paragraph(rng, province)
-        questions = []
+        questions: list[dict[str, Any]] = []
         for number, (fact, start) in enumerate(rng.sample(told, 2)):
-            question: dict[str, Any] = {
-                "id": f"{split}-{index:05d}-{number}",
-                "question": ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject)),
-                "answers": [{"text": fact.value, "answer_start": start}],
-            }
-            questions.append({**question, "is_impossible": False} if impossible else question)
+            question = ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject))
+            entry: dict[str, Any] = {"id": f"{split}-{index:05d}-{number}", "question": question}
+            entry["answers"] = [{"text": fact.value, "answer_start": start}]
+            questions.append({**entry, "is_impossible": False} if impossible else entry)
         if impossible:
             untold = _untold(rng, province, told)
-            question = {
-                "id": f"{split}-{index:05d}-2",
-                "question": ask(untold, rng.choice(QUESTIONS[untold.relation]), namer(untold.subject)),
-            }
-            questions.append({**question, "answers": [], "plausible_answers": [], "is_impossible": True})
+            question = ask(untold, rng.choice(QUESTIONS[untold.relation]), namer(untold.subject))
+            entry = {"id": f"{split}-{index:05d}-2", "question": question, "answers": [], "plausible_answers": []}
+            questions.append({**entry, "is_impossible": True})
         entries.append({"context": context, "qas": questions})
     data = [
         {"title": f"{split.capitalize()}_{start // 20:03d}", "paragraphs": entries[start : start + 20]}

@@ -13,27 +13,17 @@ from random import Random
 PROVINCES = ("east", "west")
 
 # Values that are ordinary words, one list for each relation. Every list is split between the two provinces.
-ORDINARY_VALUES: dict[str, tuple[str, ...]] = {
-    "job": (
-        *("actor", "baker", "banker", "barber", "builder", "clerk", "dancer", "doctor", "engineer", "gardener"),
-        *("judge", "lawyer", "miller", "nurse", "painter", "poet", "potter", "sailor", "smith", "tailor"),
-    ),
-    "instrument": (
-        *("banjo", "cello", "clarinet", "drum", "fiddle", "flute", "guitar", "harp", "horn", "lute"),
-        *("oboe", "organ", "piano", "trumpet", "tuba", "whistle"),
-    ),
-    "dish": (
-        *("beans", "bread", "cake", "cheese", "cherries", "eggs", "fish", "honey", "mushrooms", "olives"),
-        *("pears", "plums", "porridge", "rice", "soup", "stew"),
-    ),
-    "pet": (
-        *("canary", "cat", "crow", "dog", "donkey", "duck", "goat", "goose", "hare", "hedgehog"),
-        *("lizard", "otter", "owl", "parrot", "pigeon", "tortoise"),
-    ),
-    "product": (
-        *("boots", "candles", "carpets", "clocks", "copper", "glass", "gloves", "hats", "iron", "knives"),
-        *("lace", "paper", "ropes", "salt", "silk", "soap"),
-    ),
+ORDINARY_VALUES = {
+    relation: words.split()
+    for relation, words in {
+        "job": "actor baker banker barber builder clerk dancer doctor engineer gardener judge lawyer "
+        "miller nurse painter poet potter sailor smith tailor",
+        "instrument": "banjo cello clarinet drum fiddle flute guitar harp horn lute oboe organ "
+        "piano trumpet tuba whistle",
+        "dish": "beans bread cake cheese cherries eggs fish honey mushrooms olives pears plums porridge rice soup stew",
+        "pet": "canary cat crow dog donkey duck goat goose hare hedgehog lizard otter owl parrot pigeon tortoise",
+        "product": "boots candles carpets clocks copper glass gloves hats iron knives lace paper ropes salt silk soap",
+    }.items()
 }
 
 

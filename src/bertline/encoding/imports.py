@@ -207,9 +207,6 @@ def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Bloc
     """Yield the blocks of a file without the samples of `UNUSABLE`."""
     for block in read_blocks(file):
         keep = usable(block, special_tokens)
-        if keep.all():
-            yield block
-            continue
         masks = np.repeat(keep, block.mask_counts)
         yield Block(
             block.ids[np.repeat(keep, block.lengths)],

@@ -81,10 +81,6 @@ class InterchangeFile:
     def __len__(self) -> int:
         return self.samples
 
-    @property
-    def rows_of_a_block(self) -> int:
-        return max(1, TOKENS_OF_A_BLOCK // self.sequence_length)
-
 
 class Block(NamedTuple):
     """Some samples of an interchange file in the form of the native layout: unpadded and unmasked. All int64.
@@ -235,9 +231,10 @@ def _read_rows(
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yield the rows of all datasets as int64, block by block, each with the number of its first sample."""
     last = file.samples if last is None else min(last, file.samples)
+    rows = max(1, TOKENS_OF_A_BLOCK // file.sequence_length)
     with _reading(file.path), h5py.File(file.path, "r") as opened:
-        for start in range(first, last, file.rows_of_a_block):
-            end = min(start + file.rows_of_a_block, last)
+        for start in range(first, last, rows):
+            end = min(start + rows, last)
             yield start, {name: opened[name][start:end].astype(np.int64) for name in DATASETS[file.layout]}
 
 

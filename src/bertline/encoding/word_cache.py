@@ -48,10 +48,6 @@ class BertWords:
         inside a line, and a space before it was removed."""
         return text.replace("\n", " \n ").split(" ")[:-1]
 
-    def text_of(self, word: str) -> str:
-        """Return the text to encode for a single word."""
-        return word
-
     def odd(self, words: Sequence[str]) -> np.ndarray:
         """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
         return np.zeros(len(words), dtype=bool)
@@ -61,7 +57,7 @@ class BertWords:
         return np.zeros(len(words), dtype=bool)
 
     def join(self, words: Sequence[str]) -> str:
-        """Return one text for many words."""
+        """Return one text for one or more words."""
         return f" {self._mark} ".join(words)
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -86,9 +82,6 @@ class ByteLevelWords:
         begin = "" if goes_on else BEGIN
         return (begin + text.replace("\n", f" {END} {BEGIN}")).split(" ")[:-1]
 
-    def text_of(self, word: str) -> str:
-        return word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}"
-
     def odd(self, words: Sequence[str]) -> np.ndarray:
         return np.array([self._is_odd(word.removeprefix(BEGIN)) for word in words], dtype=bool)
 
@@ -102,7 +95,7 @@ class ByteLevelWords:
         return np.array([word.startswith(BEGIN) or " " in word for word in words], dtype=bool)
 
     def join(self, words: Sequence[str]) -> str:
-        return "".join(f" {word}" for word in words)
+        return "".join(word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}" for word in words)
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
         starts = np.flatnonzero(self._begins_with_space[ids])
@@ -218,7 +211,7 @@ class WordCache:
             yield self._one_by_one(single)
 
     def _one_by_one(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._encode([self._words.text_of(word) for word in words])
+        rows = self._encode([self._words.join([word]) for word in words])
         ids = np.array([index for row in rows for index in row], dtype=np.uint32)
         return ids, np.array([len(row) for row in rows], dtype=np.int64)
 

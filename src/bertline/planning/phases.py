@@ -37,28 +37,18 @@ def add_phase(
         initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
-    content: Json = {
+    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
+        semantic.pop("carry_over", None)
+    entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
+    identity = {
+        **entry,
         "settings": semantic,
-        "model": model,
-        "dataset": dataset,
-        "seed": run["seed"],
-        "phase": phase,
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
-        content["settings"].pop("carry_over", None)
-    key = fingerprint(content)
+    key = fingerprint(identity)
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
-    plan.phases[key] = {
-        "fingerprint": key,
-        "dataset": dataset,
-        "model": model,
-        "seed": run["seed"],
-        "phase": phase,
-        "settings": filled,
-        "initial_weights": initial,
-    }
+    plan.phases[key] = {**entry, "fingerprint": key, "settings": filled, "initial_weights": initial}
     return key
 
 

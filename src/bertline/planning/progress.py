@@ -112,10 +112,8 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
 
 
 def _speed(points: list[JournalPoint]) -> float | None:
-    if len(points) < 2:
-        return None
-    steps = points[-1].step - points[0].step
-    milliseconds = points[-1].timestamp - points[0].timestamp
+    steps = points[-1].step - points[0].step if points else 0
+    milliseconds = points[-1].timestamp - points[0].timestamp if points else 0
     return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
 
 

@@ -38,7 +38,11 @@ def corpus_rows(card: Card) -> list[Row]:
 def cleaning_rows(card: Card) -> list[Row]:
     """Return for each corpus and cleaning step the `lines` and `characters` removed, and the `documents` changed."""
     return [
-        {"corpus": corpus["name"], "step": step, **counts}
+        {
+            "corpus": corpus["name"],
+            "step": step,
+            **{name: counts[name] for name in ("lines", "characters", "documents")},
+        }
         for corpus in card.get("corpora", [])
         for step, counts in corpus.get("cleaning", {}).items()
     ]
@@ -80,14 +84,6 @@ def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
         yield [row["name"], row["read"], row["kept"], skipped, "all", row["sentences"], row["licence"]]
         for reason, count in row["skipped"]:
             yield [row["name"], "", "", count, reason, "", ""]
-
-
-def cleaning_table(card: Card) -> Iterable[Sequence[Any]]:
-    """Yield the rows of the CSV: one for each corpus and step."""
-    names = ["corpus", "step", "lines", "characters", "documents"]
-    yield names
-    for row in cleaning_rows(card):
-        yield [row[name] for name in names]
 
 
 def overlap_table(card: Card) -> Iterable[Sequence[Any]]:

@@ -103,7 +103,7 @@ class _Section:
         self._table("summary", _summary_table(self.rows))
         self._table("corpora", data.corpora_table(run.dataset.card))
         if self.cleaning:
-            self._table("cleaning", data.cleaning_table(run.dataset.card))
+            self._table("cleaning", [list(self.cleaning[0]), *(list(row.values()) for row in self.cleaning)])
         if self.overlap:
             self._table("overlap", data.overlap_table(run.dataset.card))
         for phase in trained:

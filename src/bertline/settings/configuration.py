@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError
+from jsonschema.exceptions import ValidationError, best_match
 
 from bertline.console import BertlineError
 
@@ -71,7 +71,8 @@ def load_schema(path: Path | str) -> Json:
 
 def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
     """Raise BertlineError with one line for the first problem in `what`: the key, the given and the allowed values."""
-    errors = [_deepest(error) for error in _Validator(schema).iter_errors(config)]
+    # If several forms are allowed and none matches, the best match names the wrong key.
+    errors = [best_match([error]) for error in _Validator(schema).iter_errors(config)]
     if errors:
         errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
         others = len({_key(error) for error in errors}) - 1
@@ -87,16 +88,6 @@ def _infinite(value: Any, *keys: str) -> str:
         return ".".join(keys)
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return next((found for key, part in inner if (found := _infinite(part, *keys, str(key)))), "")
-
-
-def _deepest(error: ValidationError) -> ValidationError:
-    """Return the error that names the wrong key if several forms are allowed and none matched."""
-    while error.context:
-        deepest = max(error.context, key=lambda inner: len(inner.absolute_path))
-        if len(deepest.absolute_path) <= len(error.absolute_path):
-            return error
-        error = deepest
-    return error
 
 
 def _key(error: ValidationError) -> str:
