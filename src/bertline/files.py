@@ -13,6 +13,8 @@ from typing import Any
 
 from bertline.console import BertlineError
 
+Json = dict[str, Any]
+
 
 def fsync_directory(directory: Path) -> None:
     """Make a rename inside `directory` survive a power failure."""

@@ -6,7 +6,6 @@ import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,12 @@ from bertline.corpus.overlap import sum_up_overlap
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
-from bertline.files import read_json, sha256_of_file, write_json
+from bertline.files import Json, read_json, sha256_of_file, write_json
 
 HISTOGRAM_BINS = 16
 # Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
 COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
 COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
-
-Json = dict[str, Any]
 
 
 def write_card(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from bertline.console import BertlineError
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import id_type
-from bertline.files import read_json
+from bertline.files import Json, read_json
 
 HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
-
-Json = dict[str, Any]
 
 
 class MaskedTokens(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,10 +29,8 @@ from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
-from bertline.files import sha256_of_file
+from bertline.files import Json, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
-
-Json = dict[str, Any]
 
 # The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
 SPOOLED = {

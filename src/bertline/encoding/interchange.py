@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -36,9 +36,7 @@ from bertline.console import BertlineError
 from bertline.encoding.layout import SampleFile, disk_errors, open_samples
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.violations import Violation, Violations, faulty_segments
-from bertline.files import write_atomically
-
-Json = dict[str, Any]
+from bertline.files import Json, write_atomically
 
 # Layout -> dataset -> type and row width.
 DATASETS: dict[str, dict[str, tuple[str, str]]] = {

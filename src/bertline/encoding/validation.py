@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
 from bertline.encoding import interchange, layout
 from bertline.encoding.dataset import SPLITS, check_belongs, read_card
 from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
-from bertline.files import sha256_of_file
-
-Json = dict[str, Any]
+from bertline.files import Json, sha256_of_file
 
 
 def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:

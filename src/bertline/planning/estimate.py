@@ -11,18 +11,15 @@ import csv
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertline.corpus.wikimedia import slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
 from bertline.results.journal import read_journal
 from bertline.settings.site import Site
-
-Json = dict[str, Any]
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import glob
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.task_data import GLUE_FILES, task_data
-
-Json = dict[str, Any]
 
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:

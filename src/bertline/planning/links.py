@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from bertline.files import Json
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.settings.configuration import definition, strip_defaults, validate
-
-Json = dict[str, Any]
 
 # Defaults of the keys needed here, which a model may omit; tests compare them with the networks' classes.
 PUBLISHED = {

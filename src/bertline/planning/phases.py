@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.external_weights import external_weights, without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.settings.configuration import check_allowed, definition, strip_defaults
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
-
-Json = dict[str, Any]
 
 
 def add_phase(

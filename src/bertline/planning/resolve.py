@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.evaluation_sets import evaluation_sets
@@ -17,8 +16,6 @@ from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
-
-Json = dict[str, Any]
 
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = ("dataset", "export", "squad_v1", "squad_v2", "glue", "table", "model-card.md", "record.json")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from bertline.files import Json
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 def everything(plan: Plan) -> list[str]:

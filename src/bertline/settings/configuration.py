@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError, best_match
 
 from bertline.console import BertlineError
+from bertline.files import Json
 
-Json = dict[str, Any]
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
