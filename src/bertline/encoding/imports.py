@@ -65,10 +65,8 @@ def import_dataset(
     and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.
     """
     directory = Path(directory)
-    files = {
-        "train": [open_interchange(path) for path in training],
-        HELD_OUT: [open_interchange(path) for path in held_out],
-    }
+    given = {"train": training, HELD_OUT: held_out}
+    files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
     save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), directory / "tokenizer.json")
     tokenizer = describe_tokenizer(directory / "tokenizer.json")
@@ -77,14 +75,9 @@ def import_dataset(
         split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
         for split, of_split in files.items()
     }
-    name_of_result = fingerprint(
-        {
-            "layout": layout,
-            "files": {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()},
-            "tokenizer": tokenizer["sha256"],
-            "versions": stage_versions("import"),
-        }
-    )
+    digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
+    made_from = {"layout": layout, "files": digests, "tokenizer": tokenizer["sha256"]}
+    name_of_result = fingerprint({**made_from, "versions": stage_versions("import")})
     written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
     dropped = dict.fromkeys(UNUSABLE, 0)
     for file, shard in progress(_shards(files), description="importing", unit="files"):

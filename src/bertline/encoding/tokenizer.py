@@ -178,11 +178,6 @@ def is_byte_level(tokenizer: Tokenizer) -> bool:
     return isinstance(tokenizer.model, models.BPE)
 
 
-def adds_prefix_space(tokenizer: Tokenizer) -> bool:
-    """Return whether byte-level BPE adds a space before the first word of a line."""
-    return bool(tokenizer.pre_tokenizer.add_prefix_space)
-
-
 def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
     """Write tokenizer.json: the same tokenizer gives the same bytes."""
     write_text(path, tokenizer.to_str(pretty=True) + "\n")

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.tokenizer import adds_prefix_space, begins_with_space, is_byte_level
+from bertline.encoding.tokenizer import begins_with_space, is_byte_level
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
@@ -52,9 +52,7 @@ class BertWords:
         """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
         return np.zeros(len(words), dtype=bool)
 
-    def alone(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words cannot be joined with others: bool [words]."""
-        return np.zeros(len(words), dtype=bool)
+    alone = odd  # which words cannot be joined with others
 
     def join(self, words: Sequence[str]) -> str:
         """Return one text for one or more words."""
@@ -73,7 +71,7 @@ class ByteLevelWords:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
-        self._first_differs = not adds_prefix_space(tokenizer)
+        self._first_differs = not tokenizer.pre_tokenizer.add_prefix_space
         self._begins_with_space = begins_with_space(tokenizer)
 
     def split(self, text: str, goes_on: bool) -> list[str]:

@@ -30,7 +30,6 @@ READING = {
 }
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
-UNKNOWN_TRAINING = "unknown: no record of this network, and no `gpu` in site.yaml"
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
         1,
         node_hours=hours,
         size=statistics.median(sizes) if sizes else None,
-        basis=speed.basis if speed else UNKNOWN_TRAINING,
+        basis=speed.basis if speed else "unknown: no record of this network, and no `gpu` in site.yaml",
     )
 
 

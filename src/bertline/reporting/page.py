@@ -165,7 +165,7 @@ def _environment(run: Record) -> list[tuple[str, str]]:
             facts.setdefault("code", {})[f"commit {commit[:12]}{changed}"] = None
         for key in ("hardware", "world_size"):
             if recipe.get(key) is not None:
-                facts.setdefault(key.replace("_", " "), {})[_as_text(recipe[key])] = None
+                facts.setdefault(key.replace("_", " "), {})[str(recipe[key])] = None
         for name, version in recipe.get("versions", {}).items():
             facts.setdefault(name, {})[str(version)] = None
     fingerprints = [("dataset", run.dataset.fingerprint)] if run.dataset.fingerprint else []
@@ -173,10 +173,6 @@ def _environment(run: Record) -> list[tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in facts.items()] + [
         (f"fingerprint of {name}", value) for name, value in fingerprints
     ]
-
-
-def _as_text(value: Any) -> str:
-    return ", ".join(f"{key} {item}" for key, item in sorted(value.items())) if isinstance(value, dict) else str(value)
 
 
 def _score_table(run: Record) -> Iterable[Sequence[Any]]:

@@ -202,9 +202,7 @@ def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
     training = _read_training(entry, paths.FINETUNING_OUTPUTS)
     return Finetuning(
         **training,
-        task=entry["task"],
-        seed=entry["seed"],
-        start=entry["start"],
+        **{key: entry[key] for key in ("task", "seed", "start")},
         learning_rate=entry.get("learning_rate"),
         result=read_json(training["path"] / paths.SCORES) if training["finished"] else {},
     )

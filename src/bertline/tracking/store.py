@@ -58,11 +58,9 @@ def initialise(tracking_uri: str) -> None:
 
     Safe against concurrent starts and kills: a new database appears complete or not at all. Does nothing for a server.
     """
-    database = _sqlite_file(tracking_uri)
-    if database is None:
-        return
-    with tracking_lock(tracking_uri):
-        _initialise(database, tracking_uri)
+    if _sqlite_file(tracking_uri) is not None:
+        with tracking_lock(tracking_uri):
+            connect(tracking_uri)
 
 
 def track(
