@@ -17,7 +17,11 @@ WORD = 1 << 64
 
 def mix(values: np.ndarray) -> np.ndarray:
     """Hash each element: uint64 array -> uint64 array of the same shape."""
-    return mix_tensor(torch.from_numpy(values.view(np.int64))).numpy().view(np.uint64)
+    with np.errstate(over="ignore"):
+        values = values + np.uint64(GOLDEN)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(FIRST)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(SECOND)
+        return values ^ (values >> np.uint64(31))
 
 
 def mix_tensor(values: Tensor) -> Tensor:

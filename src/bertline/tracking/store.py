@@ -108,8 +108,7 @@ def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, rep
     try:
         while True:
             try:
-                sent = track(records, tracking_uri, report, known)["sent"]
-                if sent:
+                if sent := track(records, tracking_uri, report, known)["sent"]:
                     logger.info("sent %d points to MLflow", sent)
             except BertlineError as error:
                 logger.warning("%s; trying again in %g seconds", error, seconds)
