@@ -234,8 +234,8 @@ def definition(root: Json, name: str) -> Json:
     return root["$defs"][name]
 
 
-def load(config: Json, schema_path: Path | str) -> tuple[Json, Json]:
-    """Validate `config`; return it with defaults filled in, and the schema. Raises BertlineError."""
+def load(config: Json, schema_path: Path | str, *, what: str = "configuration") -> tuple[Json, Json]:
+    """Validate `config`; return it with defaults filled in, and the schema. Raises BertlineError naming `what`."""
     schema = load_schema(schema_path)
-    validate(config, schema)
+    validate(config, schema, what=what)
     return fill_defaults(config, schema, schema), schema
