@@ -13,6 +13,8 @@ from typing import Any
 
 from bertline.console import BertlineError
 
+Json = dict[str, Any]
+
 
 class Recipe(dict[str, Any]):
     """A JSON object with everything that a job needs to know; on a command line, the path of its file."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.cluster.failures import find_reasons, last_words
+from bertline.cluster.failures import last_words, read_reasons
 
 BLOCK = """[Sat Nov 21 15:17:15 2026]
 Error in rule {rule}:
@@ -24,18 +24,23 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def reasons_in(said: str) -> list[str]:
+    Path("snakemake.log").write_text(said)
+    return read_reasons([Path("snakemake.log")])
+
+
 def test_the_reason_is_the_last_line_of_the_jobs_own_log_said_once():
     Path("a.log").write_text("10:00 reading\nerror: a.txt is empty; fill it\n\n")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
     said = BLOCK.format(rule="read_files", number=0, log="a.log") + outer
-    assert find_reasons(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+    assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
 
 
 def test_a_job_that_was_done_at_its_next_attempt_is_not_named():
     Path("a.log").write_text("all is well")
     inner = BLOCK.format(rule="read_files", number=0, log="a.log")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
-    assert find_reasons(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
+    assert reasons_in(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
 
 
 def test_what_srun_adds_about_the_tasks_is_no_reason():

@@ -34,11 +34,11 @@ encode_shard(folder / "00000.txt.zst", folder / "tokenizer.json", folder / "plan
 READ = """
 import sys
 from pathlib import Path
-from bertline.encoding.card import describe_length
+from bertline.encoding.card import describe_files
 from bertline.encoding.layout import validate_samples
 folder = Path(sys.argv[1])
-validate_samples(folder / "seq128/00000.h5")
-describe_length(folder, ["00000"], 128)
+file = validate_samples(folder / "seq128/00000.h5")
+describe_files([file])
 """
 IMPORT = """
 import sys

@@ -92,7 +92,10 @@ def test_discounts_are_chen_and_goodmans_where_the_counts_allow() -> None:
 
 def positions_of(reader) -> list[tuple[int, np.ndarray]]:
     special = list(range(len(SPECIAL)))
-    return [(sample, np.flatnonzero(~np.isin(reader.tokens(sample), special))[::5]) for sample in range(len(reader))]
+    return [
+        (sample, np.flatnonzero(~np.isin(reader.gather([sample]).tokens, special))[::5])
+        for sample in range(len(reader))
+    ]
 
 
 def test_the_baseline_beats_guessing_and_is_the_same_each_time(tmp_path: Path) -> None:

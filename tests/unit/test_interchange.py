@@ -45,7 +45,9 @@ def natives(card: Path, number: int) -> Counter:
     first = len(files[0]["corpus_index"]) if number else 0
     last = first + len(files[number]["corpus_index"])
     starts, labels = reader.second_segment_start, reader.next_sentence_labels
-    return Counter((tuple(reader.tokens(n).tolist()), int(starts[n]), int(labels[n])) for n in range(first, last))
+    return Counter(
+        (tuple(reader.gather([n]).tokens.tolist()), int(starts[n]), int(labels[n])) for n in range(first, last)
+    )
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_packed_sequences_stand_one_behind_the_other(reader):
             assert max(np.diff(starts)) <= 32
             for number, sample in enumerate(samples_of(micro)):
                 here = slice(starts[number], starts[number + 1])
-                tokens = reader.tokens(sample).astype(np.int64)
+                tokens = reader.gather([sample]).tokens.astype(np.int64)
                 assert np.array_equal(micro.input_ids[0, here].numpy(), tokens)
                 start = int(reader.second_segment_start[sample])
                 assert micro.token_type_ids[0, here].tolist() == [0] * start + [1] * (len(tokens) - start)
@@ -145,7 +145,7 @@ def test_rows_hold_their_samples_and_little_padding(reader):
         assert width % 8 == 0
         longest = 0
         for row, sample in enumerate(micro.samples.tolist()):
-            tokens = reader.tokens(sample).astype(np.int64)
+            tokens = reader.gather([sample]).tokens.astype(np.int64)
             longest = max(longest, len(tokens))
             assert np.array_equal(micro.input_ids[row, : len(tokens)].numpy(), tokens)
             assert not micro.input_ids[row, len(tokens) :].any()

@@ -18,12 +18,8 @@ FAILED = re.compile(
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
-    """Find the reasons in Snakemake's log files, as `find_reasons` does in their text."""
-    return find_reasons("".join(map(_read, snakemake_logs)))
-
-
-def find_reasons(snakemake_log: str) -> list[str]:
     """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log."""
+    snakemake_log = "".join(map(_read, snakemake_logs))
     found, done_later = {}, set()
     for failed in FAILED.finditer(snakemake_log):
         rule, number, logs = failed.groups()

@@ -129,9 +129,11 @@ def job_status(number: str) -> str:
     """Return "running" (also for a waiting job), "success" or "failed" for the job with this number."""
     scheduler = scheduler_here()
     ended = scheduler.ended / number
-    # If the scheduler does not answer, the job still counts as running.
-    if not ended.exists() and not _is_over(scheduler, number):
-        return "running"
+    if not ended.exists():
+        queried = subprocess.run([*scheduler.query, number], capture_output=True, text=True, check=False)  # noqa: S603
+        # If the scheduler does not answer, the job still counts as running.
+        if not scheduler.over.search(queried.stdout + queried.stderr):
+            return "running"
     deadline = time.monotonic() + LATENCY_SECONDS
     while not ended.exists() and time.monotonic() < deadline:
         time.sleep(1)
@@ -141,11 +143,6 @@ def job_status(number: str) -> str:
         reasons = "walltime, memory, a dead node, or someone cancelled it"
         print(f"job {number} was ended from outside ({reasons}); its log is in {scheduler.logs}", file=sys.stderr)
     return "failed" if status else "success"
-
-
-def _is_over(scheduler: Scheduler, number: str) -> bool:
-    queried = subprocess.run([*scheduler.query, number], capture_output=True, text=True, check=False)  # noqa: S603
-    return scheduler.over.search(queried.stdout + queried.stderr) is not None
 
 
 def cancel_jobs_at_the_end() -> None:

@@ -66,14 +66,8 @@ def _qsub(job: Request) -> list[str]:
     chunk = f"{job.nodes}:ncpus={job.cpus}:mem={job.memory_mb}mb"
     chunk += f":ngpus={job.gpus}" if job.gpus else ""
     chunk += f":{job.constraint}" if job.constraint else ""
-    limits = [
-        "-l",
-        f"select={chunk}",
-        "-l",
-        "place=scatter",
-        "-l",
-        f"walltime={job.minutes // 60}:{job.minutes % 60:02}:00",
-    ]
+    walltime = f"{job.minutes // 60}:{job.minutes % 60:02}:00"
+    limits = ["-l", f"select={chunk}", "-l", "place=scatter", "-l", f"walltime={walltime}"]
     where = [*_option("-q", job.queue), *_option("-A", job.account)]
     # PBS truncates or rejects longer names.
     return ["qsub", "-N", job.name[:15], "-j", "oe", "-o", job.log, *limits, *where, job.script]

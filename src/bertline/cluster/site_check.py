@@ -5,10 +5,9 @@ from __future__ import annotations
 import getpass
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 
-from bertline.cluster.slurm import parse_minutes
+from bertline.cluster.slurm import output_of, parse_minutes
 from bertline.console import BertlineError
 from bertline.settings.site import Nodes, Site
 
@@ -30,27 +29,21 @@ def check_site(site: Site, *, status_command: str | None) -> None:
     """
     if shutil.which("sbatch") is None:
         raise BertlineError("there is no Slurm here: sbatch is not on the PATH; start snakemake on a login node")
+    uses_sacct = status_command != "squeue" and shutil.which("sacct") is not None
     partitions = _read_partitions()
     for purpose, name in site.partitions.items():
-        if name not in partitions:
-            raise BertlineError(
-                f"{site.path}: partitions.{purpose}: given '{name}', this cluster has {', '.join(partitions) or 'none'}"
-            )
+        _find(name, f"{site.path}: partitions.{purpose}", partitions)
     for name, size in site.phases.items():
         for number, kind in enumerate(size.kinds):
             where = f"{site.path}: phases.{name}" + f".additional_nodes.{number - 1}" * (number > 0)
             _check_nodes(kind, where, partitions, walltime=size.walltime)
-        if size.additional_nodes and (status_command == "squeue" or shutil.which("sacct") is None):
+        if size.additional_nodes and not uses_sacct:
             raise BertlineError(
                 f"{site.path}: phases.{name}.additional_nodes: the executor does not find such jobs in the output "
                 "of squeue; let it use sacct, or use nodes of one kind"
             )
     _check_account(site)
-    if (
-        status_command != "squeue"
-        and shutil.which("sacct")
-        and _output_of("sacct", "--allocations", "--noheader") is None
-    ):
+    if uses_sacct and output_of("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
             "sacct does not answer here, and Snakemake would wait for it without end; run with "
             "--slurm-status-command squeue, or write it into the profile"
@@ -58,11 +51,7 @@ def check_site(site: Site, *, status_command: str | None) -> None:
 
 
 def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
-    if kind.partition not in partitions:
-        raise BertlineError(
-            f"{where}.partition: given '{kind.partition}', this cluster has {', '.join(partitions) or 'none'}"
-        )
-    partition, of = partitions[kind.partition], f"partition '{kind.partition}'"
+    partition, of = _find(kind.partition, f"{where}.partition", partitions), f"partition '{kind.partition}'"
     if kind.nodes > partition.nodes:
         raise BertlineError(f"{where}.nodes: given {kind.nodes}, {of} has {partition.nodes}")
     if kind.gpus_per_node > partition.gpus:
@@ -71,11 +60,17 @@ def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, w
         raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
 
 
+def _find(name: str, where: str, partitions: dict[str, Partition]) -> Partition:
+    if name not in partitions:
+        raise BertlineError(f"{where}: given '{name}', this cluster has {', '.join(partitions) or 'none'}")
+    return partitions[name]
+
+
 def _check_account(site: Site) -> None:
     if site.account is None:
         return
     fields = ("show", "associations", f"user={getpass.getuser()}", "format=account")
-    listed = _output_of("sacctmgr", "--noheader", "--parsable2", *fields)
+    listed = output_of("sacctmgr", "--noheader", "--parsable2", *fields)
     if listed is None:
         raise BertlineError(f"{site.path}: account: this cluster keeps no accounts (sacctmgr fails); leave it out")
     accounts = sorted({line.strip() for line in listed.splitlines() if line.strip()})
@@ -85,7 +80,7 @@ def _check_account(site: Site) -> None:
 
 def _read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
-    listed = _output_of("sinfo", "--noheader", "--format=%R|%D|%l|%G")
+    listed = output_of("sinfo", "--noheader", "--format=%R|%D|%l|%G")
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
     partitions: dict[str, Partition] = {}
@@ -95,12 +90,3 @@ def _read_partitions() -> dict[str, Partition]:
         gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)?(\d+)", gres))
         partitions[name] = Partition(before.nodes + int(nodes), parse_minutes(limit), max(before.gpus, gpus))
     return partitions
-
-
-def _output_of(*command: str) -> str | None:
-    """Return the output of a Slurm command; None if it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

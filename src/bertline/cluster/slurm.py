@@ -26,21 +26,21 @@ class Job:
     comment: str  # the executor writes the rule and its wildcards here
 
 
+def output_of(*command: str) -> str | None:
+    """Return the output of one of Slurm's commands; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
 def read_queue(*options: str) -> list[Job]:
     """Return the jobs that squeue lists with `options`; none without Slurm or such a job."""
     fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
-    try:
-        listed = subprocess.run(  # noqa: S603
-            ["squeue", "--noheader", f"--Format={fields}", *options],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
+    listed = output_of("squeue", "--noheader", f"--Format={fields}", *options) or ""
     jobs = []
-    for line in listed.stdout.splitlines():
+    for line in listed.splitlines():
         number, state, left, restarts, folder, comment = (
             line[WIDTH * i : WIDTH * (i + 1)].strip() for i in range(len(FIELDS))
         )
@@ -64,12 +64,8 @@ def requeue_own_job() -> None:
     job = own_job()
     if job is None or job.state != "RUNNING":
         return
-    requeued = subprocess.run(  # noqa: S603
-        ["scontrol", "requeue", job.number],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["scontrol", "requeue", job.number]
+    requeued = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     outcome = "was requeued and will resume" if requeued.returncode == 0 else requeued.stderr.strip()
     print(f"job {job.number} {outcome}", file=sys.stderr, flush=True)
 

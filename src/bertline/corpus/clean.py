@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
-from bertline.files import Recipe, read_json
-
-Json = dict[str, Any]
+from bertline.files import Json, Recipe, read_json
 
 
 def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -> None:

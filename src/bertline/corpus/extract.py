@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
@@ -27,8 +27,6 @@ from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
 from bertline.files import Recipe, fsync_directory, write_json
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 600.0  # without a byte in or out, for example after one of its workers ran out of memory

@@ -10,9 +10,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter, lines_of
 from bertline.corpus.tables import ROWS_AT_ONCE, Columns, check_columns, columns_of, text_and_origin
-from bertline.files import Recipe
-
-Json = dict[str, Any]
+from bertline.files import Json, Recipe
 
 OFFLINE_ADVICE = (
     "HF_HUB_OFFLINE is set: unset it, or run `hf download --repo-type dataset` where there is a network and read the "

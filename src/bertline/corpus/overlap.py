@@ -18,12 +18,10 @@ from pyarrow.parquet import ParquetFile
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import hash_ngrams, word_ngrams
-from bertline.files import read_json, write_atomically, write_json
+from bertline.files import Json, read_json, write_atomically, write_json
 
 NGRAM_WORDS = 13
 EXAMPLES = 5
-
-Json = dict[str, Any]
 
 
 def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str) -> None:

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 from bertline.console import BertlineError
 from bertline.corpus.cleaning_steps import Counts, clean_paragraphs, no_counts
 from bertline.corpus.documents import Document, Dropped, tidy
-
-Json = dict[str, Any]
+from bertline.files import Json
 
 CHUNK_BYTES = 1 << 20
 # Hard-wrapped text has short lines; if one is longer than this, every line is a paragraph.

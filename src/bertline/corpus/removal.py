@@ -23,10 +23,8 @@ from bertline.corpus.duplicates import EXACT, KEPT, NEAR, find_duplicates
 from bertline.corpus.overlap import overlapping_documents
 from bertline.corpus.signatures import open_signatures
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Recipe, read_json
+from bertline.files import Json, Recipe, read_json
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 OVERLAP = "evaluation_overlap"
 

@@ -13,7 +13,6 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
 
@@ -22,12 +21,11 @@ from bertline.corpus.documents import read_documents
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
 from bertline.corpus.unicode_sentences import split_by_marks
-from bertline.files import Recipe, fsync_directory, read_json, write_text
+from bertline.files import Json, Recipe, fsync_directory, read_json, write_text
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Splitter = Callable[[str], list[str]]
 
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")

@@ -11,7 +11,6 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +20,9 @@ from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, read_documents
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Recipe, read_json, write_atomically, write_json
+from bertline.files import Json, Recipe, read_json, write_atomically, write_json
 from bertline.results import paths
 
-Json = dict[str, Any]
 Index = npt.NDArray[np.void]
 
 # One row per document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bertline.files import Recipe, read_json
+from bertline.files import Json, Recipe, read_json
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 BYTES_PER_SLICE = 200_000_000  # of a compressed dump: some minutes of wikiextractor's time
 

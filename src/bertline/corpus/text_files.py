@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
@@ -21,8 +21,6 @@ from bertline.corpus.unpacking import (
     open_unpacked,
 )
 from bertline.files import Recipe
-
-Json = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 

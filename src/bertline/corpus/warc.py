@@ -18,9 +18,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter, Origin, lines_of
 from bertline.corpus.unpacking import Allowance, as_damage_error, open_unpacked
-from bertline.files import Recipe
-
-Json = dict[str, Any]
+from bertline.files import Json, Recipe
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
 

@@ -6,13 +6,10 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, SourceRefused, http_session, name_of_mirror, obtain
-from bertline.files import read_json
-
-Json = dict[str, Any]
+from bertline.files import Json, read_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")

@@ -6,6 +6,7 @@ people. So a masked value can be predicted from the context, and only from it.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -21,7 +22,7 @@ from bertline.demo_data.language import (
     make_scene,
     say,
 )
-from bertline.demo_data.world import Person, Province, Town, World, random_stream
+from bertline.demo_data.world import Person, Province, Town, World, random_stream, strangers
 
 CHAPTER_BREAK = "* * *"
 
@@ -48,7 +49,7 @@ class Namer:
 
     def __init__(self, rng: Random, people: Sequence[Person]) -> None:
         self._rng = rng
-        self._family_names = {person.full_name: person.family_name for person in people}
+        self._family_names = {person.name: person.family_name for person in people}
         self._known: set[str] = set()
 
     def __call__(self, subject: str) -> str:
@@ -88,12 +89,12 @@ def person_article(rng: Random, person: Person, people: dict[str, Person], provi
         )
     ]
     rng.shuffle(sections)
-    return Article(person.full_name, person, (Section("", tuple(lead)), *sections))
+    return Article(person.name, person, (Section("", tuple(lead)), *sections))
 
 
 def town_article(rng: Random, town: Town, province: Province, lexicon: Lexicon) -> Article:
     """Return an article about `town`: its facts, two people who live there or elsewhere, and its sights."""
-    people = _strangers(rng, province, 2)
+    people = strangers(rng, province.people, 2)
     namer = Namer(rng, people)
     own = facts_of(town)
     other = rng.choice([candidate for candidate in province.towns if candidate != town])
@@ -125,21 +126,13 @@ def few_words(rng: Random, lexicon: Lexicon) -> Lexicon:
 def make_articles(seed: int, world: World, lexicon: Lexicon) -> list[Article]:
     """Return every person's and every town's article, in random order."""
     rng = random_stream(seed, "articles")
-    people = {person.full_name: person for person in world.people}
+    people = {person.name: person for person in world.people}
     articles = [person_article(rng, person, people, world.provinces[person.province]) for person in world.people]
     articles += [
         town_article(rng, town, province, lexicon) for province in world.provinces.values() for town in province.towns
     ]
     rng.shuffle(articles)
     return articles
-
-
-def _strangers(rng: Random, province: Province, count: int) -> list[Person]:
-    """Return `count` people of a province with different family names."""
-    while True:
-        people = rng.sample(province.people, count)
-        if len({person.family_name for person in people}) == count:
-            return people
 
 
 def chapter(rng: Random, cast: Sequence[Person], lexicon: Lexicon) -> list[list[str]]:
@@ -168,23 +161,11 @@ def make_books(seed: int, world: World, lexicon: Lexicon, *, books: int, chapter
         province = world.provinces[rng.choices(("east", "west"), (2, 1))[0]]
         title = f"The {rng.choice(lexicon.adjectives)} {rng.choice(lexicon.nouns)[0]}".title()
         parts = [title.upper(), f"Volume {number + 1}"]
-        cast, words = _strangers(rng, province, 4), few_words(rng, lexicon)
+        cast, words = strangers(rng, province.people, 4), few_words(rng, lexicon)
         for index in range(chapters):
             if index:
                 parts.append(CHAPTER_BREAK)
             parts.append(f"CHAPTER {index + 1}")
-            parts += [_wrap(" ".join(paragraph)) for paragraph in chapter(rng, cast, words)]
+            parts += [textwrap.fill(" ".join(paragraph), width=72) for paragraph in chapter(rng, cast, words)]
         shelf.append((title, "\n\n".join(parts) + "\n"))
     return shelf
-
-
-def _wrap(text: str, width: int = 72) -> str:
-    """Wrap lines at spaces, as in printed books, with at least one word per line."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertline.demo_data.articles import make_articles, make_books
 from bertline.demo_data.language import make_lexicons
-from bertline.demo_data.tasks import PROVINCE_OF_SPLIT, Row, acceptability, entailment, paraphrase, squad
+from bertline.demo_data.tasks import PROVINCE_OF_SPLIT, acceptability, entailment, paraphrase, squad
 from bertline.demo_data.wikitext import describe, make_pages, write_mirror
 from bertline.demo_data.world import make_world
 from bertline.files import fsync_directory, sha256_of_file, write_json, write_text
@@ -56,24 +56,12 @@ def _write_everything(made: Path, seed: int) -> dict[str, int]:
         for version, impossible in (("1.1", False), ("2.0", True)):
             data = squad(seed, split, province, paragraphs=SQUAD_PARAGRAPHS[split], impossible=impossible)
             write_text(made / "squad" / f"{split}-v{version}.json", json.dumps(data) + "\n")
-        glue = made / "glue"
-        _write_table(
-            glue / "CoLA" / f"{split}.tsv", (), acceptability(seed, split, lexicons[name], rows=ROWS["CoLA"][split])
-        )
-        _write_table(
-            glue / "MRPC" / f"{split}.tsv",
-            ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-            paraphrase(seed, split, province, rows=ROWS["MRPC"][split]),
-        )
-        _write_table(
-            glue / "RTE" / f"{split}.tsv",
-            ("index", "sentence1", "sentence2", "label"),
-            entailment(seed, split, province, rows=ROWS["RTE"][split]),
-        )
+        tables = {
+            "CoLA": acceptability(seed, split, lexicons[name], rows=ROWS["CoLA"][split]),
+            "MRPC": paraphrase(seed, split, province, rows=ROWS["MRPC"][split]),
+            "RTE": entailment(seed, split, province, rows=ROWS["RTE"][split]),
+        }
+        for task, table in tables.items():
+            text = "".join("\t".join(row) + "\n" for row in table)
+            write_text(made / "glue" / task / f"{split}.tsv", text)
     return {**describe(pages), "books": BOOKS, "people": len(world.people), "towns": len(world.towns)}
-
-
-def _write_table(path: Path, header: Row, rows: list[Row]) -> None:
-    """Write tab-separated values; CoLA has no header line."""
-    table = [header, *rows] if header else rows
-    write_text(path, "".join("\t".join(row) + "\n" for row in table))

@@ -2,119 +2,61 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from random import Random
 
 from bertline.demo_data.world import Person, Town, random_stream
 
-# {s} is the subject, {o} the value, {a} the indefinite article that fits the value.
-WORDINGS: dict[str, tuple[str, ...]] = {
-    "birthplace": (
-        "{s} was born in {o}.",
-        "{o} is the birthplace of {s}.",
-        "{s} came into the world in {o}.",
-        "{s} is a native of {o}.",
-    ),
-    "residence": (
-        "{s} lives in {o}.",
-        "{s} has a house in {o}.",
-        "{o} is the present home of {s}.",
-        "{s} settled in {o}.",
-    ),
-    "school": (
-        "{s} studied in {o}.",
-        "{s} went to school in {o}.",
-        "{s} was a student in {o}.",
-        "The school of {s} was in {o}.",
-    ),
-    "job": (
-        "{s} works as {a} {o}.",
-        "{s} is {a} {o} by trade.",
-        "{s} earns money as {a} {o}.",
-        "The profession of {s} is that of {a} {o}.",
-    ),
-    "instrument": (
-        "{s} plays the {o}.",
-        "{s} makes music on the {o}.",
-        "The {o} is the instrument of {s}.",
-        "{s} performs on the {o}.",
-    ),
-    "dish": (
-        "{s} likes to eat {o}.",
-        "{s} is fond of {o}.",
-        "The favourite food of {s} is {o}.",
-        "{s} prefers a meal of {o}.",
-    ),
-    "pet": (
-        "{s} keeps {a} {o}.",
-        "{s} owns {a} {o}.",
-        "The pet of {s} is {a} {o}.",
-        "{s} looks after {a} {o}.",
-    ),
-    "birth_year": (
-        "{s} was born in the year {o}.",
-        "The year of birth of {s} is {o}.",
-        "The life of {s} began in {o}.",
-    ),
-    "spouse": (
-        "{s} is married to {o}.",
-        "{s} had a wedding with {o}.",
-        "The spouse of {s} is {o}.",
-    ),
-    "teacher": (
-        "{s} was taught by {o}.",
-        "{o} was the teacher of {s}.",
-        "{s} was a pupil of {o}.",
-        "{s} took lessons from {o}.",
-    ),
-    "river": (
-        "{s} lies on the river {o}.",
-        "The river {o} flows through {s}.",
-        "{s} stands on the banks of the {o}.",
-    ),
-    "product": (
-        "{s} is famous for {o}.",
-        "{s} is known for its {o}.",
-        "The merchants of {s} sell {o}.",
-        "The main product of {s} is {o}.",
-    ),
-    "mayor": (
-        "The mayor of {s} is {o}.",
-        "{o} is the mayor of {s}.",
-        "{s} is governed by {o}.",
-        "The town of {s} is led by {o}.",
-    ),
-    "founding_year": (
-        "{s} was founded in the year {o}.",
-        "The town of {s} dates from {o}.",
-        "The history of {s} began in {o}.",
-    ),
-}
-
-QUESTIONS: dict[str, tuple[str, ...]] = {
-    "birthplace": (
-        "Where was {s} born?",
-        "What is the birthplace of {s}?",
-        "In which town did {s} come into the world?",
-    ),
-    "residence": ("Where does {s} live?", "In which town does {s} have a house?", "What is the home of {s}?"),
-    "school": ("Where did {s} study?", "Where did {s} go to school?", "In which town was {s} a student?"),
-    "job": ("What does {s} work as?", "What is the profession of {s}?", "What is the trade of {s}?"),
-    "instrument": (
-        "What does {s} play?",
-        "Which instrument does {s} play?",
-        "On which instrument does {s} make music?",
-    ),
-    "dish": ("What does {s} like to eat?", "What is the favourite food of {s}?", "What is {s} fond of?"),
-    "pet": ("Which pet does {s} keep?", "What is the pet of {s}?", "Which animal does {s} own?"),
-    "birth_year": ("When was {s} born?", "What is the year of birth of {s}?", "In which year was {s} born?"),
-    "spouse": ("Who is {s} married to?", "Who is the spouse of {s}?", "With whom did {s} have a wedding?"),
-    "teacher": ("Who taught {s}?", "Who was the teacher of {s}?", "From whom did {s} take lessons?"),
-    "river": ("On which river does {s} lie?", "Which river flows through {s}?", "What is the river of {s}?"),
-    "product": ("What is {s} famous for?", "What is {s} known for?", "What is the main product of {s}?"),
-    "mayor": ("Who is the mayor of {s}?", "Who governs {s}?", "Who leads the town of {s}?"),
-    "founding_year": ("When was {s} founded?", "In which year was {s} founded?", "From when does {s} date?"),
-}
+# A relation, its wordings and its questions, one sentence each. {s} is the subject, {o} the value, {a} the indefinite
+# article that fits the value.
+_RELATIONS = """
+birthplace
+  {s} was born in {o}. {o} is the birthplace of {s}. {s} came into the world in {o}. {s} is a native of {o}.
+  Where was {s} born? What is the birthplace of {s}? In which town did {s} come into the world?
+residence
+  {s} lives in {o}. {s} has a house in {o}. {o} is the present home of {s}. {s} settled in {o}.
+  Where does {s} live? In which town does {s} have a house? What is the home of {s}?
+school
+  {s} studied in {o}. {s} went to school in {o}. {s} was a student in {o}. The school of {s} was in {o}.
+  Where did {s} study? Where did {s} go to school? In which town was {s} a student?
+job
+  {s} works as {a} {o}. {s} is {a} {o} by trade. {s} earns money as {a} {o}. The profession of {s} is that of {a} {o}.
+  What does {s} work as? What is the profession of {s}? What is the trade of {s}?
+instrument
+  {s} plays the {o}. {s} makes music on the {o}. The {o} is the instrument of {s}. {s} performs on the {o}.
+  What does {s} play? Which instrument does {s} play? On which instrument does {s} make music?
+dish
+  {s} likes to eat {o}. {s} is fond of {o}. The favourite food of {s} is {o}. {s} prefers a meal of {o}.
+  What does {s} like to eat? What is the favourite food of {s}? What is {s} fond of?
+pet
+  {s} keeps {a} {o}. {s} owns {a} {o}. The pet of {s} is {a} {o}. {s} looks after {a} {o}.
+  Which pet does {s} keep? What is the pet of {s}? Which animal does {s} own?
+birth_year
+  {s} was born in the year {o}. The year of birth of {s} is {o}. The life of {s} began in {o}.
+  When was {s} born? What is the year of birth of {s}? In which year was {s} born?
+spouse
+  {s} is married to {o}. {s} had a wedding with {o}. The spouse of {s} is {o}.
+  Who is {s} married to? Who is the spouse of {s}? With whom did {s} have a wedding?
+teacher
+  {s} was taught by {o}. {o} was the teacher of {s}. {s} was a pupil of {o}. {s} took lessons from {o}.
+  Who taught {s}? Who was the teacher of {s}? From whom did {s} take lessons?
+river
+  {s} lies on the river {o}. The river {o} flows through {s}. {s} stands on the banks of the {o}.
+  On which river does {s} lie? Which river flows through {s}? What is the river of {s}?
+product
+  {s} is famous for {o}. {s} is known for its {o}. The merchants of {s} sell {o}. The main product of {s} is {o}.
+  What is {s} famous for? What is {s} known for? What is the main product of {s}?
+mayor
+  The mayor of {s} is {o}. {o} is the mayor of {s}. {s} is governed by {o}. The town of {s} is led by {o}.
+  Who is the mayor of {s}? Who governs {s}? Who leads the town of {s}?
+founding_year
+  {s} was founded in the year {o}. The town of {s} dates from {o}. The history of {s} began in {o}.
+  When was {s} founded? In which year was {s} founded? From when does {s} date?
+"""
+_LINES = [tuple(re.split(r"(?<=[.?]) ", line.strip())) for line in _RELATIONS.strip().split("\n")]
+WORDINGS = {relation: wordings for (relation,), wordings in zip(_LINES[::3], _LINES[1::3], strict=True)}
+QUESTIONS = {relation: questions for (relation,), questions in zip(_LINES[::3], _LINES[2::3], strict=True)}
 
 
 @dataclass(frozen=True)
@@ -137,8 +79,7 @@ class Sentence:
 
 def facts_of(subject: Person | Town) -> list[Fact]:
     """Return every fact about a person or a town, in the order of the relations."""
-    name = subject.full_name if isinstance(subject, Person) else subject.name
-    return [Fact(name, relation, value) for relation, value in subject.facts.items()]
+    return [Fact(subject.name, relation, value) for relation, value in subject.facts.items()]
 
 
 def article_before(word: str) -> str:
@@ -148,14 +89,10 @@ def article_before(word: str) -> str:
 
 def say(fact: Fact, wording: str, subject: str) -> Sentence:
     """Return a statement of a fact in a wording, with `subject` as the subject's name."""
-    before, after = (part.format(s=subject, a=article_before(fact.value)) for part in _split_at_value(wording))
+    article = article_before(fact.value)
+    before, after = (part.format(s=subject, a=article) for part in wording.split("{o}"))
     text = before + fact.value + after
     return Sentence(text[0].upper() + text[1:], len(before), fact)
-
-
-def _split_at_value(wording: str) -> tuple[str, str]:
-    before, _, after = wording.partition("{o}")
-    return before, after
 
 
 def ask(fact: Fact, question: str, subject: str) -> str:

@@ -20,17 +20,10 @@ from bertline.demo_data.language import (
     say,
     spoil,
 )
-from bertline.demo_data.world import Person, Province, random_stream
+from bertline.demo_data.world import Person, Province, Town, random_stream, strangers
 
 Row = tuple[str, ...]
 PROVINCE_OF_SPLIT = {"train": "east", "dev": "west"}
-
-
-def _people(rng: Random, province: Province, count: int) -> list[Person]:
-    while True:
-        people = rng.sample(province.people, count)
-        if len({person.family_name for person in people}) == count:
-            return people
 
 
 def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossible: bool) -> dict[str, Any]:
@@ -38,38 +31,27 @@ def squad(seed: int, split: str, province: Province, *, paragraphs: int, impossi
 
     A paragraph is about two people or two towns; its sentences are in random order.
     """
-    version = "v2.0" if impossible else "1.1"
     rng = random_stream(seed, f"squad/{split}")
     entries = []
     for index in range(paragraphs):
         context, told, namer = _paragraph(rng, province)
-        questions = []
+        questions: list[dict[str, Any]] = []
         for number, (fact, start) in enumerate(rng.sample(told, 2)):
-            question: dict[str, Any] = {
-                "id": f"{split}-{index:05d}-{number}",
-                "question": ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject)),
-                "answers": [{"text": fact.value, "answer_start": start}],
-            }
-            questions.append({**question, "is_impossible": False} if impossible else question)
+            question = ask(fact, rng.choice(QUESTIONS[fact.relation]), namer(fact.subject))
+            entry: dict[str, Any] = {"id": f"{split}-{index:05d}-{number}", "question": question}
+            entry["answers"] = [{"text": fact.value, "answer_start": start}]
+            questions.append({**entry, "is_impossible": False} if impossible else entry)
         if impossible:
             untold = _untold(rng, province, told)
-            questions.append(
-                {
-                    "id": f"{split}-{index:05d}-2",
-                    "question": ask(untold, rng.choice(QUESTIONS[untold.relation]), namer(untold.subject)),
-                    "answers": [],
-                    "plausible_answers": [],
-                    "is_impossible": True,
-                }
-            )
+            question = ask(untold, rng.choice(QUESTIONS[untold.relation]), namer(untold.subject))
+            entry = {"id": f"{split}-{index:05d}-2", "question": question, "answers": [], "plausible_answers": []}
+            questions.append({**entry, "is_impossible": True})
         entries.append({"context": context, "qas": questions})
-    size = 20
-    titles = [f"{split.capitalize()}_{number:03d}" for number in range((paragraphs + size - 1) // size)]
     data = [
-        {"title": title, "paragraphs": entries[number * size : (number + 1) * size]}
-        for number, title in enumerate(titles)
+        {"title": f"{split.capitalize()}_{start // 20:03d}", "paragraphs": entries[start : start + 20]}
+        for start in range(0, paragraphs, 20)
     ]
-    return {"version": version, "data": data}
+    return {"version": "v2.0" if impossible else "1.1", "data": data}
 
 
 def _paragraph(rng: Random, province: Province) -> tuple[str, list[tuple[Fact, int]], Namer]:
@@ -79,7 +61,7 @@ def _paragraph(rng: Random, province: Province) -> tuple[str, list[tuple[Fact, i
         facts = [fact for town in towns for fact in rng.sample(facts_of(town), 3)]
         namer = Namer(rng, [])
     else:
-        people = _people(rng, province, 2)
+        people = strangers(rng, province.people, 2)
         facts = [fact for person in people for fact in rng.sample(facts_of(person), 3)]
         namer = Namer(rng, people)
     rng.shuffle(facts)
@@ -95,13 +77,13 @@ def _untold(rng: Random, province: Province, told: list[tuple[Fact, int]]) -> Fa
     """Return a fact about a person or town of the paragraph that the paragraph does not state."""
     subject = rng.choice(told)[0].subject
     known = {(fact.subject, fact.relation) for fact, _ in told}
-    entities: list[Any] = [entity for entity in province.people if entity.full_name == subject]
-    entities += [town for town in province.towns if town.name == subject]
-    return rng.choice([fact for fact in facts_of(entities[0]) if (fact.subject, fact.relation) not in known])
+    entities: list[Person | Town] = [*province.people, *province.towns]
+    entity = next(entity for entity in entities if entity.name == subject)
+    return rng.choice([fact for fact in facts_of(entity) if (fact.subject, fact.relation) not in known])
 
 
 def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list[Row]:
-    """Return CoLA's four columns (source, label, star, sentence); half of the sentences are ungrammatical."""
+    """Return CoLA's rows (source, label, star, sentence), without a header; half of the sentences are ungrammatical."""
     rng = random_stream(seed, f"acceptability/{split}")
     table: list[Row] = []
     for index in range(rows):
@@ -112,12 +94,8 @@ def acceptability(seed: int, split: str, lexicon: Lexicon, *, rows: int) -> list
     return table
 
 
-def _family_names(people: list[Person]) -> dict[str, str]:
-    return {person.full_name: person.family_name for person in people}
-
-
 def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """Return MRPC's five columns. A paraphrase rewords the fact; the others state another fact about the person."""
+    """Return MRPC's header and rows. A paraphrase rewords the fact; the others state another fact about the person."""
     rng = random_stream(seed, f"paraphrase/{split}")
     table = []
     for index in range(rows):
@@ -127,19 +105,20 @@ def paraphrase(seed: int, split: str, province: Province, *, rows: int) -> list[
         same = index % 2 == 0
         if not same:
             second = rng.choice(WORDINGS[other.relation])
-        name = person.family_name if rng.random() < 0.5 else person.full_name
+        name = person.family_name if rng.random() < 0.5 else person.name
         told = say(fact if same else other, second, name)
-        table.append(("1" if same else "0", say(fact, first, person.full_name).text, told.text))
+        table.append(("1" if same else "0", say(fact, first, person.name).text, told.text))
     rng.shuffle(table)
     offset = 1_000_000 if split == "train" else 2_000_000
-    return [
+    rows_with_ids = [
         (label, str(offset + 2 * number), str(offset + 2 * number + 1), first, second)
         for number, (label, first, second) in enumerate(table)
     ]
+    return [("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), *rows_with_ids]
 
 
 def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[Row]:
-    """Return RTE's four columns. The premise states two facts about a person, the hypothesis one of them or another."""
+    """Return RTE's header and rows. The premise states two facts on a person, the hypothesis one of them or another."""
     rng = random_stream(seed, f"entailment/{split}")
     table = []
     for index in range(rows):
@@ -153,4 +132,4 @@ def entailment(seed: int, split: str, province: Province, *, rows: int) -> list[
         label = "entailment" if index % 2 == 0 else "not_entailment"
         table.append((premise, say(fact, wording, person.family_name).text, label))
     rng.shuffle(table)
-    return [(str(number), *row) for number, row in enumerate(table)]
+    return [("index", "sentence1", "sentence2", "label"), *((str(number), *row) for number, row in enumerate(table))]

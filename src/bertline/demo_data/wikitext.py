@@ -11,11 +11,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
 
 from bertline.demo_data.articles import Article, Section
 from bertline.demo_data.language import Sentence
-from bertline.demo_data.world import VALUE_KIND, Person, random_stream
+from bertline.demo_data.world import Person, random_stream
 from bertline.files import write_atomically, write_json
 
 NAMESPACES = {
@@ -24,7 +26,8 @@ NAMESPACES = {
     **{12: "Help", 13: "Help talk", 14: "Category", 15: "Category talk"},
 }
 PAGES_PER_STREAM = 100
-BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+# Relations whose values have articles of their own.
+LINKED_RELATIONS = ("birthplace", "residence", "school", "spouse", "teacher", "mayor")
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,11 @@ def _paragraph(rng: Random, section: Section, title: str, linked: set[str]) -> s
 def _link(sentence: Sentence, linked: set[str]) -> str:
     """Return the sentence with its value as a link, if the value has an article that was not linked before."""
     fact = sentence.fact
-    if fact is None or VALUE_KIND[fact.relation] not in ("town", "person") or fact.value in linked:
-        return escape_markup(sentence.text)
+    if fact is None or fact.relation not in LINKED_RELATIONS or fact.value in linked:
+        return sentence.text
     linked.add(fact.value)
     start, end = sentence.value_start, sentence.value_start + len(fact.value)
     return f"{sentence.text[:start]}[[{fact.value}]]{sentence.text[end:]}"
-
-
-def escape_markup(text: str) -> str:
-    """Return `text`. Raises ValueError if it contains markup, which the generated language does not use."""
-    if any(sign in text for sign in "[]{}<>|'&="):
-        raise ValueError(f"not plain text: {text!r}")
-    return text
 
 
 def _table(facts: dict[str, str]) -> str:
@@ -148,8 +144,9 @@ def site_header(wiki: str) -> str:
 def page_xml(page: Page, page_id: int) -> str:
     """Return a page element with its latest revision."""
     content = page.text.encode()
-    sha1 = _base36(int(hashlib.sha1(content, usedforsecurity=False).hexdigest(), 16)).rjust(31, "0")
-    redirect = f"    <redirect title={_quoted(page.redirect)} />\n" if page.redirect else ""
+    digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    sha1 = np.base_repr(int(digest, 16), 36).lower().rjust(31, "0")
+    redirect = f"    <redirect title={quoteattr(page.redirect)} />\n" if page.redirect else ""
     return (
         f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>{page.namespace}</ns>\n    <id>{page_id}</id>\n"
         f"{redirect}"
@@ -161,18 +158,6 @@ def page_xml(page: Page, page_id: int) -> str:
         f'      <text bytes="{len(content)}" sha1="{sha1}" xml:space="preserve">'
         f"{escape(page.text, {chr(34): '&quot;'})}</text>\n      <sha1>{sha1}</sha1>\n    </revision>\n  </page>\n"
     )
-
-
-def _quoted(text: str) -> str:
-    return f'"{escape(text, {chr(34): "&quot;"})}"'
-
-
-def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = BASE36[digit] + digits
-    return digits
 
 
 def multistream(wiki: str, numbered: list[tuple[int, Page]]) -> tuple[bytes, bytes]:

@@ -6,51 +6,24 @@ entity of a dev set occurs in the task's training text; the pretraining corpus c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 PROVINCES = ("east", "west")
 
 # Values that are ordinary words, one list for each relation. Every list is split between the two provinces.
-ORDINARY_VALUES: dict[str, tuple[str, ...]] = {
-    "job": (
-        *("actor", "baker", "banker", "barber", "builder", "clerk", "dancer", "doctor", "engineer", "gardener"),
-        *("judge", "lawyer", "miller", "nurse", "painter", "poet", "potter", "sailor", "smith", "tailor"),
-    ),
-    "instrument": (
-        *("banjo", "cello", "clarinet", "drum", "fiddle", "flute", "guitar", "harp", "horn", "lute"),
-        *("oboe", "organ", "piano", "trumpet", "tuba", "whistle"),
-    ),
-    "dish": (
-        *("beans", "bread", "cake", "cheese", "cherries", "eggs", "fish", "honey", "mushrooms", "olives"),
-        *("pears", "plums", "porridge", "rice", "soup", "stew"),
-    ),
-    "pet": (
-        *("canary", "cat", "crow", "dog", "donkey", "duck", "goat", "goose", "hare", "hedgehog"),
-        *("lizard", "otter", "owl", "parrot", "pigeon", "tortoise"),
-    ),
-    "product": (
-        *("boots", "candles", "carpets", "clocks", "copper", "glass", "gloves", "hats", "iron", "knives"),
-        *("lace", "paper", "ropes", "salt", "silk", "soap"),
-    ),
-}
-
-# The kind of a fact's value, by which questions and distractors are chosen.
-VALUE_KIND = {
-    "birthplace": "town",
-    "residence": "town",
-    "school": "town",
-    "job": "job",
-    "instrument": "instrument",
-    "dish": "dish",
-    "pet": "pet",
-    "birth_year": "year",
-    "spouse": "person",
-    "teacher": "person",
-    "river": "river",
-    "product": "product",
-    "mayor": "person",
-    "founding_year": "year",
+ORDINARY_VALUES = {
+    relation: words.split()
+    for relation, words in {
+        "job": "actor baker banker barber builder clerk dancer doctor engineer gardener judge lawyer "
+        "miller nurse painter poet potter sailor smith tailor",
+        "instrument": "banjo cello clarinet drum fiddle flute guitar harp horn lute oboe organ "
+        "piano trumpet tuba whistle",
+        "dish": "beans bread cake cheese cherries eggs fish honey mushrooms olives pears plums porridge rice soup stew",
+        "pet": "canary cat crow dog donkey duck goat goose hare hedgehog lizard otter owl parrot pigeon tortoise",
+        "product": "boots candles carpets clocks copper glass gloves hats iron knives lace paper ropes salt silk soap",
+    }.items()
 }
 
 
@@ -60,12 +33,11 @@ class Person:
 
     given_name: str
     family_name: str
-    is_female: bool
     province: str
     facts: dict[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     @property
-    def full_name(self) -> str:
+    def name(self) -> str:
         return f"{self.given_name} {self.family_name}"
 
 
@@ -140,17 +112,24 @@ def _names(rng: Random, count: int, taken: set[str], syllables: int, endings: st
     return names
 
 
+def strangers(rng: Random, people: Sequence[Person], count: int) -> list[Person]:
+    """Return `count` of the people with different family names."""
+    while True:
+        chosen = rng.sample(people, count)
+        if len({person.family_name for person in chosen}) == count:
+            return chosen
+
+
 def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], count: int) -> Province:
     pairs: set[tuple[str, str]] = set()
     unsettled: list[Person] = []
     while len(unsettled) < count:
-        is_female = rng.random() < 0.5
-        given = rng.choice(values["female" if is_female else "male"])
+        given = rng.choice(values["female" if rng.random() < 0.5 else "male"])
         # Family names are assigned in turn, so that all are about equally frequent.
         family = values["family"][len(unsettled) % len(values["family"])]
         if (given, family) not in pairs:
             pairs.add((given, family))
-            unsettled.append(Person(given, family, is_female, name))
+            unsettled.append(Person(given, family, name))
     people = tuple(_settle(rng, person, unsettled, values) for person in unsettled)
     towns = tuple(
         Town(
@@ -159,7 +138,7 @@ def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], c
             {
                 "river": rng.choice(values["river"]),
                 "product": rng.choice(values["product"]),
-                "mayor": rng.choice(people).full_name,
+                "mayor": rng.choice(people).name,
                 "founding_year": rng.choice(values["year"]),
             },
         )
@@ -179,8 +158,8 @@ def _settle(rng: Random, person: Person, others: list[Person], values: dict[str,
         "residence": residence,
         "school": school,
         "birth_year": rng.choice(values["year"]),
-        "spouse": spouse.full_name,
-        "teacher": teacher.full_name,
+        "spouse": spouse.name,
+        "teacher": teacher.name,
         **{relation: rng.choice(values[relation]) for relation in ("job", "instrument", "dish", "pet")},
     }
-    return Person(person.given_name, person.family_name, person.is_female, person.province, facts)
+    return replace(person, facts=facts)

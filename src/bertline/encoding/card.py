@@ -6,7 +6,6 @@ import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,15 +16,13 @@ from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
-from bertline.files import Recipe, read_json, sha256_of_file, write_json
+from bertline.files import Json, Recipe, read_json, sha256_of_file, write_json
 from bertline.results import paths
 
 HISTOGRAM_BINS = 16
 # Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
 COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
 COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
-
-Json = dict[str, Any]
 
 
 def write_dataset_card(recipe: Recipe, directory: Path) -> None:
@@ -77,27 +74,42 @@ def write_card(
     directory = Path(directory)
     plan = read_json(plan_json)
     shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
-    sections = {str(length): describe_length(directory, shards, length) for length in sequence_lengths}
     files = {
         length: [open_samples(directory / f"seq{length}/{shard}.h5") for shard in shards] for length in sequence_lengths
     }
-    # The files of every length are made from the same text: take its counts from the first length.
-    of_text = [file.attributes for file in files[sequence_lengths[0]]]
-    documents = {attributes["shard"]: attributes["documents"] for attributes in of_text}
-    card: Json = {
-        "layout_version": LAYOUT_VERSION,
+    described = {
         "fingerprint": fingerprint,
         "settings": settings,
-        "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
         "corpora": _describe_corpora(plan, counts, files, sources or {}),
         "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
-        "sequence_lengths": sections,
-        "documents": sum(documents.values()) - documents[HELD_OUT],
-        "held_out_documents": documents[HELD_OUT],
+    }
+    return finish_card(directory, described, files)
+
+
+def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[SampleFile]]) -> Json:
+    """Add the tokenizer and the encoded files to a card and write it as dataset.json.
+
+    Args:
+        directory: as for `write_card`.
+        card: the other keys.
+        files: by sequence length, those for training first.
+
+    Raises BertlineError if a file does not belong to this dataset.
+    """
+    # The files of every length are made from the same text: take its counts from the first length.
+    of_text = [file.attributes for file in next(iter(files.values()))]
+    held_out = sum(attributes["documents"] for attributes in of_text if attributes["shard"].startswith(HELD_OUT))
+    card = {
+        **card,
+        "layout_version": LAYOUT_VERSION,
+        "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
+        "sequence_lengths": {str(length): describe_files(of_length) for length, of_length in files.items()},
+        "documents": sum(attributes["documents"] for attributes in of_text) - held_out,
+        "held_out_documents": held_out,
         **{name: sum(attributes[name] for attributes in of_text) for name in COUNTS_OF_TEXT},
     }
-    for length in sequence_lengths:
-        check_files(card, length, files[length])
+    for length, of_length in files.items():
+        check_files(card, length, of_length)
     write_json(directory / "dataset.json", card)
     return card
 
@@ -122,18 +134,18 @@ def describe_tokenizer(path: Path) -> Json:
     }
 
 
-def describe_length(directory: Path, shards: Sequence[str], length: int) -> Json:
-    """Return the files of a sequence length, with their digests, and the totals of the training files."""
+def describe_files(files: Sequence[SampleFile]) -> Json:
+    """Return the entries of one sequence length's files, with their digests, and the totals of the training files."""
     entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
     totals: Counter[str] = Counter()
+    length = files[0].attributes["sequence_length"]
     edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
     histogram = np.zeros(len(edges) - 1, dtype=np.int64)
-    for shard in shards:
-        name = f"seq{length}/{shard}.h5"
-        file = open_samples(directory / name)
-        entry = {key: file.attributes[key] for key in ("samples", "tokens")}
-        split = HELD_OUT if shard.startswith(HELD_OUT) else "train"
-        entries[split].append({"file": name, "sha256": sha256_of_file(directory / name), **entry})
+    for file in files:
+        split = HELD_OUT if file.path.name.startswith(HELD_OUT) else "train"
+        counts = {key: file.attributes[key] for key in ("samples", "tokens")}
+        name = f"{file.path.parent.name}/{file.path.name}"
+        entries[split].append({"file": name, "sha256": sha256_of_file(file.path), **counts})
         if split == "train":
             totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
             for block in file.blocks():
@@ -162,7 +174,9 @@ def _describe_corpora(
     samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
     for name, of_parts in counts.items():
-        total = _sum_of_counts(of_parts)
+        total: Json = {"kept": 0, "dropped": {}}
+        for path in of_parts:
+            _add(total, read_json(path))
         summary = planned.get(name, {})
         removed = summary.get("removed", {})
         index = indices.get(name)
@@ -193,15 +207,8 @@ def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray
     return totals
 
 
-def _sum_of_counts(paths: Sequence[Path | str]) -> Json:
-    """Add up the numbers of several counts.json, and those in their dictionaries."""
-    total: Json = {"kept": 0, "dropped": {}}
-    for path in paths:
-        _add(total, read_json(path))
-    return total
-
-
 def _add(total: Json, counts: Json) -> None:
+    """Add the numbers of a counts.json, and those in its dictionaries, to the total."""
     for key, value in counts.items():
         if isinstance(value, dict):
             _add(total.setdefault(key, {}), value)
@@ -215,8 +222,11 @@ def validate_dataset(card_json: Path | str) -> str:
     Raises BertlineError at the first violation.
     """
     card, directory = read_card(card_json), Path(card_json).parent
-    if card["tokenizer"] != describe_tokenizer(directory / card["tokenizer"]["file"]):
-        raise BertlineError(f"{card_json} does not describe the {card['tokenizer']['file']} beside it; encode again")
+    tokenizer = card["tokenizer"]
+    _check(
+        tokenizer == describe_tokenizer(directory / tokenizer["file"]),
+        f"{card_json} does not describe the {tokenizer['file']} beside it",
+    )
     files: dict[str, list[SampleFile]] = {}
     for length, section in card["sequence_lengths"].items():
         entries = [entry for split in SPLITS for entry in section[split]]
@@ -225,24 +235,16 @@ def validate_dataset(card_json: Path | str) -> str:
             for entry in progress(entries, description=f"sequence length {length}", unit="files")
         ]
         check_files(card, int(length), files[length])
-        found = describe_length(directory, [Path(entry["file"]).stem for entry in entries], int(length))
+        found = describe_files(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
-                if given != actual:
-                    raise BertlineError(
-                        f"{directory / given['file']} is {actual}, {card_json} states {given}; encode again"
-                    )
-        if section != found:
-            raise BertlineError(
-                f"{card_json}: the counts of sequence length {length} are not those of the files; encode again"
-            )
+                _check(given == actual, f"{directory / given['file']} is {actual}, {card_json} states {given}")
+        _check(section == found, f"{card_json}: the counts of sequence length {length} are not those of the files")
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may contain different text.
     for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
-        if len({tuple(file.attributes[name] for name in shared) for file in siblings}) > 1:
-            raise BertlineError(
-                f"{siblings[0].path} and those of other lengths are not made from the same text; encode again"
-            )
+        texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
+        _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
     _check_documents(card, card_json, next(iter(files.values())))
     samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
     return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
@@ -250,24 +252,23 @@ def validate_dataset(card_json: Path | str) -> str:
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
     """Raise BertlineError if documents are missing without being counted."""
+    totals = {name: sum(file.attributes[name] for file in files) for name in ("documents", *COUNTS_OF_TEXT)}
     documents = card["documents"] + card["held_out_documents"]
-    if not documents == sum(corpus["documents"] for corpus in card["corpora"]) == _sum(files, "documents"):
-        raise BertlineError(
-            f"{card_json}: documents, those of the corpora and those of the files do not agree; encode again"
-        )
+    _check(
+        documents == sum(corpus["documents"] for corpus in card["corpora"]) == totals["documents"],
+        f"{card_json}: documents, those of the corpora and those of the files do not agree",
+    )
     for corpus in card["corpora"]:
-        if corpus["read"] != corpus["kept"] + sum(corpus["dropped"].values()):
-            raise BertlineError(f"{card_json}: corpus {corpus['name']}: read is not kept plus dropped; encode again")
-        if corpus["kept"] != corpus["documents"] + sum(corpus.get("removed", {}).values()):
-            raise BertlineError(
-                f"{card_json}: corpus {corpus['name']}: kept is not documents plus removed; encode again"
-            )
+        where, dropped, removed = f"{card_json}: corpus {corpus['name']}", corpus["dropped"], corpus.get("removed", {})
+        _check(corpus["read"] == corpus["kept"] + sum(dropped.values()), f"{where}: read is not kept plus dropped")
+        _check(
+            corpus["kept"] == corpus["documents"] + sum(removed.values()),
+            f"{where}: kept is not documents plus removed",
+        )
     for name in COUNTS_OF_TEXT:
-        if card[name] != _sum(files, name):
-            raise BertlineError(
-                f"{card_json}: {name} is {card[name]}, the files hold {_sum(files, name)}; encode again"
-            )
+        _check(card[name] == totals[name], f"{card_json}: {name} is {card[name]}, the files hold {totals[name]}")
 
 
-def _sum(files: Sequence[SampleFile], attribute: str) -> int:
-    return sum(file.attributes[attribute] for file in files)
+def _check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise BertlineError(f"{problem}; encode again")

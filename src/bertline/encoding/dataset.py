@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
+from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import id_type
-from bertline.files import read_json
+from bertline.files import Json, read_json
 
 HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
-
-Json = dict[str, Any]
 
 
 class MaskedTokens(NamedTuple):
@@ -81,23 +80,17 @@ class SampleReader:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def tokens(self, index: int) -> np.ndarray:
-        """Return the ids of sample `index`, a read-only view: uint16 or uint32 [length]."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
-        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        file, row = self._files[number], index - int(self._firsts[number])
-        return file.input_ids[int(file.sample_offsets[row]) : int(file.sample_offsets[row + 1])]
-
     def gather(self, indices: np.ndarray) -> Batch:
         """Return the samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array."""
         indices = np.asarray(indices, dtype=np.int64)
         if indices.size and not (indices.min() >= 0 and indices.max() < len(self)):
             raise IndexError(f"samples {indices.min()} to {indices.max()} of {len(self)}")
-        offsets = np.zeros(len(indices) + 1, dtype=np.int64)
-        np.cumsum(self.lengths[indices], out=offsets[1:])
+        offsets = offsets_of(self.lengths[indices])
         tokens = np.empty(offsets[-1], dtype=id_type(self.card["tokenizer"]["vocab_size"]))
-        masks = _no_masks(self.mask_counts[indices], tokens.dtype) if self.mask_counts is not None else None
+        masks = None
+        if self.mask_counts is not None:
+            count = int(self.mask_counts[indices].sum(dtype=np.int64))
+            masks = MaskedTokens(np.empty(count, np.uint16), np.empty(count, tokens.dtype))
         masked = 0
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
         rows = (indices - self._firsts[numbers]).tolist()
@@ -116,12 +109,6 @@ class SampleReader:
         return Batch(tokens, offsets, self.second_segment_start[indices], self.next_sentence_labels[indices], masks)
 
 
-def _no_masks(counts: np.ndarray, dtype: np.dtype) -> MaskedTokens:
-    """Return uninitialised arrays for the sum of `counts` masks."""
-    total = int(counts.sum(dtype=np.int64))
-    return MaskedTokens(np.empty(total, np.uint16), np.empty(total, dtype))
-
-
 def _joined(arrays: Iterable[np.ndarray], dtype: type[np.unsignedinteger]) -> np.ndarray:
     return np.concatenate([np.zeros(0, dtype), *(array.astype(dtype) for array in arrays)])
 
@@ -132,10 +119,14 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
     Raises BertlineError if the card has another layout version or lacks the sequence length, or if one of its files is
     missing or belongs to another tokenizer, dataset or length.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split {split!r} is none of {SPLITS}")
     content = read_card(card)
-    entries = _of_length(content, card, sequence_length)[split]
+    lengths = content["sequence_lengths"]
+    if str(sequence_length) not in lengths:
+        raise BertlineError(
+            f"{card} is encoded for sequence lengths {', '.join(lengths)}, not {sequence_length}; "
+            "put it into sequence_lengths and run `snakemake encode`"
+        )
+    entries = lengths[str(sequence_length)][split]
     files = [open_samples(Path(card).parent / entry["file"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
         check_belongs(file, entry, content, sequence_length)
@@ -151,16 +142,6 @@ def read_card(path: Path | str) -> Json:
             f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
         )
     return card
-
-
-def _of_length(card: Json, path: Path | str, sequence_length: int) -> Json:
-    lengths = card["sequence_lengths"]
-    if str(sequence_length) not in lengths:
-        raise BertlineError(
-            f"{path} is encoded for sequence lengths {', '.join(lengths)}, not {sequence_length}; "
-            "put it into sequence_lengths and run `snakemake encode`"
-        )
-    return lengths[str(sequence_length)]
 
 
 def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.samples import (
     DOCUMENT,
     LABEL,
-    Samples,
     make_samples,
     sample_ids,
     sample_lengths,
     second_segment_starts,
 )
-from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
+from bertline.encoding.tokenization import tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
 from bertline.encoding.word_cache import WordCache
 from bertline.files import Recipe, read_json, sha256_of_file
@@ -117,7 +116,10 @@ def encode_shard(
             passes=passes,
         )
         columns = {
-            "input_ids": _ids(text, samples, special["[CLS]"], special["[SEP]"]),
+            "input_ids": (
+                np.concatenate(list(sample_ids(text, table, special["[CLS]"], special["[SEP]"])))
+                for table in samples.blocks()
+            ),
             "sample_offsets": offsets_of_blocks(sample_lengths(table) for table in samples.blocks()),
             "second_segment_start": (second_segment_starts(table) for table in samples.blocks()),
             "next_sentence_labels": (table[:, LABEL] for table in samples.blocks()),
@@ -142,11 +144,6 @@ def encode_shard(
         log.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
 
 
-def _ids(text: TokenizedShard, samples: Samples, cls: int, sep: int) -> Iterator[np.ndarray]:
-    for table in samples.blocks():
-        yield np.concatenate(list(sample_ids(text, table, cls, sep)))
-
-
 def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the corpora of the documents of a shard, as runs, and the number of documents of each corpus.
 
@@ -164,6 +161,5 @@ def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.n
     documents = np.array(
         [sum(last - first for first, last, _, _ in piece["ranges"]) for piece in pieces], dtype=np.int64
     )
-    counts = np.zeros(of_dataset, dtype=np.int64)
-    np.add.at(counts, corpora, documents)
+    counts = np.bincount(corpora, weights=documents, minlength=of_dataset).astype(np.int64)
     return corpora, np.cumsum(documents), counts

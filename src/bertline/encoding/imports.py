@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bertline.console import BertlineError, progress
-from bertline.encoding.card import COUNTS_OF_TEXT, check_files, describe_length, describe_tokenizer
+from bertline.encoding.card import describe_tokenizer, finish_card
 from bertline.encoding.dataset import HELD_OUT
 from bertline.encoding.interchange import (
     UNUSABLE,
@@ -26,14 +25,12 @@ from bertline.encoding.interchange import (
     usable,
     violations_of,
 )
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, write_samples
+from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
-from bertline.files import sha256_of_file, write_json
+from bertline.files import Json, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
-
-Json = dict[str, Any]
 
 # The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
 SPOOLED = {
@@ -68,10 +65,8 @@ def import_dataset(
     and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.
     """
     directory = Path(directory)
-    files = {
-        "train": [open_interchange(path) for path in training],
-        HELD_OUT: [open_interchange(path) for path in held_out],
-    }
+    given = {"train": training, HELD_OUT: held_out}
+    files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
     save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), directory / "tokenizer.json")
     tokenizer = describe_tokenizer(directory / "tokenizer.json")
@@ -80,14 +75,9 @@ def import_dataset(
         split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
         for split, of_split in files.items()
     }
-    name_of_result = fingerprint(
-        {
-            "layout": layout,
-            "files": {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()},
-            "tokenizer": tokenizer["sha256"],
-            "versions": stage_versions("import"),
-        }
-    )
+    digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
+    made_from = {"layout": layout, "files": digests, "tokenizer": tokenizer["sha256"]}
+    name_of_result = fingerprint({**made_from, "versions": stage_versions("import")})
     written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
     dropped = dict.fromkeys(UNUSABLE, 0)
     for file, shard in progress(_shards(files), description="importing", unit="files"):
@@ -101,27 +91,15 @@ def import_dataset(
     }
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
-    shards = {length: [file.attributes["shard"] for file in of_length] for length, of_length in written.items()}
-    of_text = [file.attributes for file in written[lengths[0]]]
-    documents = len(of_text)
-    held_out_files = sum(shard.startswith(HELD_OUT) for shard in shards[lengths[0]])
-    card: Json = {
-        "layout_version": LAYOUT_VERSION,
+    documents = len(written[lengths[0]])
+    card = {
         "fingerprint": name_of_result,
         "settings": {"pair_objective": objectives.pop() if objectives else "none"},
         "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
         "static_masks": layout == "nvidia",
-        "tokenizer": tokenizer,
         "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
-        "sequence_lengths": {str(length): describe_length(directory, shards[length], length) for length in lengths},
-        "documents": documents - held_out_files,
-        "held_out_documents": held_out_files,
-        **{count: sum(attributes[count] for attributes in of_text) for count in COUNTS_OF_TEXT},
     }
-    for length in lengths:
-        check_files(card, length, written[length])
-    write_json(directory / "dataset.json", card)
-    return card
+    return finish_card(directory, card, written)
 
 
 def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:
@@ -219,9 +197,6 @@ def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Bloc
     """Yield the blocks of a file without the samples of `UNUSABLE`."""
     for block in read_blocks(file):
         keep = usable(block, special_tokens)
-        if keep.all():
-            yield block
-            continue
         masks = np.repeat(keep, block.mask_counts)
         yield Block(
             block.ids[np.repeat(keep, block.lengths)],

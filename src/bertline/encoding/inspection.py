@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding import interchange, layout
 from bertline.encoding.dataset import read_card
+from bertline.encoding.interchange import Block, open_any, read_blocks
+from bertline.encoding.layout import SampleFile
 from bertline.encoding.tokenizer import take_tokenizer
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Unmasked ids; `second` is where segment B begins, 0 for none; masks are (position, input id there)."""
-
-    ids: np.ndarray
-    second: int
-    label: int
-    origin: str
-    masks: list[tuple[int, int]]
-    pair_objective: str = "next_sentence"
 
 
 def show_samples(
@@ -40,64 +28,60 @@ def show_samples(
     if vocabulary is None and beside.exists():
         vocabulary = beside
     tokenizer = take_tokenizer(vocabulary, lowercase=lowercase) if vocabulary is not None else None
-    native = interchange.layout_of(path) == "native"
-    total = len(layout.open_samples(path)) if native else interchange.open_interchange(path).samples
-    if not 0 <= first < total:
-        raise BertlineError(f"{path} has no sample {first}; it has {total}, counted from 0")
-    last = min(first + count, total)
-    samples = _native_samples(path, first, last) if native else _interchange_samples(path, first, last)
-    for number, sample in enumerate(samples, start=first):
-        yield from _lines(number, sample, tokenizer)
-
-
-def _native_samples(path: Path, first: int, last: int) -> Iterator[_Sample]:
-    file = layout.open_samples(path)
+    file = open_any(path)
+    if not 0 <= first < len(file):
+        raise BertlineError(f"{path} has no sample {first}; it has {len(file)}, counted from 0")
     card_json = path.absolute().parent.parent / "dataset.json"
-    corpora = [corpus["name"] for corpus in read_card(card_json)["corpora"]] if card_json.exists() else []
-    for number in range(first, last):
-        begin, end = file.sample_offsets[number : number + 2].tolist()
-        corpus = int(file.corpus_index[number])
-        name = f" ({corpora[corpus]})" if corpus < len(corpora) else ""
-        masks: list[tuple[int, int]] = []
-        if file.masks is not None:
-            of_sample = slice(*file.masks.mask_offsets[number : number + 2].tolist())
-            positions, seen = file.masks.masked_positions[of_sample], file.masks.masked_input_ids[of_sample]
-            masks = list(zip(positions.tolist(), seen.tolist(), strict=True))
-        yield _Sample(
-            file.input_ids[begin:end].astype(np.int64),
-            int(file.second_segment_start[number]),
-            int(file.next_sentence_labels[number]),
-            f"document {file.document_index[number]}, corpus {corpus}{name}",
-            masks,
-            file.attributes["pair_objective"],
-        )
+    native = isinstance(file, SampleFile)
+    corpora = [corpus["name"] for corpus in read_card(card_json)["corpora"]] if native and card_json.exists() else []
+    for number in range(first, min(first + count, len(file))):
+        if isinstance(file, SampleFile):
+            corpus = int(file.corpus_index[number])
+            name = f" ({corpora[corpus]})" if corpus < len(corpora) else ""
+            origin = f"document {file.document_index[number]}, corpus {corpus}{name}"
+            yield from _lines(
+                number, _native_sample(file, number), origin, file.attributes["pair_objective"], tokenizer
+            )
+        else:
+            for block in read_blocks(file, number, number + 1):
+                yield from _lines(number, block, f"layout {file.layout}", "next_sentence", tokenizer)
 
 
-def _interchange_samples(path: Path, first: int, last: int) -> Iterator[_Sample]:
-    file = interchange.open_interchange(path)
-    for number in range(first, last):
-        for block in interchange.read_blocks(file, number, number + 1):
-            masks = list(zip(block.masked_positions.tolist(), block.masked_input_ids.tolist(), strict=True))
-            second, label = int(block.second_segment_start[0]), int(block.next_sentence_labels[0])
-            yield _Sample(block.ids, second, label, f"layout {file.layout}", masks)
+def _native_sample(file: SampleFile, number: int) -> Block:
+    """Return one sample in the form in which interchange files are read."""
+    begin, end = file.sample_offsets[number : number + 2].tolist()
+    one = slice(number, number + 1)
+    positions = seen = np.zeros(0, dtype=np.int64)
+    if file.masks is not None:
+        masks = slice(*file.masks.mask_offsets[number : number + 2].tolist())
+        positions, seen = file.masks.masked_positions[masks], file.masks.masked_input_ids[masks]
+    return Block(
+        file.input_ids[begin:end].astype(np.int64),
+        np.array([end - begin]),
+        file.second_segment_start[one],
+        file.next_sentence_labels[one],
+        np.array([len(positions)]),
+        positions,
+        seen,
+    )
 
 
-def _lines(number: int, sample: _Sample, tokenizer: Tokenizer | None) -> Iterator[str]:
-    of_one = "A follows B" if sample.pair_objective == "sentence_order" else "B is random"
-    meaning = {0: ", B follows A", 1: f", {of_one}"}.get(sample.label, "")
-    pair = f"label {sample.label}{meaning}" if sample.second else "one segment"
-    yield f"sample {number}: {len(sample.ids)} tokens, {pair}, {sample.origin}"
+def _lines(number: int, sample: Block, origin: str, pair_objective: str, tokenizer: Tokenizer | None) -> Iterator[str]:
+    second, label = int(sample.second_segment_start[0]), int(sample.next_sentence_labels[0])
+    of_one = "A follows B" if pair_objective == "sentence_order" else "B is random"
+    meaning = {0: ", B follows A", 1: f", {of_one}"}.get(label, "")
+    pair = f"label {label}{meaning}" if second else "one segment"
+    yield f"sample {number}: {len(sample.ids)} tokens, {pair}, {origin}"
     seen = sample.ids.copy()
-    for position, token in sample.masks:
-        seen[position] = token
-    yield f"  A  {_text(seen[: sample.second or None], tokenizer)}"
-    if sample.second:
-        yield f"  B  {_text(seen[sample.second :], tokenizer)}"
-    if sample.masks:
-        asked = (
-            f"{position} {_token(token, tokenizer)} for {_token(int(sample.ids[position]), tokenizer)}"
-            for position, token in sample.masks
-        )
+    seen[sample.masked_positions] = sample.masked_input_ids
+    yield f"  A  {_text(seen[: second or None], tokenizer)}"
+    if second:
+        yield f"  B  {_text(seen[second:], tokenizer)}"
+    asked = [
+        f"{position} {_token(int(seen[position]), tokenizer)} for {_token(int(sample.ids[position]), tokenizer)}"
+        for position in sample.masked_positions.tolist()
+    ]
+    if asked:
         yield f"  masked  {', '.join(asked)}"
 
 

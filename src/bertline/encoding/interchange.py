@@ -27,18 +27,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import disk_errors
+from bertline.encoding.layout import SampleFile, disk_errors, open_samples
 from bertline.encoding.ranges import offsets_of
-from bertline.encoding.violations import Violation, Violations
-from bertline.files import write_atomically
-
-Json = dict[str, Any]
+from bertline.encoding.violations import Violation, Violations, faulty_segments
+from bertline.files import Json, write_atomically
 
 # Layout -> dataset -> type and row width.
 DATASETS: dict[str, dict[str, tuple[str, str]]] = {
@@ -78,9 +76,8 @@ class InterchangeFile:
     sequence_length: int
     width: int
 
-    @property
-    def rows_of_a_block(self) -> int:
-        return max(1, TOKENS_OF_A_BLOCK // self.sequence_length)
+    def __len__(self) -> int:
+        return self.samples
 
 
 class Block(NamedTuple):
@@ -151,6 +148,11 @@ def layout_of(path: Path | str) -> str:
         names = ", ".join(file) or "nothing"
     wanted = "; ".join(f"{layout}: {', '.join(datasets)}" for layout, datasets in DATASETS.items())
     raise BertlineError(f"{path} holds {names}; a file of samples holds the datasets of one layout, {wanted}")
+
+
+def open_any(path: Path | str) -> SampleFile | InterchangeFile:
+    """Open a file of any layout. Raises BertlineError if it is none, or does not have its layout's form."""
+    return open_samples(path) if layout_of(path) == "native" else open_interchange(path)
 
 
 def open_interchange(path: Path | str) -> InterchangeFile:
@@ -227,9 +229,10 @@ def _read_rows(
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yield the rows of all datasets as int64, block by block, each with the number of its first sample."""
     last = file.samples if last is None else min(last, file.samples)
+    rows = max(1, TOKENS_OF_A_BLOCK // file.sequence_length)
     with _reading(file.path), h5py.File(file.path, "r") as opened:
-        for start in range(first, last, file.rows_of_a_block):
-            end = min(start + file.rows_of_a_block, last)
+        for start in range(first, last, rows):
+            end = min(start + rows, last)
             yield start, {name: opened[name][start:end].astype(np.int64) for name in DATASETS[file.layout]}
 
 
@@ -286,24 +289,13 @@ def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -
 
 def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Return for each rule of [CLS], [SEP], [PAD] and the segments the samples that violate it: bool [N]."""
-    cls, sep = special_tokens["[CLS]"], special_tokens["[SEP]"]
-    begins = offsets_of(block.lengths)[:-1]
-    ends = begins + block.lengths - 1
-    second = block.second_segment_start
-    has_second = second > 0
-    middles = begins + np.maximum(second, 1) - 1
-    is_special = np.isin(block.ids, [cls, sep])
-    expected = np.zeros(len(block.ids), dtype=bool)
-    expected[begins] = expected[ends] = expected[middles[has_second]] = True
-    masked = np.repeat(np.arange(len(begins)), block.mask_counts)
-    label_is_padding = block.ids[begins[masked] + block.masked_positions] == special_tokens["[PAD]"]
-    return {
-        "does not begin with [CLS]": block.ids[begins] != cls,
-        "does not end with [SEP]": block.ids[ends] != sep,
-        "has no [SEP] before its second segment": has_second & (block.ids[middles] != sep),
-        "has an empty segment": np.where(has_second, (second < 3) | (second > block.lengths - 2), block.lengths < 3),
-        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special & ~expected, begins) > 0,
-        "has masked_lm_ids that are padding": np.bincount(masked[label_is_padding], minlength=len(begins)) > 0,
+    cls_id, sep_id = special_tokens["[CLS]"], special_tokens["[SEP]"]
+    faulty = faulty_segments(block.ids, block.lengths, block.second_segment_start, cls_id=cls_id, sep_id=sep_id)
+    masked = np.repeat(np.arange(len(block.lengths)), block.mask_counts)
+    places = np.repeat(offsets_of(block.lengths)[:-1], block.mask_counts) + block.masked_positions
+    is_padding = block.ids[places] == special_tokens["[PAD]"]
+    return faulty | {
+        "has masked_lm_ids that are padding": np.bincount(masked[is_padding], minlength=len(block.lengths)) > 0,
     }
 
 

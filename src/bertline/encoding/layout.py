@@ -38,7 +38,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import id_type
-from bertline.encoding.violations import Violation, Violations
+from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
@@ -69,15 +69,16 @@ ATTRIBUTES: dict[str, type] = {
     "passes": int,
 }
 OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}  # omitted if they have these values, as in older files
-COLUMNS: dict[str, np.dtype[Any]] = {
-    "sample_offsets": np.dtype("<u8"),
-    "second_segment_start": np.dtype("<u2"),
-    "next_sentence_labels": np.dtype("u1"),
-    "document_index": np.dtype("<u4"),
-    "corpus_index": np.dtype("u1"),
+# Name -> type; ids have that of the vocabulary's size.
+COLUMNS = {
+    "input_ids": "ids",
+    "sample_offsets": "<u8",
+    "second_segment_start": "<u2",
+    "next_sentence_labels": "u1",
+    "document_index": "<u4",
+    "corpus_index": "u1",
 }
-MASK_COLUMNS: dict[str, np.dtype[Any]] = {"mask_offsets": np.dtype("<u8"), "masked_positions": np.dtype("<u2")}
-MASKS = (*MASK_COLUMNS, "masked_input_ids")
+MASK_COLUMNS = {"mask_offsets": "<u8", "masked_positions": "<u2", "masked_input_ids": "ids"}
 SAMPLES_PER_BLOCK = 50_000
 BYTES_PER_DIGEST = 1 << 24
 
@@ -140,34 +141,31 @@ def write_samples(
     """Write a file of samples atomically; the same samples give the same bytes.
 
     Args:
-        columns: `input_ids` and every name of `COLUMNS` -> its numbers, in blocks of any size. Columns are consumed one
-            after another, a block at a time.
+        columns: every name of `COLUMNS` -> its numbers, in blocks of any size. Columns are consumed one after another,
+            a block at a time.
         samples, tokens: their numbers.
         attributes: `ATTRIBUTES` except `layout_version`, `samples` and `tokens`; optional ones may be absent.
-        masks: number of masks of statically masked samples, else None. If given, `columns` contains `MASKS`, too;
+        masks: number of masks of statically masked samples, else None. If given, `columns` has `MASK_COLUMNS`, too;
             `input_ids` is the unmasked text in any case.
     """
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
-    with write_atomically(path) as temporary, disk_errors(path), _create(temporary) as file:
+    # With a fixed version of HDF5 the bytes depend only on the samples.
+    form = {"libver": ("v110", "v110"), "alignment_threshold": 1, "alignment_interval": ALIGNMENT}
+    with write_atomically(path) as temporary, disk_errors(path), h5py.File(temporary, "w", **form) as file:
         for name, kind in ATTRIBUTES.items():
             if name in filled or name not in OPTIONAL_ATTRIBUTES:
                 _write_attribute(file, name, kind, filled[name])
         sizes = {"input_ids": tokens, "sample_offsets": samples + 1}
         if masks is not None:
             sizes |= {"mask_offsets": samples + 1, "masked_positions": masks, "masked_input_ids": masks}
-        for name in ("input_ids", *COLUMNS, *(MASKS if masks is not None else ())):
+        for name in COLUMNS if masks is None else COLUMNS | MASK_COLUMNS:
             dtype = _type_of(name, filled["vocab_size"])
             _write_dataset(file, name, dtype, sizes.get(name, samples), columns[name])
 
 
-def _create(path: Path) -> h5py.File:
-    # With a fixed version of HDF5 the bytes depend only on the samples.
-    return h5py.File(path, "w", libver=("v110", "v110"), alignment_threshold=1, alignment_interval=ALIGNMENT)
-
-
 def _type_of(name: str, vocab_size: int) -> np.dtype[Any]:
-    columns = COLUMNS | MASK_COLUMNS
-    return columns[name] if name in columns else np.dtype(id_type(vocab_size)).newbyteorder("<")
+    kind = (COLUMNS | MASK_COLUMNS)[name]
+    return np.dtype(id_type(vocab_size)).newbyteorder("<") if kind == "ids" else np.dtype(kind)
 
 
 def _write_attribute(file: h5py.File, name: str, kind: type, value: Any) -> None:
@@ -214,7 +212,7 @@ def open_samples(path: Path | str) -> SampleFile:
     try:
         with h5py.File(path, "r") as file:
             attributes = _read_attributes(file, path)
-            names = ("input_ids", *COLUMNS, *(MASKS if MASKS[0] in file else ()))
+            names = COLUMNS | MASK_COLUMNS if "mask_offsets" in file else COLUMNS
             places = {name: _place(file, name, path) for name in names}
             digests = {name: _text(file[name].attrs["sha256"]) for name in places}
     except FileNotFoundError:
@@ -231,7 +229,8 @@ def open_samples(path: Path | str) -> SampleFile:
             raise BertlineError(f"{path} is truncated inside {name}; delete it and run `snakemake encode`")
         arrays[name] = whole[offset : offset + size * dtype.itemsize].view(dtype)
     _check_shapes(path, attributes, arrays)
-    masks = StaticMasks(**{name: arrays.pop(name) for name in MASKS}) if MASKS[0] in arrays else None
+    has_masks = "mask_offsets" in arrays
+    masks = StaticMasks(**{name: arrays.pop(name) for name in MASK_COLUMNS}) if has_masks else None
     return SampleFile(path=path, attributes=attributes, digests=digests, memory=memory, masks=masks, **arrays)
 
 
@@ -354,26 +353,17 @@ def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndar
     """Check samples [start, end): lengths, positions of [CLS] and [SEP], segments that are not empty, labels."""
     attributes = file.attributes
     offsets = file.sample_offsets[start : end + 1].astype(np.int64)
-    begins = offsets[:-1] - offsets[0]
     lengths = np.diff(offsets)
     ids = file.input_ids[offsets[0] : offsets[-1]]
     second = file.second_segment_start[start:end].astype(np.int64)
     labels = file.next_sentence_labels[start:end]
     has_second = second > 0
-    middles = begins + np.clip(second - 1, 0, lengths - 1)
-    is_special = np.isin(ids, [attributes["cls_id"], attributes["sep_id"]])
-    expected = np.zeros(len(ids), dtype=bool)
-    expected[begins] = True
-    expected[begins + lengths - 1] = True
-    expected[middles[has_second]] = True
     return {
         "is longer than the sequence length": lengths > attributes["sequence_length"],
-        "does not begin with [CLS]": ids[begins] != attributes["cls_id"],
-        "does not end with [SEP]": ids[begins + lengths - 1] != attributes["sep_id"],
-        "has an empty segment": np.where(has_second, (second < 3) | (second > lengths - 2), lengths < 3),
-        "has no [SEP] before its second segment": has_second & (ids[middles] != attributes["sep_id"]),
-        "has [CLS] or [SEP] inside its text": np.add.reduceat(is_special != expected, begins) > 0,
-        "has an id beyond the vocabulary": np.maximum.reduceat(ids, begins) >= attributes["vocab_size"],
+        **faulty_segments(ids, lengths, second, cls_id=attributes["cls_id"], sep_id=attributes["sep_id"]),
+        "has an id beyond the vocabulary": (
+            np.maximum.reduceat(ids, offsets[:-1] - offsets[0]) >= attributes["vocab_size"]
+        ),
         "has a label without a second segment": (labels > has_second) | (labels > 1),
         f"does not fit pair objective {attributes['pair_objective']}": has_second
         != (attributes["pair_objective"] != "none"),

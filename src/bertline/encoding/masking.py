@@ -167,11 +167,11 @@ def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]
     vocabulary = Vocabulary.of_card(reader.card)
     counts = count_masked(reader.lengths, HELD_OUT_MASKING)
     for sample in held_out_samples(len(reader)):
-        masks = reader.gather(np.array([sample])).masks
-        if masks is not None:
-            yield int(sample), masks.positions.astype(np.int64)
+        batch = reader.gather(np.array([sample]))
+        if batch.masks is not None:
+            yield int(sample), batch.masks.positions.astype(np.int64)
             continue
-        tokens = torch.from_numpy(np.asarray(reader.tokens(int(sample)), dtype=np.int64))
+        tokens = torch.from_numpy(batch.tokens.astype(np.int64))
         count = counts[sample : sample + 1]
         _, positions, labels = mask_tokens(
             tokens,

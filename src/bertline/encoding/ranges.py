@@ -23,11 +23,9 @@ def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(total, dtype=np.int64) + np.repeat(shifts, lengths)
 
 
-def offsets_of(lengths: np.ndarray, dtype: type[np.integer] = np.int64) -> np.ndarray:
-    """Return where each of N consecutive pieces begins, and the end of the last: [N + 1], the first is 0."""
-    offsets: np.ndarray = np.zeros(len(lengths) + 1, dtype=dtype)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Return where each of N consecutive pieces begins, and the end of the last: int64 [N + 1], the first is 0."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def offsets_of_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

@@ -86,7 +86,7 @@ def make_samples(
         shard: its tokens.
         folder: for temporary files of 48 bytes per sample.
         sequence_length: the maximum number of tokens in a sample, including [CLS] and [SEP].
-        pair_objective: `next_sentence`, `sentence_order`, or `none` for single segments.
+        pair_objective: one of PAIR_OBJECTIVES; `none` for single segments.
         short_sequence_probability: share of the chunks whose target is a random length.
         seed, shard_name: together with the sequence length and the number of the pass they seed the random choices.
         passes: how often the whole text is split, each time with other random choices; samples are ordered by pass.

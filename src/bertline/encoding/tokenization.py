@@ -103,13 +103,5 @@ def tokenize_shard(
         raise BertlineError(f"{path} ends inside a document; delete it and make it again")
     sentences.append(np.array([tokens]))
     spools = (ids_of, starts, sentences, documents, with_text)
-    arrays = [spool.read() for spool in spools]
-    return TokenizedShard(
-        ids=arrays[0],
-        word_starts=starts.memory,
-        sentence_offsets=arrays[2],
-        document_offsets=arrays[3],
-        documents_with_text=arrays[4],
-        unknown_tokens=unknown_tokens,
-        spools=spools,
-    )
+    ids, _, sentence_offsets, document_offsets, texts = (spool.read() for spool in spools)
+    return TokenizedShard(ids, starts.memory, sentence_offsets, document_offsets, texts, unknown_tokens, spools)

@@ -7,7 +7,7 @@ a literal `[SEP]` or `<mask>` is text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertline.console import BertlineError
-from bertline.files import read_json, write_text
+from bertline.files import read_json, read_text, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -59,10 +59,12 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
     return with_special_tokens(tokenizer)
 
 
-def bert_normalizer(lowercase: bool, *, handle_chinese_chars: bool = True) -> normalizers.BertNormalizer:
+def bert_normalizer(
+    lowercase: bool, *, handle_chinese_chars: bool = True, strip_accents: bool | None = None
+) -> normalizers.BertNormalizer:
     """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase."""
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=None, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=strip_accents, lowercase=lowercase
     )
 
 
@@ -73,7 +75,7 @@ def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
         tokenizer = load_tokenizer(path)
         # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
-    text = _read_text(path).replace("\r\n", "\n")
+    text = read_text(path)
     return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
 
 
@@ -95,12 +97,12 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
         return load_tokenizer(path)
     beside = path.with_name("tokenizer_config.json")
     settings = read_json(beside) if beside.exists() else {}
-    tokenizer = take_tokenizer(path, lowercase=settings.get("do_lower_case", True))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
+    lowercase = settings.get("do_lower_case", True)
+    tokenizer = take_tokenizer(path, lowercase=lowercase)
+    tokenizer.normalizer = bert_normalizer(
+        lowercase,
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
     )
     return tokenizer
 
@@ -110,7 +112,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
     Raises BertlineError if the file is neither BERT's WordPiece nor byte-level BPE, or lacks a special token.
     """
-    text = _read_text(Path(path))
+    text = read_text(path)
     try:
         description = json.loads(text)
         tokenizer = Tokenizer.from_str(text)
@@ -176,11 +178,6 @@ def is_byte_level(tokenizer: Tokenizer) -> bool:
     return isinstance(tokenizer.model, models.BPE)
 
 
-def adds_prefix_space(tokenizer: Tokenizer) -> bool:
-    """Return whether byte-level BPE adds a space before the first word of a line."""
-    return bool(tokenizer.pre_tokenizer.add_prefix_space)
-
-
 def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
     """Write tokenizer.json: the same tokenizer gives the same bytes."""
     write_text(path, tokenizer.to_str(pretty=True) + "\n")
@@ -188,12 +185,9 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
     """Return the ids of [PAD] [UNK] [CLS] [SEP] [MASK], under these names even if they are called <pad> and so on."""
-    of_bert, of_roberta = (
-        {token: tokenizer.token_to_id(name) for token, name in zip(SPECIAL_TOKENS, names, strict=True)}
-        for names in (SPECIAL_TOKENS, ROBERTA_NAMES.values())
-    )
-    found = of_roberta if of_bert["[CLS]"] is None else of_bert
-    return {token: index for token, index in found.items() if index is not None}
+    is_roberta = tokenizer.token_to_id("[CLS]") is None
+    names = ROBERTA_NAMES.items() if is_roberta else zip(SPECIAL_TOKENS, SPECIAL_TOKENS, strict=True)
+    return {token: index for token, name in names if (index := tokenizer.token_to_id(name)) is not None}
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
@@ -202,22 +196,20 @@ def continuations(tokenizer: Tokenizer) -> np.ndarray:
         continues = ~begins_with_space(tokenizer)
         continues[list(special_token_ids(tokenizer).values())] = False
         return continues
-    return _of_tokens(
-        tokenizer, lambda token: token.startswith(CONTINUATION_PREFIX) and len(token) > len(CONTINUATION_PREFIX)
+    return np.array(
+        [token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in _tokens(tokenizer)]
     )
 
 
 def begins_with_space(tokenizer: Tokenizer) -> np.ndarray:
     """Return which ids of byte-level BPE begin with a space: bool [vocabulary]."""
-    return _of_tokens(tokenizer, lambda token: token.startswith(SPACE))
+    return np.array([token.startswith(SPACE) for token in _tokens(tokenizer)])
 
 
-def _of_tokens(tokenizer: Tokenizer, holds: Callable[[str], bool]) -> np.ndarray:
-    tokens = tokenizer.get_vocab(with_added_tokens=False)
-    result = np.zeros(len(tokens), dtype=bool)
-    for token, index in tokens.items():
-        result[index] = holds(token)
-    return result
+def _tokens(tokenizer: Tokenizer) -> list[str]:
+    """Return the vocabulary in the order of its ids."""
+    ids = tokenizer.get_vocab(with_added_tokens=False)
+    return sorted(ids, key=ids.__getitem__)
 
 
 def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
@@ -240,12 +232,3 @@ def _check_special_tokens(vocabulary: Collection[str], source: str) -> None:
         raise BertlineError(
             f"{source}: the vocabulary has no {' '.join(missing)}; BERT needs {' '.join(names)}, add them"
         )
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; name a vocab.txt or a tokenizer.json") from None
-    except UnicodeDecodeError:
-        raise BertlineError(f"{path} is not UTF-8; name a vocab.txt or a tokenizer.json") from None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
 from bertline.encoding import interchange, layout
 from bertline.encoding.dataset import SPLITS, check_belongs, read_card
 from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
-from bertline.files import sha256_of_file
-
-Json = dict[str, Any]
+from bertline.files import Json, sha256_of_file
 
 
 def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
@@ -24,25 +21,24 @@ def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lower
     path = Path(path)
     try:
         tokenizer = _describe(vocabulary, lowercase=lowercase) if vocabulary is not None else None
-        if interchange.layout_of(path) == "native":
-            yield from _problems_of_native(layout.open_samples(path), tokenizer)
+        file = interchange.open_any(path)
+        if isinstance(file, layout.SampleFile):
+            yield from _problems_of_native(file, tokenizer)
         else:
-            yield from map(str, interchange.violations_of(interchange.open_interchange(path), tokenizer))
+            yield from map(str, interchange.violations_of(file, tokenizer))
     except BertlineError as error:
         yield str(error)
 
 
 def summary_of(path: Path | str) -> str:
     """Describe a valid file in one line."""
-    kind = interchange.layout_of(path)
-    if kind == "native":
-        native = layout.open_samples(path)
-        masked = " with static masks" if native.masks is not None else ""
-        return (
-            f"{path}: valid, native{masked}, {len(native):,} samples of at most {native.attributes['sequence_length']}"
-        )
-    file = interchange.open_interchange(path)
-    return f"{path}: valid, {kind}, {file.samples:,} samples of at most {file.sequence_length}"
+    file = interchange.open_any(path)
+    if isinstance(file, layout.SampleFile):
+        kind = "native" if file.masks is None else "native with static masks"
+        length = file.attributes["sequence_length"]
+    else:
+        kind, length = file.layout, file.sequence_length
+    return f"{path}: valid, {kind}, {len(file):,} samples of at most {length}"
 
 
 def _describe(vocabulary: Path | str, *, lowercase: bool) -> Json:

@@ -30,6 +30,30 @@ class Violation:
         return f"{self.path}: {record}{self.what}{others}"
 
 
+def faulty_segments(
+    ids: np.ndarray, lengths: np.ndarray, second: np.ndarray, *, cls_id: int, sep_id: int
+) -> dict[str, np.ndarray]:
+    """Return for each rule of [CLS], [SEP] and the segments which samples violate it: bool [N].
+
+    Args:
+        ids: of the concatenated samples, `lengths` [N] each.
+        second: [N], where the second segment begins; 0 for none.
+    """
+    begins = np.cumsum(lengths) - lengths
+    ends = begins + lengths - 1
+    has_second = second > 0
+    middles = begins + np.clip(second - 1, 0, lengths - 1)
+    inside = np.ones(len(ids), dtype=bool)
+    inside[begins] = inside[ends] = inside[middles[has_second]] = False
+    return {
+        "does not begin with [CLS]": ids[begins] != cls_id,
+        "does not end with [SEP]": ids[ends] != sep_id,
+        "has no [SEP] before its second segment": has_second & (ids[middles] != sep_id),
+        "has an empty segment": np.where(has_second, (second < 3) | (second > lengths - 2), lengths < 3),
+        "has [CLS] or [SEP] inside its text": np.add.reduceat(np.isin(ids, [cls_id, sep_id]) & inside, begins) > 0,
+    }
+
+
 class Violations:
     """The counts of a file's invalid samples, by rule, collected block by block."""
 

@@ -78,8 +78,7 @@ def train_wordpiece(
         continuing_subword_prefix=CONTINUATION_PREFIX,
         show_progress=False,
     )
-    lines = (text.split("\n") for text in read_sample(sample))
-    tokenizer.train_from_iterator(lines, trainer=trainer)
+    tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
     if len(ids) < vocab_size:
         log.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
@@ -111,8 +110,7 @@ def train_byte_level(
         show_progress=False,
     )
     sample = choose_sample(shards, tokenizer.normalizer, seed=seed, sample_bytes=sample_bytes)
-    lines = (text.split("\n") for text in read_sample(sample))
-    tokenizer.train_from_iterator(lines, trainer=trainer)
+    tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
     return with_special_tokens(tokenizer)
 
 
@@ -210,8 +208,7 @@ def _kind(character: str) -> int:
 
 def _choose_alphabet(counts: np.ndarray, at_most: int) -> list[int]:
     """Return the most frequent code points, in order; of equally frequent ones the lower are preferred."""
-    by_count = np.argsort(-counts, kind="stable")
-    by_count = by_count[: np.count_nonzero(counts)]
+    by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     covered = np.cumsum(counts[by_count]) / counts.sum()
     needed = max(ALPHABET_SIZE, int(np.searchsorted(covered, ALPHABET_COVERAGE)) + 1)
     return np.sort(by_count[: min(needed, at_most)]).tolist()

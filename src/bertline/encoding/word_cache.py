@@ -10,13 +10,12 @@ treats as white space.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.tokenizer import adds_prefix_space, begins_with_space, is_byte_level
+from bertline.encoding.tokenizer import begins_with_space, is_byte_level
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
@@ -31,31 +30,11 @@ END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
 
 
-class Words(Protocol):
-    """Splitting of lines into words that a tokenizer encodes independently, and encoding of many words in one text."""
-
-    def split(self, text: str, goes_on: bool) -> list[str]:
-        """Return the words of lines that each end with a newline, with END after each line; `goes_on`: the text begins
-        inside a line, and a space before it was removed."""
-
-    def text_of(self, word: str) -> str:
-        """Return the text to encode for a single word."""
-
-    def odd(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
-
-    def alone(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words cannot be joined with others: bool [words]."""
-
-    def join(self, words: Sequence[str]) -> str:
-        """Return one text for many words."""
-
-    def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the ids of such a text without separators, and how many each word has; None if this is ambiguous."""
-
-
 class BertWords:
-    """Words of BERT's pre-tokenizer. In a joined text words are separated by a mark, which is recognised by its id."""
+    """Words that BERT's tokenizer encodes independently, and many of them in one text.
+
+    In such a text words are separated by a mark, which is recognised by its id.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         unknown = tokenizer.token_to_id("[UNK]")
@@ -65,20 +44,22 @@ class BertWords:
         self._mark, self._mark_id = marks[0] if marks else (SEPARATORS[0], -1)
 
     def split(self, text: str, goes_on: bool) -> list[str]:
+        """Return the words of lines that each end with a newline, with END after each line; `goes_on`: the text begins
+        inside a line, and a space before it was removed."""
         return text.replace("\n", " \n ").split(" ")[:-1]
 
-    def text_of(self, word: str) -> str:
-        return word
-
     def odd(self, words: Sequence[str]) -> np.ndarray:
+        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
         return np.zeros(len(words), dtype=bool)
 
-    alone = odd
+    alone = odd  # which words cannot be joined with others
 
     def join(self, words: Sequence[str]) -> str:
+        """Return one text for one or more words."""
         return f" {self._mark} ".join(words)
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the ids of such a text without separators, and how many each word has; None if this is ambiguous."""
         marks = np.flatnonzero(ids == self._mark_id)
         if len(marks) != words - 1:  # a word contains the mark
             return None
@@ -86,11 +67,11 @@ class BertWords:
 
 
 class ByteLevelWords:
-    """Words of byte-level BPE, which begin with a space; only the first of a line may lack it."""
+    """The same for byte-level BPE, whose words begin with a space; only the first of a line may lack it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
-        self._first_differs = not adds_prefix_space(tokenizer)
+        self._first_differs = not tokenizer.pre_tokenizer.add_prefix_space
         self._begins_with_space = begins_with_space(tokenizer)
 
     def split(self, text: str, goes_on: bool) -> list[str]:
@@ -98,9 +79,6 @@ class ByteLevelWords:
             return text.replace("\n", " \n ").split(" ")[:-1]
         begin = "" if goes_on else BEGIN
         return (begin + text.replace("\n", f" {END} {BEGIN}")).split(" ")[:-1]
-
-    def text_of(self, word: str) -> str:
-        return word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}"
 
     def odd(self, words: Sequence[str]) -> np.ndarray:
         return np.array([self._is_odd(word.removeprefix(BEGIN)) for word in words], dtype=bool)
@@ -115,7 +93,7 @@ class ByteLevelWords:
         return np.array([word.startswith(BEGIN) or " " in word for word in words], dtype=bool)
 
     def join(self, words: Sequence[str]) -> str:
-        return "".join(f" {word}" for word in words)
+        return "".join(word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}" for word in words)
 
     def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
         starts = np.flatnonzero(self._begins_with_space[ids])
@@ -143,7 +121,8 @@ class WordCache:
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
         self._tokenizer = tokenizer
         self._max_remembered = max_remembered
-        self._words: Words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
+        self._words: BertWords | ByteLevelWords
+        self._words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
         self._clear()
 
     def _clear(self) -> None:
@@ -230,7 +209,7 @@ class WordCache:
             yield self._one_by_one(single)
 
     def _one_by_one(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._encode([self._words.text_of(word) for word in words])
+        rows = self._encode([self._words.join([word]) for word in words])
         ids = np.array([index for row in rows for index in row], dtype=np.uint32)
         return ids, np.array([len(row) for row in rows], dtype=np.int64)
 

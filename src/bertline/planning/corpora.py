@@ -7,14 +7,11 @@ import shlex
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import digest_of_files
+from bertline.files import Json, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.settings.configuration import definition, strip_defaults
-
-Json = dict[str, Any]
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
 CHARACTERS_PER_PART = 60_000  # of their paths

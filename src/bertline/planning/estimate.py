@@ -11,18 +11,15 @@ import csv
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertline.corpus.sources import slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
 from bertline.results.journal import read_journal
 from bertline.settings.site import Site
-
-Json = dict[str, Any]
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
@@ -33,7 +30,6 @@ READING = {
 }
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
-UNKNOWN_TRAINING = "unknown: no record of this network, and no `gpu` in site.yaml"
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,10 @@ class _Speed:
 
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
     settings = phase["settings"]
-    alike = [(path, recipe) for path, recipe in _recorded_phases() if _is_alike(recipe, phase)]
+    finished = [
+        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    ]
+    alike = [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
     sizes = [size_of(path) for path, _ in alike]
     speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
     hours = None
@@ -154,13 +153,8 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
         1,
         node_hours=hours,
         size=statistics.median(sizes) if sizes else None,
-        basis=speed.basis if speed else UNKNOWN_TRAINING,
+        basis=speed.basis if speed else "unknown: no record of this network, and no `gpu` in site.yaml",
     )
-
-
-def _recorded_phases() -> list[tuple[Path, Json]]:
-    finished = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
-    return [(folder, read_json(folder / paths.RECIPE)) for folder in finished]
 
 
 def _is_alike(recipe: Json, phase: Json) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import glob
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.task_data import task_data
-
-Json = dict[str, Any]
 
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:

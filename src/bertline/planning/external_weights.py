@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import TOKENIZER_FILES, find_tokenizer
+from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.planning.corpora import digests, expand
-
-Json = dict[str, Any]
 
 # Other files, such as a README or the same weights in another layout, change no result.
 FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config.json")

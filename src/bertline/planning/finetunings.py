@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.finetuning.tasks.registry import TASKS, name_of_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.fingerprint import fingerprint, stage_versions
@@ -18,8 +18,6 @@ from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.task_data import task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bertline.planning.plan import Plan
 from bertline.planning.targets import of_runs, scores
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 def card_of_phase(plan: Plan, phase: str) -> str:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from bertline.files import Json
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
     """Link readable names, results/runs/{run}/... and results/report/latest, to the fingerprinted folders."""
-    report = report_fingerprint(plan)
-    links = [(Path(paths.REPORT.format(fingerprint="latest")), Path(paths.REPORT.format(fingerprint=report)))]
+    report = paths.REPORT.format(fingerprint=report_fingerprint(plan))
+    links = {paths.REPORT.format(fingerprint="latest"): report}
     for name, run in plan.runs.items():
-        links += [
-            (Path(paths.RUN.format(run=name), link), Path(target)) for link, target in _links_of_run(plan, run, report)
-        ]
-    for link, target in links:
-        if target.exists() or not existing_only:
-            _link(link, target)
+        folder = paths.RUN.format(run=name)
+        links |= {f"{folder}/{link}": target for link, target in _links_of_run(plan, run, report)}
+    for link, target in links.items():
+        if Path(target).exists() or not existing_only:
+            _link(Path(link), Path(target))
 
 
 def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str]]:
@@ -34,7 +31,7 @@ def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str
         for phase, key in run["phases"].items():
             yield phase, paths.PHASE.format(phase=key)
         yield "export", f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
-        yield "model-card.md", f"{paths.REPORT.format(fingerprint=report)}/model-cards/{run['name']}.md"
+        yield "model-card.md", f"{report}/model-cards/{run['name']}.md"
     yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
 
 

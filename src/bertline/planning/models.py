@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.settings.configuration import definition, strip_defaults, validate
-
-Json = dict[str, Any]
 
 # Defaults of the keys needed here, which a model may omit; tests compare them with the networks' classes.
 PUBLISHED = {
@@ -43,16 +41,12 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
         validate(described, {"$defs": schema["$defs"], "$ref": "#/$defs/network"}, what=where)
     else:
         where, described = f"{where}.model", model
-    _check_heads(described, where)
-    return strip_defaults(described, definition(schema, "model"), schema)
-
-
-def _check_heads(model: Mapping[str, Any], where: str) -> None:
-    size, heads = _key(model, "hidden_size"), _key(model, "num_attention_heads")
+    size, heads = _key(described, "hidden_size"), _key(described, "num_attention_heads")
     if size % heads:
         raise BertlineError(
             f"{where}: hidden_size {size} is not a multiple of num_attention_heads {heads}; change one of them"
         )
+    return strip_defaults(described, definition(schema, "model"), schema)
 
 
 def check_length(model: Mapping[str, Any], length: int, where: str) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.external_weights import external_weights, without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
-from bertline.settings.configuration import definition, strip_defaults
+from bertline.settings.configuration import check_allowed, definition, strip_defaults
 from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
-
-Json = dict[str, Any]
 
 
 def add_phase(
@@ -37,28 +34,18 @@ def add_phase(
         initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
-    content: Json = {
+    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
+        semantic.pop("carry_over", None)
+    entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
+    identity = {
+        **entry,
         "settings": semantic,
-        "model": model,
-        "dataset": dataset,
-        "seed": run["seed"],
-        "phase": phase,
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
-        content["settings"].pop("carry_over", None)
-    key = fingerprint(content)
+    key = fingerprint(identity)
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
-    plan.phases[key] = {
-        "fingerprint": key,
-        "dataset": dataset,
-        "model": model,
-        "seed": run["seed"],
-        "phase": phase,
-        "settings": filled,
-        "initial_weights": initial,
-    }
+    plan.phases[key] = {**entry, "fingerprint": key, "settings": filled, "initial_weights": initial}
     return key
 
 
@@ -76,11 +63,7 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
 
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
     encoded = plan.config["sequence_lengths"]
-    if settings["sequence_length"] not in encoded:
-        raise BertlineError(
-            f"{where}.sequence_length: given {settings['sequence_length']}, allowed are "
-            f"sequence_lengths: {', '.join(map(str, encoded))}"
-        )
+    check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, "sequence_lengths")
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
@@ -96,7 +79,6 @@ def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) 
         return
     weights = settings["corpus_weights"]
     for corpus in weights:
-        if corpus not in corpora:
-            raise BertlineError(f"{where}: given '{corpus}', allowed are the dataset's corpora: {', '.join(corpora)}")
+        check_allowed(where, corpus, corpora, "the dataset's corpora")
     if all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
         raise BertlineError(f"{where}: given 0 for every corpus, which leaves nothing to train on; raise one of them")

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.results.journal import JournalPoint, read_last_points
+from bertline.results.journal import JournalPoint, read_journal
 from bertline.training.lock import STALE_SECONDS
 
 # Number of points of the journal over which the speed is measured.
@@ -91,24 +91,18 @@ def phase_statuses(plan: Plan) -> list[PhaseStatus]:
 
 def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     folder = Path(paths.PHASE.format(phase=key))
-    points = read_last_points(folder / paths.STARTED_JOURNAL, RECENT_POINTS)
+    points = read_journal(folder / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
     owner = _owner(folder / paths.LOCK)
     finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
     saved_step = paths.durable_step(folder)
-    step = steps if finished else (points[-1].step if points else 0)
-    if finished:
-        state = "finished"
-    elif owner:
-        state = "trains"
-    else:
-        state = "stopped" if saved_step else "to be trained"
+    waiting = "stopped" if saved_step else "to be trained"
     marker = folder / paths.DURABLE
     return PhaseStatus(
         run=run,
         phase=phase,
         fingerprint=key,
-        state=state,
-        step=step,
+        state="finished" if finished else "trains" if owner else waiting,
+        step=steps if finished else points[-1].step if points else 0,
         steps=steps,
         steps_per_second=_speed(points),
         saved_step=saved_step,
@@ -118,10 +112,8 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
 
 
 def _speed(points: list[JournalPoint]) -> float | None:
-    if len(points) < 2:
-        return None
-    steps = points[-1].step - points[0].step
-    milliseconds = points[-1].timestamp - points[0].timestamp
+    steps = points[-1].step - points[0].step if points else 0
+    milliseconds = points[-1].timestamp - points[0].timestamp if points else 0
     return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
 
 

@@ -42,11 +42,8 @@ def prunable() -> list[Prunable]:
 def not_asked_for(plan: Plan) -> list[Prunable]:
     """Return results that the plan's configuration does not request: perhaps those of another configuration."""
     found = []
-    for template, keys in (
-        (paths.DATASET, plan.datasets),
-        (paths.PHASE, plan.phases),
-        (paths.FINETUNING, plan.finetunings),
-    ):
+    wanted = {paths.DATASET: plan.datasets, paths.PHASE: plan.phases, paths.FINETUNING: plan.finetunings}
+    for template, keys in wanted.items():
         folder = Path(template).parent
         found += _entries(folder.name, (path for path in folder.glob("*") if path.is_dir() and path.name not in keys))
     return found

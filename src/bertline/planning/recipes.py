@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from bertline.files import write_atomically
+from bertline.files import Json, write_atomically
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan, record
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
-
-Json = dict[str, Any]
 
 
 def recipe_path(fingerprint: str) -> str:

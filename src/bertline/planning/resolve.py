@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import Json, read_json
 from bertline.finetuning.tasks.registry import TASKS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
@@ -17,9 +16,7 @@ from bertline.planning.models import resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.settings.configuration import definition, load, read_yaml, strip_defaults
-
-Json = dict[str, Any]
+from bertline.settings.configuration import check_allowed, definition, load, read_yaml, strip_defaults
 
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = {"dataset", "export", "table", "model-card.md", "record.json"}
@@ -70,11 +67,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
         return key
     for corpus in dataset["corpora"]:
-        if corpus not in plan.corpus_of_name:
-            raise BertlineError(
-                f"configuration: datasets.{name}.corpora: given '{corpus}', "
-                f"allowed are the names under corpora: {', '.join(plan.corpus_of_name) or 'there are none'}"
-            )
+        check_allowed(f"configuration: datasets.{name}.corpora", corpus, plan.corpus_of_name, "the names under corpora")
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
@@ -104,11 +97,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     if "pretrained" in run:
         _add_external_run(plan, name, run)
         return
-    if run["dataset"] not in named_datasets:
-        allowed = ", ".join(named_datasets)
-        raise BertlineError(
-            f"{where}.dataset: given '{run['dataset']}', allowed are the names under datasets: {allowed}"
-        )
+    check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
     dataset = named_datasets[run["dataset"]]
     model = resolve_model(plan.schema, plan.models, where, run["model"])
     phases: dict[str, str] = {}

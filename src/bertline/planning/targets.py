@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from bertline.files import Json
 from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
-
-Json = dict[str, Any]
 
 
 def everything(plan: Plan) -> list[str]:

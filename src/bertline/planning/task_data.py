@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.finetuning.tasks.glue import GLUE_TASKS, GlueTask
 from bertline.finetuning.tasks.registry import TASKS
 from bertline.results import paths
 
-Json = dict[str, Any]
 Digests = Callable[[str, str], list[str]]  # of the file of a key; empty if it is absent
 
 HUB = "https://huggingface.co/datasets"

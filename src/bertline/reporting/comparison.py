@@ -32,22 +32,20 @@ def as_table(runs: Sequence[Record], rows: Rows) -> Rows:
 def outcomes(runs: Sequence[Record]) -> Rows:
     """Return a row for each quantity that compares runs: its name, and its value in each run."""
     rows = [
-        ["tokens seen", *(_last(run, "train/tokens") for run in runs)],
+        ["tokens seen", *(_tokens(run) for run in runs)],
         ["time in steps", *(_time(run) for run in runs)],
         ["held-out loss (nats)", *(_held_out(run) for run in runs)],
     ]
     tables = [{(row.group, row.score): row for row in score_rows(run) if row.primary} for run in runs]
     for group, score in dict.fromkeys(key for table in tables for key in table):
-        cells = []
-        for table in tables:
-            row = table.get((group, score))
-            cells.append(ABSENT if row is None or row.pretrained is None else str(row.pretrained))
+        found = [table.get((group, score)) for table in tables]
+        cells = [str((row and row.pretrained) or ABSENT) for row in found]
         rows.append([f"{describe.task_title(group)} {describe.score_title(score)}", *cells])
     return rows
 
 
-def _last(run: Record, key: str) -> str:
-    places, _ = curve(run.phases, key)
+def _tokens(run: Record) -> str:
+    places, _ = curve(run.phases, "train/tokens")
     return f"{places[-1].tokens:,.0f}" if places else ABSENT
 
 
@@ -63,6 +61,5 @@ def _time(run: Record) -> str:
 
 def _held_out(run: Record) -> str:
     """Return the held-out loss of the last evaluated phase."""
-    losses = [phase.held_out("mlm_loss") for phase in run.phases]
-    last = next((loss for loss in reversed(losses) if loss is not None), None)
-    return ABSENT if last is None else f"{last:.3f}"
+    losses = [loss for phase in run.phases if (loss := phase.held_out("mlm_loss")) is not None]
+    return f"{losses[-1]:.3f}" if losses else ABSENT

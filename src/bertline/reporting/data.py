@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bertline.results.describe import by_length
+
 Row = dict[str, Any]
 Card = Mapping[str, Any]
 
@@ -26,9 +28,7 @@ def corpus_rows(card: Card) -> list[Row]:
                 "kept": corpus["documents"],
                 "skipped": skipped,
                 "sentences": corpus.get("sentences"),
-                "tokens": {
-                    length: section["tokens"] for length, section in _by_length(corpus.get("sequence_lengths", {}))
-                },
+                "tokens": {length: section["tokens"] for length, section in by_length(corpus)},
                 "licence": corpus.get("licence"),
             }
         )
@@ -38,7 +38,11 @@ def corpus_rows(card: Card) -> list[Row]:
 def cleaning_rows(card: Card) -> list[Row]:
     """Return for each corpus and cleaning step the `lines` and `characters` removed, and the `documents` changed."""
     return [
-        {"corpus": corpus["name"], "step": step, **counts}
+        {
+            "corpus": corpus["name"],
+            "step": step,
+            **{name: counts[name] for name in ("lines", "characters", "documents")},
+        }
         for corpus in card.get("corpora", [])
         for step, counts in corpus.get("cleaning", {}).items()
     ]
@@ -76,25 +80,10 @@ def corpora_table(card: Card) -> Iterable[Sequence[Any]]:
     """Yield the rows of the CSV: one for each corpus, and one for each reason to leave documents out."""
     yield ["corpus", "read", "kept", "skipped", "reason", "sentences", "licence"]
     for row in corpus_rows(card):
-        yield [
-            row["name"],
-            row["read"],
-            row["kept"],
-            row["read"] - row["kept"],
-            "all",
-            row["sentences"],
-            row["licence"],
-        ]
+        skipped = row["read"] - row["kept"]
+        yield [row["name"], row["read"], row["kept"], skipped, "all", row["sentences"], row["licence"]]
         for reason, count in row["skipped"]:
             yield [row["name"], "", "", count, reason, "", ""]
-
-
-def cleaning_table(card: Card) -> Iterable[Sequence[Any]]:
-    """Yield the rows of the CSV: one for each corpus and step."""
-    names = ["corpus", "step", "lines", "characters", "documents"]
-    yield names
-    for row in cleaning_rows(card):
-        yield [row[name] for name in names]
 
 
 def overlap_table(card: Card) -> Iterable[Sequence[Any]]:
@@ -103,7 +92,3 @@ def overlap_table(card: Card) -> Iterable[Sequence[Any]]:
     for row in overlap_rows(card):
         for corpus, count in row["corpora"]:
             yield [row["set"], corpus, count]
-
-
-def _by_length(sections: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(sections.items(), key=lambda item: int(item[0]))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
@@ -41,15 +42,17 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def _draw(name: str, draw: Callable[[Figure], None], height: float = HEIGHT) -> str:
-    """Render a figure. `name` salts the identifiers, so that one page can contain several figures."""
+@contextmanager
+def _drawing(name: str, height: float = HEIGHT) -> Iterator[tuple[Figure, io.StringIO]]:
+    """Yield an empty figure and the text that contains its SVG afterwards.
+
+    `name` salts the identifiers, so that one page can contain several figures.
+    """
     style: Any = _STYLE | {"svg.hashsalt": name}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure)
-        content = io.StringIO()
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    return content.getvalue()
+        figure, svg = Figure(figsize=(WIDTH, height), layout="constrained"), io.StringIO()
+        yield figure, svg
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def inline(svg: str, title: str) -> str:
@@ -62,13 +65,8 @@ def inline(svg: str, title: str) -> str:
 
 def loss_curve(phase: Phase) -> str:
     """Draw masked-token loss in nats by step: training, held-out, and the trigram model's as a horizontal line."""
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.plot(*phase.series("train/mlm_loss"), color=BLUE, linewidth=1.1, label="training")
-        axes.plot(
-            *phase.series("held_out/mlm_loss"), color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out"
-        )
+    with _drawing(f"loss-{phase.name}") as (figure, svg):
+        axes = _losses(figure, phase.series("train/mlm_loss"), phase.series("held_out/mlm_loss"))
         if phase.trigram_loss is not None:
             axes.axhline(phase.trigram_loss, color=GREY, linestyle="--", linewidth=1.4)
             axes.annotate(
@@ -82,47 +80,52 @@ def loss_curve(phase: Phase) -> str:
                 # The curves pass behind it.
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1},
             )
-        _steps(axes)
-        axes.set_ylabel("loss of masked tokens (nats)")
-        figure.legend(loc="outside upper left", ncols=2)
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
+    return svg.getvalue()
 
-    return _draw(f"loss-{phase.name}", draw)
+
+def _losses(figure: Figure, training: tuple[list[Any], list[float]], held_out: tuple[list[Any], list[float]]) -> Axes:
+    """Draw the losses of training and of held-out text: places and values."""
+    axes = figure.add_subplot()
+    axes.plot(*training, color=BLUE, linewidth=1.1, label="training")
+    axes.plot(*held_out, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
+    axes.set_xlim(left=0)
+    axes.set_ylabel("loss of masked tokens (nats)")
+    figure.legend(loc="outside upper left", ncols=2)
+    return axes
 
 
 def loss_over(phases: Sequence[Phase], axis: str) -> str:
     """Draw masked-token loss in nats over all phases, by `tokens` seen or `hours` of training; lines part phases."""
-
     unit, label_of_axis = (1.0, "tokens seen") if axis == "tokens" else _time_unit(phases)
 
     def along(place: Place) -> float:
         return unit * float(getattr(place, axis))
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        reached, values = curve(phases, "train/mlm_loss")
-        axes.plot([along(place) for place in reached], values, color=BLUE, linewidth=1.1, label="training")
-        reached, values = curve(phases, "held_out/mlm_loss")
-        held_out = [along(place) for place in reached]
-        axes.plot(held_out, values, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
+    def losses(key: str) -> tuple[list[float], list[float]]:
+        reached, values = curve(phases, key)
+        return [along(place) for place in reached], values
+
+    with _drawing(f"loss-by-{axis}") as (figure, svg):
+        axes = _losses(figure, losses("train/mlm_loss"), losses("held_out/mlm_loss"))
         for count in range(1, len(phases)):
             border = max((along(place) for _, place, _ in places(phases[:count])), default=0.0)
             axes.axvline(border, color=GREY, linestyle=":", linewidth=1.2)
-        axes.set_xlim(left=0)
         axes.set_xlabel(label_of_axis)
         if axis == "tokens":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set_ylabel("loss of masked tokens (nats)")
-        figure.legend(loc="outside upper left", ncols=2)
-
-    return _draw(f"loss-by-{axis}", draw)
+    return svg.getvalue()
 
 
 def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
     """Draw held-out loss of masked tokens in nats by tokens seen, a line for each evaluated run; name -> phases."""
     lines = {name: curve(phases, "held_out/mlm_loss") for name, phases in runs.items()}
     lines = {name: line for name, line in lines.items() if line[1]}
-
-    def draw(figure: Figure) -> None:
+    if not lines:
+        return ""
+    with _drawing("held-out-losses", height=HEIGHT + 0.22 * len(lines)) as (figure, svg):
         axes = figure.add_subplot()
         for number, (name, (reached, values)) in enumerate(lines.items()):
             axes.plot([place.tokens for place in reached], values, label=name, linewidth=1.6, **_line(number))
@@ -131,8 +134,7 @@ def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_ylabel("held-out loss (nats)")
         figure.legend(loc="outside upper left", ncols=1, fontsize=10)
-
-    return _draw("held-out-losses", draw, height=HEIGHT + 0.22 * len(lines)) if lines else ""
+    return svg.getvalue()
 
 
 def _line(number: int) -> dict[str, Any]:
@@ -152,8 +154,7 @@ def throughput(phases: Sequence[Phase]) -> str:
     if curve(phases, "train/model_flops_utilization")[1]:
         panels.append(("train/model_flops_utilization", "percent of peak", 100.0))
     unit, label_of_axis = _time_unit(phases)
-
-    def draw(figure: Figure) -> None:
+    with _drawing("throughput", height=2.8 if len(panels) == 1 else 4.4) as (figure, svg):
         drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (key, label, factor) in zip(drawn, panels, strict=True):
             reached, values = curve(phases, key)
@@ -164,8 +165,7 @@ def throughput(phases: Sequence[Phase]) -> str:
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         drawn[-1].set_xlim(left=0)
         drawn[-1].set_xlabel(label_of_axis)
-
-    return _draw("throughput", draw, height=2.8 if len(panels) == 1 else 4.4)
+    return svg.getvalue()
 
 
 def _time_unit(phases: Sequence[Phase]) -> tuple[float, str]:
@@ -176,22 +176,19 @@ def _time_unit(phases: Sequence[Phase]) -> tuple[float, str]:
 
 def length_histogram(sequence_length: str, edges: Sequence[float], counts: Sequence[int]) -> str:
     """Draw the histogram of the samples' lengths in tokens."""
-
-    def draw(figure: Figure) -> None:
+    with _drawing(f"lengths-{sequence_length}", height=2.8) as (figure, svg):
         axes = figure.add_subplot()
         axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.85)
         axes.set_xlabel(f"tokens in a sample (at most {sequence_length})")
         axes.set_ylabel("samples")
         axes.set_xlim(edges[0], edges[-1])
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-
-    return _draw(f"lengths-{sequence_length}", draw, height=2.8)
+    return svg.getvalue()
 
 
 def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[int]]]) -> str:
     """Draw the distribution of each corpus's documents by the bytes of their sentences: corpus -> edges and counts."""
-
-    def draw(figure: Figure) -> None:
+    with _drawing("documents", height=2.8) as (figure, svg):
         axes = figure.add_subplot()
         for number, (name, (edges, counts)) in enumerate(histograms.items()):
             shares = [100 * count / sum(counts) for count in counts]
@@ -205,38 +202,28 @@ def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[in
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.xaxis.set_minor_formatter(NullFormatter())
         figure.legend(loc="outside upper left", ncols=3, fontsize=10)
-
-    return _draw("documents", draw, height=2.8)
+    return svg.getvalue()
 
 
 def score_dots(rows: Sequence[ScoreRow]) -> str:
     """Draw every seed as a dot: pretrained filled, random weights hollow; baselines as vertical lines."""
     shown = [row for row in rows if row.primary]
-
-    def draw(figure: Figure) -> None:
+    with _drawing("scores", height=1.6 + 0.66 * len(shown)) as (figure, svg):
         axes = figure.add_subplot()
         handles = {}
         for y, row in enumerate(shown):
             if row.pretrained:
-                handles["pretrained"] = axes.plot(
-                    row.pretrained.values,
-                    [y - 0.16] * len(row.pretrained.values),
-                    "o",
-                    color=BLUE,
-                    markersize=7,
-                    alpha=0.8,
-                )[0]
+                height = [y - 0.16] * len(row.pretrained.values)
+                (dots,) = axes.plot(row.pretrained.values, height, "o", color=BLUE, markersize=7, alpha=0.8)
+                handles["pretrained"] = dots
             for rate, spread in row.random_weights.items():
                 better = rate == row.better_rate
-                label = "random weights, better rate" if better else "random weights, other rate"
-                handles[label] = axes.plot(
-                    spread.values,
-                    [y + (0.1 if better else 0.28)] * len(spread.values),
-                    "o" if better else "x",
-                    color=ORANGE,
-                    markerfacecolor="none",
-                    markersize=7 if better else 5,
-                )[0]
+                label, marker, size, below = ("better", "o", 7, 0.1) if better else ("other", "x", 5, 0.28)
+                height = [y + below] * len(spread.values)
+                (dots,) = axes.plot(
+                    spread.values, height, marker, color=ORANGE, markerfacecolor="none", markersize=size
+                )
+                handles[f"random weights, {label} rate"] = dots
             for name, style in (("majority", "-"), ("copy_position", ":")):
                 if name in row.baselines:
                     handles[BASELINE_TITLES[name]] = axes.plot(
@@ -247,12 +234,4 @@ def score_dots(rows: Sequence[ScoreRow]) -> str:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("score in percent")
         figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=2, fontsize=10)
-
-    return _draw("scores", draw, height=1.6 + 0.66 * len(shown))
-
-
-def _steps(axes: Axes, ticks: int = 5) -> None:
-    axes.set_xlabel("step")
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
+    return svg.getvalue()

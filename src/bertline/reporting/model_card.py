@@ -5,7 +5,6 @@ The Hub reads the part between the dashed lines: https://huggingface.co/docs/hub
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from bertline.files import write_text
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.facts import phase_facts
 from bertline.reporting.scores import ScoreRow, score_rows
 from bertline.results import describe
-from bertline.results.curves import cost_of
+from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
 
 
@@ -27,10 +25,7 @@ def write_model_card(run: Record, path: Path) -> None:
     if not finished:
         return
     rows = score_rows(run)
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701
-    environment.filters |= describe.FILTERS
-    template = (resources.files("bertline.reporting") / "templates" / "model-card.md.j2").read_text(encoding="utf-8")
-    body = environment.from_string(template).render(
+    body = template("model-card.md.j2", keep_trailing_newline=True).render(
         run=run,
         network=describe.describe_network(finished[-1].recipe["model"]),
         data=describe.describe_dataset(run.dataset.card) if run.dataset.card else "",
@@ -40,6 +35,14 @@ def write_model_card(run: Record, path: Path) -> None:
         rows=[row for row in rows if row.pretrained],
     )
     write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
+
+
+def template(name: str, **settings: Any) -> jinja2.Template:
+    """Return a template of this package; `settings` are those of Jinja's environment."""
+    loader = jinja2.PackageLoader("bertline.reporting")
+    environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **settings)  # noqa: S701
+    environment.filters |= describe.FILTERS
+    return environment.get_template(name)
 
 
 def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:

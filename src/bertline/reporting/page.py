@@ -5,24 +5,21 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.reporting import data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
-from bertline.reporting.facts import phase_facts
-from bertline.reporting.model_card import write_model_card
+from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
-from bertline.reporting.scores import ScoreRow, score_rows
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
 from bertline.results import describe
-from bertline.results.curves import cost_of
-from bertline.results.records import Phase, Record, Training, chosen_on_dev, read_record
+from bertline.results.curves import cost_of, phase_facts
+from bertline.results.records import Phase, Record, chosen_on_dev, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -48,16 +45,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         if rows
     ]
     losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "number": describe.number,
-        "duration": describe.duration,
-        "task": describe.task_title,
-        "score": describe.score_title,
-    }
-    page = environment.get_template("report.html.j2").render(
+    page = template("report.html.j2", autoescape=True).render(
         sections=sections,
         runs=runs,
         side_by_side=side_by_side,
@@ -73,10 +61,6 @@ def _write_figure(directory: Path, name: str, title: str, svg: str) -> dict[str,
     return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
 
 
-def _template(name: str) -> str:
-    return (resources.files("bertline.reporting") / "templates" / name).read_text(encoding="utf-8")
-
-
 class _Section:
     """Contents of the page for one run. Creating it writes the run's tables and figures."""
 
@@ -85,7 +69,8 @@ class _Section:
         self._directory = directory
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
-        self.phases = [phase_facts(phase) for phase in run.phases if phase.journal]
+        trained = [phase for phase in run.phases if phase.journal]
+        self.phases = [phase_facts(phase) for phase in trained]
         self.corpora = data.corpus_rows(run.dataset.card)
         self.cleaning = data.cleaning_rows(run.dataset.card)
         self.overlap = data.overlap_rows(run.dataset.card)
@@ -95,10 +80,8 @@ class _Section:
         self.environment = _environment(run)
         self.loss_figures = [
             self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", figures.loss_curve(phase))
-            for phase in run.phases
-            if phase.journal
+            for phase in trained
         ]
-        trained = [phase for phase in run.phases if phase.journal]
         self.cost = cost_of(run.phases)
         if trained:
             self.loss_figures += [
@@ -113,13 +96,9 @@ class _Section:
             self._figure(
                 f"lengths-{length}",
                 f"Lengths of the samples of at most {length} tokens",
-                figures.length_histogram(
-                    length, content["length_histogram"]["edges"], content["length_histogram"]["counts"]
-                ),
+                figures.length_histogram(length, **section["length_histogram"]),
             )
-            for length, content in sorted(
-                run.dataset.card.get("sequence_lengths", {}).items(), key=lambda item: int(item[0])
-            )
+            for length, section in describe.by_length(run.dataset.card)
         ]
         if lengths := data.document_lengths(run.dataset.card):
             figure = self._figure("documents", "Lengths of the documents by corpus", figures.document_lengths(lengths))
@@ -128,7 +107,7 @@ class _Section:
         self._table("summary", _summary_table(self.rows))
         self._table("corpora", data.corpora_table(run.dataset.card))
         if self.cleaning:
-            self._table("cleaning", data.cleaning_table(run.dataset.card))
+            self._table("cleaning", [list(self.cleaning[0]), *(list(row.values()) for row in self.cleaning)])
         if self.overlap:
             self._table("overlap", data.overlap_table(run.dataset.card))
         for phase in trained:
@@ -182,16 +161,15 @@ def _recipes(run: Record) -> list[tuple[str, str]]:
 
 def _environment(run: Record) -> list[tuple[str, str]]:
     """Return code, packages and machines as (name, values); values that differ between stages are all listed."""
-    stages: list[Training] = [*run.phases, *run.finetunings]
     facts: dict[str, dict[str, None]] = {}
-    for recipe in (stage.recipe for stage in stages if stage.recipe):
+    for recipe in (training.recipe for training in run.trainings if training.recipe):
         commit = recipe.get("git_commit")
         if commit:
             changed = " with uncommitted changes" if recipe.get("git_dirty") else ""
             facts.setdefault("code", {})[f"commit {commit[:12]}{changed}"] = None
         for key in ("hardware", "world_size"):
             if recipe.get(key) is not None:
-                facts.setdefault(key.replace("_", " "), {})[_as_text(recipe[key])] = None
+                facts.setdefault(key.replace("_", " "), {})[str(recipe[key])] = None
         for name, version in recipe.get("versions", {}).items():
             facts.setdefault(name, {})[str(version)] = None
     fingerprints = [("dataset", run.dataset.fingerprint)] if run.dataset.fingerprint else []
@@ -201,41 +179,20 @@ def _environment(run: Record) -> list[tuple[str, str]]:
     ]
 
 
-def _as_text(value: Any) -> str:
-    return ", ".join(f"{key} {item}" for key, item in sorted(value.items())) if isinstance(value, dict) else str(value)
-
-
 def _score_table(run: Record) -> Iterable[Sequence[Any]]:
     yield ["task", "score", "start", "settings", "learning_rate", "seed", "percent"]
     for finetuning in run.finetunings:
         for score, value in sorted(finetuning.result.get("scores", {}).items()):
-            yield [
-                finetuning.group,
-                score,
-                finetuning.start,
-                finetuning.settings_name,
-                finetuning.result["learning_rate"],
-                finetuning.seed,
-                f"{value:.4f}",
-            ]
+            settings = [finetuning.start, finetuning.settings_name, finetuning.result["learning_rate"]]
+            yield [finetuning.group, score, *settings, finetuning.seed, f"{value:.4f}"]
 
 
 def _summary_table(rows: Sequence[ScoreRow]) -> Iterable[Sequence[Any]]:
-    yield [
-        "task",
-        "score",
-        "pretrained_median",
-        "random_weights_median",
-        "majority",
-        "copy_position",
-        "margin",
-        "spread",
-    ]
+    medians = ["pretrained_median", "random_weights_median"]
+    yield ["task", "score", *medians, *BASELINE_TITLES, "margin", "spread"]
     for row in rows:
-        better = None if row.better_rate is None else row.random_weights[row.better_rate].median
-        pretrained = None if row.pretrained is None else row.pretrained.median
-        baselines = [row.baselines.get(name) for name in ("majority", "copy_position")]
-        numbers = [pretrained, better, *baselines, row.margin, row.spread]
+        starts = [spread and spread.median for spread in (row.pretrained, row.better_random)]
+        numbers = [*starts, *(row.baselines.get(name) for name in BASELINE_TITLES), row.margin, row.spread]
         yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers)]
 
 

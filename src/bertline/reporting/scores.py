@@ -56,18 +56,19 @@ class ScoreRow:
         return max(rates, key=lambda rate: self.random_weights[rate].median) if rates else None
 
     @property
+    def better_random(self) -> Spread | None:
+        """Scores from random weights at the better learning rate."""
+        return None if self.better_rate is None else self.random_weights[self.better_rate]
+
+    @property
     def margin(self) -> float | None:
         """Difference in percentage points between the medians of pretrained weights and of the better random ones."""
-        if self.pretrained is None or self.better_rate is None:
-            return None
-        return self.pretrained.median - self.random_weights[self.better_rate].median
+        return self.pretrained.median - self.better_random.median if self.pretrained and self.better_random else None
 
     @property
     def spread(self) -> float | None:
         """Wider of the two ranges over seeds, which the margin has to exceed."""
-        if self.pretrained is None or self.better_rate is None:
-            return None
-        return max(self.pretrained.width, self.random_weights[self.better_rate].width)
+        return max(self.pretrained.width, self.better_random.width) if self.pretrained and self.better_random else None
 
     @property
     def helps(self) -> bool | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
-from bertline.reporting.facts import phase_facts
-from bertline.reporting.scores import ScoreRow, score_rows
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
+from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
 from bertline.results.records import Record, read_record
 
@@ -25,21 +26,11 @@ def _run_block(run: Record) -> str:
     phases = [phase_facts(phase) for phase in run.phases if phase.journal]
     if phases:
         headers = ["phase", "steps", "tokens per second", "held-out loss (nats)", "trigram model (nats)"]
-        rows = [
-            [
-                phase["name"],
-                number(phase["steps"]),
-                _optional(phase["tokens_per_second"], "{:,.0f}"),
-                _optional(phase["held_out_loss"], "{:.3f}"),
-                _optional(phase["trigram_loss"], "{:.3f}"),
-            ]
-            for phase in phases
-        ]
-        blocks.append(_table(rows, headers, ["left", *["right"] * 4]))
+        blocks.append(_table(headers, [_phase_row(phase) for phase in phases]))
     rows = [_score_row(row) for row in score_rows(run)]
     if rows:
         headers = ["task", "pretrained", "random weights", "majority", "copied\nposition", "margin", "over\nseeds"]
-        blocks.append(_table(rows, headers, ["left", *["right"] * 6]))
+        blocks.append(_table(headers, rows))
         blocks.append(
             "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
             "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
@@ -47,20 +38,24 @@ def _run_block(run: Record) -> str:
     return "\n\n".join([*blocks, *run.skipped])
 
 
+def _phase_row(phase: dict[str, Any]) -> list[str]:
+    losses = [_optional(phase[key], "{:.3f}") for key in ("held_out_loss", "trigram_loss")]
+    return [phase["name"], number(phase["steps"]), _optional(phase["tokens_per_second"], "{:,.0f}"), *losses]
+
+
 def _score_row(row: ScoreRow) -> list[str]:
-    better = None if row.better_rate is None else row.random_weights[row.better_rate]
     return [
         f"{task_title(row.group)} {score_title(row.score)}",
-        "-" if row.pretrained is None else str(row.pretrained),
-        "-" if better is None else str(better),
-        _optional(row.baselines.get("majority"), "{:.1f}") if row.primary else "",
-        _optional(row.baselines.get("copy_position"), "{:.1f}") if row.primary else "",
+        str(row.pretrained or "-"),
+        str(row.better_random or "-"),
+        *(_optional(row.baselines.get(name), "{:.1f}") if row.primary else "" for name in BASELINE_TITLES),
         _optional(row.margin, "{:+.1f}"),
         _optional(row.spread, "{:.1f}"),
     ]
 
 
-def _table(rows: list[list[str]], headers: list[str], alignment: list[str]) -> str:
+def _table(headers: list[str], rows: list[list[str]]) -> str:
+    alignment = ["left", *["right"] * (len(headers) - 1)]
     return tabulate(rows, headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
 
 

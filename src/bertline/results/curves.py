@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertline.results.records import Phase
 
@@ -66,6 +67,26 @@ def curve(phases: Sequence[Phase], key: str) -> tuple[list[Place], list[float]]:
 def hours_of(phase: Phase) -> float:
     """Return the hours that the steps of a phase took."""
     return max((place.hours for _, place, _ in places([phase])), default=0.0)
+
+
+def phase_facts(phase: Phase) -> dict[str, Any]:
+    """Return the results of a phase for the page, the model card and the terminal; None if not in its journal.
+
+    Losses are in nats; hours include only steps.
+    """
+    _, speed = phase.series("train/tokens_per_second")
+    _, tokens = phase.series("train/tokens")
+    return {
+        "name": phase.name,
+        "finished": phase.finished,
+        "steps": phase.journal[-1].step,
+        "tokens": int(tokens[-1]) if tokens else None,
+        "hours": hours_of(phase),
+        "held_out_loss": phase.held_out("mlm_loss"),
+        "trigram_loss": phase.trigram_loss,
+        "held_out_accuracy": phase.held_out("mlm_accuracy"),
+        "tokens_per_second": statistics.median(speed) if speed else None,
+    }
 
 
 def cost_of(phases: Sequence[Phase]) -> Cost | None:

@@ -118,14 +118,18 @@ def describe_dataset(card: Mapping[str, Any]) -> str:
     """Describe an encoded dataset, from its dataset.json."""
     corpora = ", ".join(f"{corpus['name']} ({counted(corpus['documents'], 'document')})" for corpus in card["corpora"])
     lengths = ", ".join(
-        f"{counted(content['samples'], 'sample')} of at most {length} tokens"
-        for length, content in sorted(card["sequence_lengths"].items(), key=lambda item: int(item[0]))
+        f"{counted(content['samples'], 'sample')} of at most {length} tokens" for length, content in by_length(card)
     )
     return (
         f"{corpora}. {counted(card['sentences'], 'sentence')}; "
         f"{counted(card['held_out_documents'], 'document')} held out. "
         f"Vocabulary of {number(card['tokenizer']['vocab_size'])}. {lengths}."
     )
+
+
+def by_length(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the sections of a card, or of a corpus there, by sequence length, shortest first."""
+    return sorted(entry.get("sequence_lengths", {}).items(), key=lambda section: int(section[0]))
 
 
 def _masked(masking: Mapping[str, Any]) -> str:

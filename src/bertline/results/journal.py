@@ -8,8 +8,6 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 
-LINE_BYTES = 4096  # upper bound on the size of a point
-
 
 @dataclass(frozen=True)
 class JournalPoint:
@@ -32,18 +30,6 @@ def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]
         return []
     points = [_point(line, f"{path} line {number}") for number, line in enumerate(text.split("\n")[:-1], start=1)]
     return [point for point in points if last_step is None or point.step <= last_step]
-
-
-def read_last_points(path: Path, count: int) -> list[JournalPoint]:
-    """Read at most the last `count` points of a journal, without reading the whole file."""
-    try:
-        with path.open("rb") as file:
-            start = max(0, path.stat().st_size - (count + 1) * LINE_BYTES)
-            file.seek(start)
-            lines = file.read().decode("utf-8", "replace").split("\n")[1 if start else 0 : -1]
-    except FileNotFoundError:
-        return []
-    return [_point(line, str(path)) for line in lines[-count:]]
 
 
 def _point(line: str, where: str) -> JournalPoint:

@@ -130,17 +130,23 @@ class Record:
     @property
     def finished(self) -> bool:
         """Whether every stage of the run is complete."""
-        return self.dataset.finished and all(stage.finished for stage in [*self.phases, *self.finetunings])
+        return self.dataset.finished and all(training.finished for training in self.trainings)
+
+    @property
+    def trainings(self) -> list[Training]:
+        """The phases and fine-tunings."""
+        return [*self.phases, *self.finetunings]
+
+    @property
+    def last_training(self) -> Training | None:
+        """The last started phase or, without phases, fine-tuning; None until a trainer has started."""
+        candidates = self.phases or self.finetunings
+        return next((training for training in reversed(candidates) if training.recipe), None)
 
     @property
     def network(self) -> dict[str, Any]:
-        """The configuration of the network of the run's last phase or, without phases, of its last fine-tuning.
-
-        Empty until a trainer has started.
-        """
-        stages: list[Training] = [*self.phases] if self.phases else [*self.finetunings]
-        models = [stage.recipe["model"] for stage in stages if stage.recipe]
-        return models[-1] if models else {}
+        """The configuration of the last training's network; empty until a trainer has started."""
+        return self.last_training.recipe["model"] if self.last_training else {}
 
     @property
     def phase_names(self) -> dict[str, str]:
@@ -161,8 +167,7 @@ def read_record(path: Path | str) -> Record:
     path = Path(path).resolve()  # record.json beside the run's links is a link to it
     content = read_json(path)
     try:
-        dataset = content["dataset"]
-        folder = Path(dataset["path"]) if dataset else Path()
+        dataset = _read_dataset(content["dataset"])
         return Record(
             path=path,
             name=content["run"],
@@ -170,8 +175,8 @@ def read_record(path: Path | str) -> Record:
             experiment=content["experiment"],
             fingerprint=content["fingerprint"],
             config=content["config"],
-            dataset=read_dataset(dataset["fingerprint"], folder) if dataset else EncodedDataset("", folder, {}),
-            phases=[_read_phase(phase, folder) for phase in content["phases"]],
+            dataset=dataset,
+            phases=[_read_phase(phase, dataset.path) for phase in content["phases"]],
             finetunings=[_read_finetuning(finetuning) for finetuning in content["finetunings"]],
             skipped=content.get("skipped", []),
         )
@@ -179,51 +184,44 @@ def read_record(path: Path | str) -> Record:
         raise BertlineError(f"{path} lacks the key {error}; delete it and let the graph write it again") from None
 
 
-def read_dataset(fingerprint: str, path: Path) -> EncodedDataset:
-    """Read a dataset's card, if it exists."""
-    card = path / paths.CARD
-    return EncodedDataset(fingerprint, path, read_json(card) if card.exists() else {})
+def _read_dataset(entry: dict[str, Any] | None) -> EncodedDataset:
+    if entry is None:
+        return EncodedDataset("", Path(), {})
+    card = Path(entry["path"], paths.CARD)
+    return EncodedDataset(entry["fingerprint"], card.parent, read_json(card) if card.exists() else {})
 
 
 def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
-    path = Path(entry["path"])
-    recipe, journal, finished = _read_training(path, paths.PHASE_OUTPUTS)
-    trigram = next((file for file in (path / paths.TRIGRAM, dataset / paths.TRIGRAM) if file.exists()), None)
-    return Phase(
-        name=entry["name"],
-        fingerprint=entry["fingerprint"],
-        path=path,
-        recipe=recipe,
-        journal=journal,
-        finished=finished,
-        trigram_loss=read_json(trigram)["cross_entropy"] if trigram else None,
-    )
+    folders = (Path(entry["path"]), dataset)
+    trigram = next((file for folder in folders if (file := folder / paths.TRIGRAM).exists()), None)
+    loss = read_json(trigram)["cross_entropy"] if trigram else None
+    return Phase(**_read_training(entry, paths.PHASE_OUTPUTS), trigram_loss=loss)
 
 
 def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
-    path = Path(entry["path"])
-    recipe, journal, finished = _read_training(path, paths.FINETUNING_OUTPUTS)
+    training = _read_training(entry, paths.FINETUNING_OUTPUTS)
     return Finetuning(
-        name=entry["name"],
-        fingerprint=entry["fingerprint"],
-        path=path,
-        recipe=recipe,
-        journal=journal,
-        finished=finished,
-        task=entry["task"],
-        seed=entry["seed"],
-        start=entry["start"],
+        **training,
+        **{key: entry[key] for key in ("task", "seed", "start")},
         learning_rate=entry.get("learning_rate"),
-        result=read_json(path / paths.SCORES) if finished else {},
+        result=read_json(training["path"] / paths.SCORES) if training["finished"] else {},
     )
 
 
-def _read_training(path: Path, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[JournalPoint], bool]:
-    """Read recipe and journal, and whether the training is finished."""
-    if paths.is_finished(path, outputs):
-        return read_json(path / paths.RECIPE), read_journal(path / paths.JOURNAL), True
-    started = path / paths.STARTED_RECIPE
-    recipe = read_json(started) if started.exists() else {}
-    if not (path / paths.DURABLE).exists():
-        return recipe, [], False
-    return recipe, read_journal(path / paths.STARTED_JOURNAL, last_step=paths.durable_step(path)), False
+def _read_training(entry: dict[str, Any], outputs: tuple[str, ...]) -> dict[str, Any]:
+    """Return the attributes of `Training` for an entry of the record."""
+    path = Path(entry["path"])
+    finished = paths.is_finished(path, outputs)
+    recipe = path / (paths.RECIPE if finished else paths.STARTED_RECIPE)
+    journal = []
+    if finished:
+        journal = read_journal(path / paths.JOURNAL)
+    elif step := paths.durable_step(path):
+        journal = read_journal(path / paths.STARTED_JOURNAL, last_step=step)
+    return {
+        **{key: entry[key] for key in ("name", "fingerprint")},
+        "path": path,
+        "recipe": read_json(recipe) if recipe.exists() else {},
+        "journal": journal,
+        "finished": finished,
+    }

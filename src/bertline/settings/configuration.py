@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError
+from jsonschema.exceptions import ValidationError, best_match
 
 from bertline.console import BertlineError
+from bertline.files import Json
 
-Json = dict[str, Any]
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
@@ -70,7 +71,8 @@ def load_schema(path: Path | str) -> Json:
 
 def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
     """Raise BertlineError with one line for the first problem in `what`: the key, the given and the allowed values."""
-    errors = [_deepest(error) for error in _Validator(schema).iter_errors(config)]
+    # If several forms are allowed and none matches, the best match names the wrong key.
+    errors = [best_match([error]) for error in _Validator(schema).iter_errors(config)]
     if errors:
         errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
         others = len({_key(error) for error in errors}) - 1
@@ -86,16 +88,6 @@ def _infinite(value: Any, *keys: str) -> str:
         return ".".join(keys)
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return next((found for key, part in inner if (found := _infinite(part, *keys, str(key)))), "")
-
-
-def _deepest(error: ValidationError) -> ValidationError:
-    """Return the error that names the wrong key if several forms are allowed and none matched."""
-    while error.context:
-        deepest = max(error.context, key=lambda inner: len(inner.absolute_path))
-        if len(deepest.absolute_path) <= len(error.absolute_path):
-            return error
-        error = deepest
-    return error
 
 
 def _key(error: ValidationError) -> str:
@@ -138,6 +130,13 @@ def _explain(error: ValidationError) -> str:
     elif error.validator == "pattern" and "description" in schema:
         described = f" ({schema['description'].rstrip('.')})"
     return f"{_key(error)}: given {_shown(given)}, allowed is {wanted.format(values)}{described}"
+
+
+def check_allowed(where: str, given: str | int, allowed: Iterable[str | int], what: str) -> None:
+    """Raise BertlineError if the value of the key `where` is not one of the `allowed` ones, which are `what`."""
+    if given not in (known := list(allowed)):
+        names = ", ".join(map(str, known)) or "there are none"
+        raise BertlineError(f"{where}: given {_shown(given)}, allowed are {what}: {names}")
 
 
 TYPES = {
@@ -235,8 +234,8 @@ def definition(root: Json, name: str) -> Json:
     return root["$defs"][name]
 
 
-def load(config: Json, schema_path: Path | str) -> tuple[Json, Json]:
-    """Validate `config`; return it with defaults filled in, and the schema. Raises BertlineError."""
+def load(config: Json, schema_path: Path | str, *, what: str = "configuration") -> tuple[Json, Json]:
+    """Validate `config`; return it with defaults filled in, and the schema. Raises BertlineError naming `what`."""
     schema = load_schema(schema_path)
-    validate(config, schema)
+    validate(config, schema, what=what)
     return fill_defaults(config, schema, schema), schema

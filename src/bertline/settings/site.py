@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.settings.configuration import fill_defaults, load_schema, read_yaml, validate
+from bertline.settings.configuration import load, read_yaml
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,7 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
         raise BertlineError(
             f"{path} does not exist; copy profiles/slurm/site.example.yaml there and fill in what your cluster needs"
         )
-    given = read_yaml(path)
-    schema = load_schema(schema_path)
-    validate(given, schema, what=str(path))
-    filled = fill_defaults(given, schema, schema)
+    filled, _ = load(read_yaml(path), schema_path, what=str(path))
     constraint = filled.get("constraint")
     elsewhere = {"partition": filled["partitions"]["gpu"], "constraint": constraint}
     return Site(

@@ -94,8 +94,10 @@ def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> Logged
         mlflow.transformers.save_model(pipeline, str(local), pip_requirements=["mlflow", "torch", "transformers"])
         _add_network(pipeline, local)
         client.log_model_artifacts(model.model_id, str(local))
-    for name, value in _scores(record).items():
-        client.log_metric(run.info.run_id, name, value, model_id=model.model_id, timestamp=run.info.start_time)
+    for score in run_summary(record):
+        client.log_metric(
+            run.info.run_id, score.key, score.value, model_id=model.model_id, timestamp=run.info.start_time
+        )
     logger.info("logged the model of %s as %s", record.name, model.model_id)
     # The run's page lists the run's outputs, not the models that name it as their source.
     client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
@@ -145,10 +147,6 @@ def _add_network(pipeline: Any, saved: Path) -> None:
     both.save(str(saved / "MLmodel"))
 
 
-def _scores(record: Record) -> dict[str, float]:
-    return {point.key: point.value for point in run_summary(record)}
-
-
 def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel, name: str) -> str:
     import mlflow
 
@@ -159,7 +157,7 @@ def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel
     for version in client.search_model_versions(f"name = '{name}'"):
         if version.tags.get("bertline.model_id") == model.model_id:
             return str(version.version)
-    tags = {key: f"{value:.4f}" for key, value in _scores(record).items()} | {"bertline.model_id": model.model_id}
+    tags = {score.key: f"{score.value:.4f}" for score in run_summary(record)} | {"bertline.model_id": model.model_id}
     created = client.create_model_version(
         name, f"models:/{model.model_id}", run_id=run.info.run_id, tags=tags, model_id=model.model_id
     )

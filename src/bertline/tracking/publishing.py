@@ -171,8 +171,9 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     artifacts = _send_artifacts(here, run_id, entry, before.get("artifacts", {}))
 
     sent = before.get("points", 0)
-    after = {"points": len(entry.points), "digest": _digest(entry.points)}
-    after |= {
+    after = {
+        "points": len(entry.points),
+        "digest": _digest(entry.points),
         "artifacts": before.get("artifacts", {}) | artifacts,
         "dataset": entry.dataset.digest if entry.dataset else None,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bertline.files import sha256_of_file
 from bertline.results import describe, paths
 from bertline.results.curves import curve
-from bertline.results.records import EncodedDataset, Finetuning, Phase, Record, Training, chosen_on_dev
+from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
 # include nothing else: a resume on other hardware must not conflict.
@@ -81,11 +81,6 @@ class Entry:
     children: list[Entry] = field(default_factory=list)
 
     @property
-    def stage(self) -> str:
-        """Name of the stage in markers and messages."""
-        return self.identity["bertline.stage"]
-
-    @property
     def is_shared(self) -> bool:
         """Whether other runs may share this entry."""
         return "bertline.record" not in self.identity
@@ -98,19 +93,17 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         children.append(_data_entry(record))
     children += [_phase_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
-        started = [finetuning for finetuning in finetunings if finetuning.started]
-        if started:
-            children.append(_task_entry(record, group, finetunings, started))
+        if present := [finetuning for finetuning in finetunings if finetuning.started]:
+            children.append(_task_entry(record, group, finetunings, present))
     config = {key: value for key, value in record.config.items() if key != "description"}
-    starts = [child.started for child in children if child.started is not None]
-    ends = [child.ended for child in children if child.ended is not None]
+    started, ended = _span(children)
     return Entry(
         name=record.name,
         identity=_identity("run", record.fingerprint, run=record.name, record=record.fingerprint),
         description=_run_description(record),
         finished=record.finished,
-        started=min(starts, default=None),
-        ended=max(ends, default=None),
+        started=started,
+        ended=ended,
         parameters=_without_places(describe.flatten(config)),
         tags=_latest_tags(record),
         points=_curves(record) + (run_summary(record) if record.finished else []),
@@ -125,14 +118,17 @@ def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
     return {f"bertline.{key}": str(value) for key, value in tags.items()}
 
 
+def _span(children: Sequence[Entry]) -> tuple[int | None, int | None]:
+    """Return the start of the first and the end of the last of several entries."""
+    starts = [child.started for child in children if child.started is not None]
+    ends = [child.ended for child in children if child.ended is not None]
+    return min(starts, default=None), max(ends, default=None)
+
+
 def _data_entry(record: Record) -> Entry:
     card, path = record.dataset.card, record.dataset.path / paths.CARD
     written = int(path.stat().st_mtime * 1000)
     settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
-    counts = {"documents": card["documents"], "sentences": card["sentences"]}
-    counts["held_out_documents"] = card["held_out_documents"]
-    for length, content in card["sequence_lengths"].items():
-        counts |= {f"samples_{length}": content["samples"], f"tokens_{length}": content["tokens"]}
     return Entry(
         name="data",
         identity=_identity("data", record.dataset.fingerprint),
@@ -142,28 +138,19 @@ def _data_entry(record: Record) -> Entry:
         ended=written,
         parameters=describe.flatten(settings),
         tags={"bertline.dataset_digest": sha256_of_file(path), "bertline.path": str(record.dataset.path)},
-        points=[Point(key, 0, None, float(value)) for key, value in counts.items()],
+        points=[Point(key, 0, None, float(value)) for key, value in _counts(card).items()],
         artifacts=[Artifact(path)],
         dataset=_dataset_input(record, "encoding"),
     )
 
 
 def _phase_entry(record: Record, phase: Phase) -> Entry:
-    points = journal_points(phase)
-    if phase.finished and phase.trigram_loss is not None:
-        points.append(Point("baseline/trigram_loss", _last_step(phase), _ended(phase), phase.trigram_loss))
-    return Entry(
-        name=phase.name,
-        identity=_identity(phase.name, phase.fingerprint),
-        description=_described(phase, describe.describe_phase, record),
-        finished=phase.finished,
-        started=_started(phase),
-        ended=_ended(phase),
-        parameters=_recipe_parameters(phase.recipe),
-        tags=_recipe_tags(phase),
-        points=points,
-        artifacts=_artifacts(phase, paths.RECIPE),
-        dataset=_dataset_input(record, phase.name),
+    return _training_entry(
+        record,
+        phase,
+        _identity(phase.name, phase.fingerprint),
+        describe.describe_phase(phase.recipe, record.phase_names) if phase.recipe else "",
+        {"baseline/trigram_loss": phase.trigram_loss} if phase.finished else {},
     )
 
 
@@ -171,60 +158,61 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
     """Return a task's entry with its seeds as children and, once all are finished, the medians for each start."""
     children = [_finetuning_entry(record, finetuning) for finetuning in started]
     finished = all(finetuning.finished for finetuning in planned)
-    starts = [child.started for child in children if child.started is not None]
-    ends = [child.ended for child in children if child.ended is not None]
+    started_at, ended_at = _span(children)
     seeds = len({finetuning.seed for finetuning in planned})
     return Entry(
         name=group,
         identity=_identity(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
         description=f"{describe.task_title(group)}: {len(planned)} fine-tunings over {seeds} seeds.",
         finished=finished,
-        started=min(starts, default=None),
-        ended=max(ends, default=None),
+        started=started_at,
+        ended=ended_at,
         points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
 
 
 def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
-    points = journal_points(finetuning)
+    group = finetuning.group
     scores = {f"score/{name}": value for name, value in finetuning.result.get("scores", {}).items()}
     baselines = {f"baseline/{name}": value for name, value in finetuning.result.get("baselines", {}).items()}
-    points += [
-        Point(key, _last_step(finetuning), _ended(finetuning), float(value))
-        for key, value in (scores | baselines).items()
-        if value is not None
-    ]
-    return Entry(
-        name=finetuning.name,
-        identity=_identity(
-            finetuning.group,
-            finetuning.fingerprint,
-            task=finetuning.group,
-            seed=finetuning.seed,
-            start=finetuning.start,
-        ),
-        description=_described(finetuning, describe.describe_finetuning, record),
-        finished=finetuning.finished,
-        started=_started(finetuning),
-        ended=_ended(finetuning),
-        parameters=_recipe_parameters(finetuning.recipe),
-        tags=_recipe_tags(finetuning),
-        points=points,
-        artifacts=_artifacts(finetuning, paths.RECIPE, paths.SCORES),
+    return _training_entry(
+        record,
+        finetuning,
+        _identity(group, finetuning.fingerprint, task=group, seed=finetuning.seed, start=finetuning.start),
+        describe.describe_finetuning(finetuning.recipe, record.phase_names) if finetuning.recipe else "",
+        scores | baselines,
     )
 
 
-def _described(training: Training, in_words: Callable[..., str], record: Record) -> str:
-    recipe = in_words(training.recipe, record.phase_names) if training.recipe else ""
-    return recipe if training.finished else f"Still training. {recipe}".strip()
+def _training_entry(
+    record: Record, training: Training, identity: dict[str, str], recipe: str, final: Mapping[str, float | None]
+) -> Entry:
+    """Return the entry of a phase or a fine-tuning, with its `recipe` in words.
 
-
-def journal_points(training: Training) -> list[Point]:
-    """Return a journal's values one by one, in the order written, with the journal's timestamps."""
-    return [
+    Its points are the journal's values in the order written and with the journal's timestamps, then the `final` ones.
+    """
+    kept = {key: training.recipe[key] for key in _PARAMETERS if key in training.recipe}
+    files = [training.path / name for name in (paths.RECIPE, paths.SCORES)] if training.finished else []
+    last_step = training.journal[-1].step if training.journal else 0
+    ended = _moment(training, "finished", -1)
+    points = [
         Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
     ]
+    points += [Point(key, last_step, ended, float(value)) for key, value in final.items() if value is not None]
+    return Entry(
+        name=training.name,
+        identity=identity,
+        description=recipe if training.finished else f"Still training. {recipe}".strip(),
+        finished=training.finished,
+        started=_moment(training, "started", 0),
+        ended=ended,
+        parameters=_without_places(describe.flatten(kept | training.recipe.get("settings", {}))),
+        tags=_recipe_tags(training),
+        points=points,
+        artifacts=[Artifact(file) for file in files if file.exists()],
+        dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else None,
+    )
 
 
 def _medians(finetunings: list[Finetuning]) -> list[Point]:
@@ -283,12 +271,6 @@ def _run_description(record: Record) -> str:
     return "\n\n".join(lines)
 
 
-def _recipe_parameters(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that affect the result, those under `settings` without that prefix."""
-    kept = {key: recipe[key] for key in _PARAMETERS if key in recipe}
-    return _without_places(describe.flatten({**kept, **recipe.get("settings", {})}))
-
-
 def _without_places(parameters: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in parameters.items() if key.rpartition(".")[2] not in _PLACES}
 
@@ -318,24 +300,17 @@ def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _latest_tags(record: Record) -> dict[str, str]:
-    """Return the code and dataset tags of the run's last phase or, without phases, last fine-tuning."""
-    stages: list[Training] = [*record.phases] if record.phases else [*record.finetunings]
-    recipes = [stage for stage in stages if stage.recipe]
+    """Return the code and dataset tags of the run's last training."""
     kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
-    return {key: value for key, value in _recipe_tags(recipes[-1]).items() if key in kept} if recipes else {}
+    tags = _recipe_tags(record.last_training) if record.last_training else {}
+    return {key: value for key, value in tags.items() if key in kept}
 
 
 def _dataset_input(record: Record, context: str) -> DatasetInput | None:
-    dataset: EncodedDataset = record.dataset
+    dataset = record.dataset
     if not dataset.card:
         return None
-    lengths = dataset.card["sequence_lengths"]
-    profile = {
-        "documents": dataset.card["documents"],
-        "sentences": dataset.card["sentences"],
-        **{f"samples_{length}": content["samples"] for length, content in lengths.items()},
-        **{f"tokens_{length}": content["tokens"] for length, content in lengths.items()},
-    }
+    profile = {name: count for name, count in _counts(dataset.card).items() if name != "held_out_documents"}
     return DatasetInput(
         name=record.config.get("dataset", dataset.fingerprint),
         digest=dataset.fingerprint[:36],
@@ -345,8 +320,12 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
     )
 
 
-def _artifacts(training: Training, *names: str) -> list[Artifact]:
-    return [Artifact(training.path / name) for name in names if training.finished]
+def _counts(card: Mapping[str, Any]) -> dict[str, int]:
+    """Return the documents and sentences of a dataset, and the samples and tokens of each sequence length."""
+    counts = {name: card[name] for name in ("documents", "sentences", "held_out_documents")}
+    for length, content in card["sequence_lengths"].items():
+        counts |= {f"samples_{length}": content["samples"], f"tokens_{length}": content["tokens"]}
+    return counts
 
 
 def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
@@ -359,23 +338,9 @@ def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
     ]
 
 
-def _last_step(training: Training) -> int:
-    return training.journal[-1].step if training.journal else 0
-
-
-def _started(training: Training) -> int | None:
-    return _milliseconds(training.recipe.get("started")) or (
-        training.journal[0].timestamp if training.journal else None
-    )
-
-
-def _ended(training: Training) -> int | None:
-    last = training.journal[-1].timestamp if training.journal else None
-    return _milliseconds(training.recipe.get("finished")) or last
-
-
-def _milliseconds(moment: str | int | float | None) -> int | None:
-    """Convert a recipe's time (ISO 8601, or Unix milliseconds) to Unix milliseconds."""
-    if moment is None or isinstance(moment, int | float):
-        return None if moment is None else int(moment)
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+def _moment(training: Training, key: str, point: int) -> int | None:
+    """Return a time of the recipe (ISO 8601, or Unix milliseconds), else that of a point of the journal."""
+    moment = training.recipe.get(key)
+    if moment is None:
+        return training.journal[point].timestamp if training.journal else None
+    return int(datetime.fromisoformat(moment).timestamp() * 1000) if isinstance(moment, str) else int(moment)

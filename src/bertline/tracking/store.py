@@ -58,11 +58,9 @@ def initialise(tracking_uri: str) -> None:
 
     Safe against concurrent starts and kills: a new database appears complete or not at all. Does nothing for a server.
     """
-    database = _sqlite_file(tracking_uri)
-    if database is None:
-        return
-    with tracking_lock(tracking_uri):
-        _initialise(database, tracking_uri)
+    if _sqlite_file(tracking_uri) is not None:
+        with tracking_lock(tracking_uri):
+            connect(tracking_uri)
 
 
 def track(
@@ -110,8 +108,7 @@ def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, rep
     try:
         while True:
             try:
-                sent = track(records, tracking_uri, report, known)["sent"]
-                if sent:
+                if sent := track(records, tracking_uri, report, known)["sent"]:
                     logger.info("sent %d points to MLflow", sent)
             except BertlineError as error:
                 logger.warning("%s; trying again in %g seconds", error, seconds)

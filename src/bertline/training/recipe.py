@@ -11,11 +11,10 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
+from bertline.files import Json
 from bertline.training.settings import check_packing, check_together
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 # Keys of every recipe; `settings` are checked against a definition in the configuration's schema.
 KEYS: Json = {
