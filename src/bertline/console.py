@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn, TypeVar
@@ -29,6 +30,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BertlineError as error:
+        traceback.clear_frames(error.__traceback__)  # ends progress bars, which would be drawn below the message
         sys.exit(f"error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
