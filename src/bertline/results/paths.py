@@ -54,12 +54,14 @@ RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
 TRIGRAM = "trigram.json"
-# The same during training.
+# Folder in it during training, and the files there; it also contains the recipe so far, as RECIPE.
 CHECKPOINTS = "checkpoints"
-DURABLE = f"{CHECKPOINTS}/durable.json"
-STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
-STARTED_RECIPE = f"{CHECKPOINTS}/recipe.json"
-LOCK = f"{CHECKPOINTS}/lock.json"
+DURABLE = "durable.json"
+STARTED_JOURNAL = "journal.jsonl"
+LOCK = "lock.json"
+ATTEMPTS = "attempts.json"
+TRAINING_LOG = "training.log"
+PROFILE = "profile"
 PHASE = "results/phases/{phase}"
 PHASE_WEIGHTS = f"{PHASE}/{WEIGHTS}"
 PHASE_JOURNAL = f"{PHASE}/{JOURNAL}"
@@ -103,5 +105,5 @@ def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
 
 def durable_step(folder: Path | str) -> int:
     """Return the step of the last complete checkpoint of a training; 0 if there is none."""
-    durable = Path(folder, DURABLE)
+    durable = Path(folder, CHECKPOINTS, DURABLE)
     return int(read_json(durable)["step"]) if durable.exists() else 0

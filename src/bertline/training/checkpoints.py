@@ -26,12 +26,14 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.results import paths
 from bertline.training.distributed.fsdp import whole
 
 logger = logging.getLogger(__name__)
 
 LAYOUT_VERSION = 2
-FILES = ("model.safetensors", "optimizer.safetensors")
+STATE = "state.json"
+FILES = (paths.WEIGHTS, "optimizer.safetensors")
 
 
 def save_checkpoint(
@@ -55,13 +57,13 @@ def save_checkpoint(
     for name, tensors in zip(FILES, (weights, optimizer), strict=True):
         save_tensors(aside / name, tensors)
     digests = {name: sha256_of_file(aside / name) for name in FILES}
-    write_json(aside / "state.json", {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+    write_json(aside / STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
     fsync_directory(aside)
     if path.exists():  # damaged, or of the same step before some were skipped
         _remove(path)
     aside.rename(path)
     fsync_directory(directory)
-    write_json(directory / "durable.json", {"step": state["step"]})
+    write_json(directory / paths.DURABLE, {"step": state["step"]})
     own = _own_checkpoints(directory, state["fingerprint"])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
@@ -196,7 +198,7 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 def _state_of(path: Path) -> dict[str, Any]:
     try:
-        state = read_json(path / "state.json")
+        state = read_json(path / STATE)
     except BertlineError:
         return {}
     return state if isinstance(state, dict) else {}
@@ -204,7 +206,7 @@ def _state_of(path: Path) -> dict[str, Any]:
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
     if not state:
-        return "state.json cannot be read"
+        return f"{STATE} cannot be read"
     if state.get("layout_version") != LAYOUT_VERSION:
         return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
     for name in FILES:

@@ -18,6 +18,7 @@ from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.weights import load_tensors
+from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_entry
@@ -80,7 +81,7 @@ def load_carried_over_moments(
     if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
-    before = read_json(folder / "recipe.json")
+    before = read_json(folder / paths.RECIPE)
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
@@ -88,10 +89,11 @@ def load_carried_over_moments(
             "set carry_over: weights, or the same optimizer in both phases"
         )
     published = before.get("published_step", before["settings"]["steps"])
-    found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
+    found = checkpoint_at(folder / paths.CHECKPOINTS, initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"carry_over: {folder}/checkpoints no longer has the moments of step {published}; set carry_over: weights"
+            f"carry_over: {folder / paths.CHECKPOINTS} no longer has the moments of step {published}; set carry_over: "
+            "weights"
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
@@ -110,7 +112,7 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
         return 0
     folder = _folder(initial, path)
-    before = read_json(folder / "recipe.json")
+    before = read_json(folder / paths.RECIPE)
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),
         ("sequence_length", before["settings"]["sequence_length"], settings["sequence_length"]),
@@ -129,13 +131,13 @@ def _folder(initial: dict[str, Any], path: Path | None) -> Path:
         path = Path(initial["directory"])
     if path is None:
         raise BertlineError(f"the recipe starts from phase {initial['phase']}; name its folder with --initial-weights")
-    return path.parent if path.name == "model.safetensors" else path
+    return path.parent if path.name == paths.WEIGHTS else path
 
 
 def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
-    if read_json(folder / "recipe.json").get("tokenizer_sha256") != data.tokenizer_sha256:
+    if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
         raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
-    return load_tensors(folder / "model.safetensors")
+    return load_tensors(folder / paths.WEIGHTS)
 
 
 def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -> None:

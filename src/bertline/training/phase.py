@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
+from bertline.results import paths
 from bertline.training.best import Best
 from bertline.training.checkpoints import (
     CheckpointWriter,
@@ -62,7 +63,7 @@ class Phase:
     ) -> None:
         """Resume the newest checkpoint, or start from the initial weights. Rank 0 holds the lock."""
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
-        self.settings, self.checkpoints = recipe["settings"], output / "checkpoints"
+        self.settings, self.checkpoints = recipe["settings"], output / paths.CHECKPOINTS
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
         self.rolled_back_to: int | None = None
@@ -92,7 +93,7 @@ class Phase:
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
         last_step = self.progress.step if found else -1
-        self.recorder = Recorder(self.learner, group, self.checkpoints / "journal.jsonl", last_step=last_step)
+        self.recorder = Recorder(self.learner, group, self.checkpoints / paths.STARTED_JOURNAL, last_step=last_step)
         self.writer = CheckpointWriter(
             self.checkpoints,
             keep=options.keep_checkpoints,
@@ -254,8 +255,8 @@ class Phase:
                 "published_step": step,
                 "next_position": self.learner.accumulator.position_at(step + skipped),
             }
-            publish_phase(self.output, weights, self.checkpoints / "journal.jsonl", frozen)
-            logger.info("finished: %s", self.output / "model.safetensors")
+            publish_phase(self.output, weights, self.checkpoints / paths.STARTED_JOURNAL, frozen)
+            logger.info("finished: %s", self.output / paths.WEIGHTS)
         self.group.barrier()
 
     def _frozen_recipe(self) -> dict[str, Any]:

@@ -13,17 +13,18 @@ from bertline.files import read_json, write_atomically, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.results import paths
 
 
 def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, recipe: Mapping[str, Any]) -> None:
     """Write model.safetensors, metrics.jsonl and, last, recipe.json: if it exists, the phase is finished."""
-    save_tensors(output / "model.safetensors", weights)
-    with write_atomically(output / "metrics.jsonl") as path:
+    save_tensors(output / paths.WEIGHTS, weights)
+    with write_atomically(output / paths.JOURNAL) as path:
         shutil.copyfile(journal, path)
-    write_json(output / "recipe.json", recipe)
+    write_json(output / paths.RECIPE, recipe)
 
 
 def export_phase(phase: Path, tokenizer_json: Path, directory: Path) -> None:
     """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished."""
-    config = config_from_dict(read_json(phase / "recipe.json")["model"])
-    export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer_json, directory)
+    config = config_from_dict(read_json(phase / paths.RECIPE)["model"])
+    export_huggingface(config, load_tensors(phase / paths.WEIGHTS), tokenizer_json, directory)
