@@ -14,7 +14,7 @@ from torch import distributed, nn
 from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
 from bertline.training.data.batches import Layout, assign_to_ranks, collate, evaluation_batch, idle_micro_batch, split
 from bertline.training.data.opening import TrainingData
-from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
 
@@ -35,8 +35,7 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)
     model.eval()
     parts = split(mine, reader, layout, masking=HELD_OUT_MASKING)
-    most = group.all_reduce_max(len(parts)) if uses_fsdp(model) else len(parts)
-    for number in range(most):
+    for number in range(passes_in_lockstep(model, len(parts), group)):
         made = (
             collate(parts[number], reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id)
             if number < len(parts)

@@ -16,7 +16,7 @@ from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import Prefetcher, WorkItem
-from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
@@ -51,7 +51,7 @@ class GradientAccumulator:
         settings = recipe["settings"]
         self._masking = masking_of(settings)
         self._loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
-        self._cuda_graphs, self._fsdp = cuda_graphs, uses_fsdp(model)
+        self._model, self._cuda_graphs = model, cuda_graphs
         names = (*LossStatistics._fields, *votes)
         self.gradients = Gradients(model, names, world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_size_warmup = first_position, batch_size_warmup_of(settings)
@@ -111,17 +111,17 @@ class GradientAccumulator:
     def micro_batches(self) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the global batch that `start_step` returned, on its device.
 
-        With FSDP all ranks yield the same number: those with fewer append micro-batches without labels.
+        Where the ranks compute in lockstep, those with fewer append micro-batches without labels.
         """
         item = self._first
         if item is None:
             raise ValueError("start_step first")
-        most = self._group.all_reduce_max(item.micro_batches) if self._fsdp else item.micro_batches
+        passes = passes_in_lockstep(self._model, item.micro_batches, self._group)
         for number in range(item.micro_batches):
             item = item if number == 0 else self._next()
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
-        for _ in range(item.micro_batches, most):
+        for _ in range(item.micro_batches, passes):
             idle = idle_micro_batch(
                 item.batch, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
             )

@@ -18,7 +18,6 @@ from bertline.training.checkpoints import (
     clean_up,
     find_checkpoint,
     gather_with_rank_zero,
-    load_checkpoint,
 )
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
@@ -96,7 +95,7 @@ class Phase:
         self.recorder = Recorder(self.learner, group, self.checkpoints / paths.STARTED_JOURNAL, last_step=last_step)
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=options.keep_checkpoints,
+            keep=max(1, options.keep_checkpoints),
             keep_every=options.keep_every,
             before=self._before_checkpoint,
         )
@@ -276,11 +275,9 @@ class Phase:
             "micro_batch_tokens": learner.layout.tokens,
         }
 
-    def _published(self) -> tuple[dict[str, torch.Tensor], int, int]:
-        """Return the weights to publish, their step, and the global batches skipped before it."""
+    def _published(self) -> tuple[Path, int, int]:
+        """Return the checkpoint's weights to publish, their step, and the global batches skipped before it."""
         best = self.best.step if self.best.every is not None else None
-        if best in (None, self.progress.step) and not self.options.fsdp:
-            return self.learner.model.state_dict(), self.progress.step, self.progress.skipped
         step = self.progress.step if best is None else best
         found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], step)
         if found is None:
@@ -293,4 +290,4 @@ class Phase:
                 "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
                 step, self.progress.step, self.best.mlm_loss,
             )  # fmt: skip
-        return load_checkpoint(found[0])[0], step, found[1]["skipped"]
+        return found[0] / paths.WEIGHTS, step, found[1]["skipped"]

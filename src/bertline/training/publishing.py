@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from bertline.files import read_json, write_atomically, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
-from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 
 
-def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, recipe: Mapping[str, Any]) -> None:
-    """Write model.safetensors, metrics.jsonl and, last, recipe.json: if it exists, the phase is finished."""
-    save_tensors(output / paths.WEIGHTS, weights)
-    with write_atomically(output / paths.JOURNAL) as path:
-        shutil.copyfile(journal, path)
+def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[str, Any]) -> None:
+    """Copy model.safetensors and metrics.jsonl and, last, write recipe.json: if it exists, the phase is finished."""
+    for name, source in ((paths.WEIGHTS, weights), (paths.JOURNAL, journal)):
+        with write_atomically(output / name) as path:
+            shutil.copyfile(source, path)
     write_json(output / paths.RECIPE, recipe)
 
 

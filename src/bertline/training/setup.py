@@ -40,9 +40,8 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
     prepare_precision(settings["precision"], group.device)
     if options.cuda_graphs:
         check_cuda_graphs(group.device, compiled=options.compiled)
-    if options.fsdp:
-        name = settings["optimizer"]
-        check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
+    name = settings["optimizer"]
+    check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
     if options.deterministic:
         compute_deterministically()
 

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.training.distributed.fsdp import shard_as
 from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
-from bertline.training.optimizers.lamb import Lamb, make_lamb
-from bertline.training.optimizers.lion import Lion, make_lion
-from bertline.training.optimizers.muon import Muon, make_muon
-from bertline.training.optimizers.parameters import NamedParameters
+from bertline.training.optimizers.base import NamedParameters
+from bertline.training.optimizers.lamb import Lamb
+from bertline.training.optimizers.lion import Lion
+from bertline.training.optimizers.muon import Muon
 
 logger = logging.getLogger(__name__)
 
 
 class Factory(Protocol):
-    """Factory of an optimizer over named parameters; the schema defines types and defaults of a phase's `settings`."""
+    """Class of an optimizer, or a function that makes one; the schema defines types and defaults of `settings`."""
 
     def __call__(
         self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool
@@ -56,10 +56,10 @@ class Entry:
 OPTIMIZERS = {
     # NVIDIA's second phase restarts bias correction. With AdamW's warm moments, a restart would shrink the first steps
     # threefold.
-    "lamb": Entry(make_lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
+    "lamb": Entry(Lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
     "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
-    "muon": Entry(make_muon, Muon.new_state, needs_whole_matrices=True),
-    "lion": Entry(make_lion, Lion.new_state),
+    "muon": Entry(Muon, Muon.new_state, needs_whole_matrices=True),
+    "lion": Entry(Lion, Lion.new_state),
 }
 
 
