@@ -21,19 +21,15 @@ from torch import Tensor, distributed, nn
 from bertline.encoding.masking import IGNORED
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.modeling.float8 import compute_in_float8
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import Layout, mask_batch
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import Prefetcher
-from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group, join_group
-from bertline.training.gradient_accumulator import GradientAccumulator
-from bertline.training.initial import make_model
 from bertline.training.objective import AUTOCAST
-from bertline.training.optimizers.registry import make_optimizer
+from bertline.training.options import Options
 from bertline.training.recipe import masking_of
-from bertline.training.scaling import LossScale
+from bertline.training.setup import make_learner
 from bertline.training.step import Learner, train_step
 
 ROOT = Path(__file__).parents[1]
@@ -112,16 +108,9 @@ def make_our_step(
     cuda_graphs: bool = False,
 ) -> OurStep:
     """Make the network and its optimizer on the group's device."""
-    model = make_model(recipe, data)
-    if recipe["settings"]["precision"] == "fp8":
-        compute_in_float8(model.encoder.layers)
-    model.to(group.device).train()
-    accumulator = GradientAccumulator(model, data, recipe, group, layout, compiled=compiled, cuda_graphs=cuda_graphs)
-    accumulator.seek(0)
-    settings = recipe["settings"]
-    optimizer, sharding = make_optimizer(model, settings), OptimizerSharding(model, group, enabled=False)
-    scale = LossScale(settings["precision"])
-    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, scale)
+    options = Options(compiled=compiled, cuda_graphs=cuda_graphs)
+    learner = make_learner(recipe, data, group, options, layout=layout)
+    learner.accumulator.seek(0)
     return OurStep(learner, itertools.count())
 
 
