@@ -24,7 +24,7 @@ from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import Layout, mask_batch
 from bertline.training.data.opening import TrainingData
-from bertline.training.data.prefetching import Prefetcher
+from bertline.training.data.prefetching import work_items
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.objective import AUTOCAST
 from bertline.training.options import Options
@@ -121,28 +121,27 @@ def batches_of_transformers(
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     inputs = architecture_of(config).layout.INPUTS
     masking = masking_of(recipe["settings"])
-    prefetcher = Prefetcher(
+    items = work_items(
         data,
+        layout,
         first_step=0,
         first_position=0,
         batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
-        layout=layout,
         rank_weights=[1.0],
         rank=0,
-        device=group.device,
     )
     batches: list[list[dict[str, Tensor]]] = []
     left = 0  # micro-batches of the global batch
     while len(batches) < steps or left:
-        item = next(prefetcher)
+        item = next(items)
         if not left:
             left = item.micro_batches
             batches.append([])
         left -= 1
-        rows = item.micro_batch
-        assert rows is not None, "a group of one has no idle rank"  # noqa: S101
+        assert item.micro_batch is not None, "a group of one has no idle rank"  # noqa: S101
+        rows = item.micro_batch.to(group.device)
         if rows.masked is not None:  # imported, with static masks
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
@@ -161,7 +160,6 @@ def batches_of_transformers(
         if "token_type_ids" in inputs:
             batch["next_sentence_label"] = rows.pair_labels
         batches[-1].append(batch)
-    prefetcher.close()
     return batches
 
 
@@ -170,7 +168,7 @@ def make_transformers_model(
 ) -> nn.Module:
     """Make transformers' version of the network: BertForPreTraining or ModernBertForMaskedLM."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
-    content = architecture_of(config).layout.config_json(config, {"[PAD]": data.padding_id, "[CLS]": 2, "[SEP]": 3})
+    content = architecture_of(config).layout.config_json(config, data.train.card["tokenizer"]["special_tokens"])
     theirs = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
     theirs._attn_implementation = attention
     kind = transformers.AutoModelForPreTraining if config.architecture == "bert" else transformers.AutoModelForMaskedLM

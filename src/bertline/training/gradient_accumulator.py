@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle_micro_batch
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
-from bertline.training.data.prefetching import Prefetcher, WorkItem
+from bertline.training.data.prefetching import WorkItem, prefetch, work_items
 from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
@@ -58,7 +59,7 @@ class GradientAccumulator:
         self.rank_weights = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
         self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
-        self._prefetcher: Prefetcher | None = None
+        self._items: Generator[WorkItem, None, None] | None = None
         self._first: WorkItem | None = None
 
     def balance_load(self, load_balancing: str) -> None:
@@ -77,23 +78,23 @@ class GradientAccumulator:
     def seek(self, step: int) -> None:
         """Move to global batch number `step`, counted from 0."""
         self.close()
-        self._prefetcher = Prefetcher(
+        items = work_items(
             self._data,
+            self._layout,
             first_step=step,
             first_position=self._first_position,
             batch_size_warmup=self._batch_size_warmup,
             seed=self._recipe["seed"],
             masking=self._masking,
-            layout=self._layout,
             rank_weights=self.rank_weights,
             rank=self._group.rank,
-            device=self._group.device,
         )
+        self._items = prefetch(items, self._group.device)
 
     def close(self) -> None:
         """Stop prefetching."""
-        if self._prefetcher is not None:
-            self._prefetcher.close()
+        if self._items is not None:
+            self._items.close()
 
     def position_at(self, step: int) -> int:
         """Return the position of global batch `step` in the order of samples."""
@@ -122,18 +123,16 @@ class GradientAccumulator:
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
         for _ in range(item.micro_batches, passes):
-            idle = idle_micro_batch(
-                item.batch, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
-            )
+            idle = idle_micro_batch(item.batch, self._data.train, self._layout, masking=self._masking)
             yield self._counted(idle.to(self._group.device))
 
     def _next(self) -> WorkItem:
-        if self._prefetcher is None:
+        if self._items is None:
             raise ValueError("seek first")
-        before = self._prefetcher.waited
-        item = next(self._prefetcher)
-        self.waited += self._prefetcher.waited - before
-        return item
+        started = time.monotonic()
+        item = next(self._items)
+        self.waited += time.monotonic() - started
+        return item if item.micro_batch is None else item._replace(micro_batch=item.micro_batch.to(self._group.device))
 
     def _counted(self, micro_batch: MicroBatch) -> MicroBatch:
         self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())

@@ -96,7 +96,7 @@ def find_micro_batch_tokens(
     def compute(rows: int) -> None:
         full = replace(layout, rows=rows, fixed=True)
         batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
-        made = micro_batches(batch, data.train, full, masking=masking, padding_id=data.padding_id)
+        made = micro_batches(batch, data.train, full, masking=masking)
         found = compute_loss(
             loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )

@@ -22,11 +22,12 @@ from bertline.training.checkpoints import (
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
+from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
+from bertline.training.meter import Meter
 from bertline.training.options import Options
 from bertline.training.progress import Progress
 from bertline.training.publishing import publish_phase
-from bertline.training.recorder import Recorder
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
@@ -46,7 +47,7 @@ class Phase:
     Attributes:
         learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
         progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
-        recorder: journal and log.
+        meter, journal: averages over steps, and the file for them, which only rank 0 has.
     """
 
     def __init__(
@@ -91,8 +92,9 @@ class Phase:
             report_lost_reproducibility(found[1]["reproducibility"], self._reproducibility())
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
-        last_step = self.progress.step if found else -1
-        self.recorder = Recorder(self.learner, group, self.checkpoints / paths.STARTED_JOURNAL, last_step=last_step)
+        self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
+        journal, last_step = self.checkpoints / paths.STARTED_JOURNAL, self.progress.step if found else -1
+        self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
             keep=max(1, options.keep_checkpoints),
@@ -102,7 +104,7 @@ class Phase:
         self.saved = (self.progress.next_batch if found else None, time.monotonic())
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
-            self.recorder.write(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
+            self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         found = None
@@ -131,7 +133,7 @@ class Phase:
             if not result.backed_off:
                 self._report_skipped(result)
             return
-        self.recorder.meter.add(result)
+        self.meter.add(result)
         self._report(checkpoint_wanted=result.statistics["checkpoint_wanted"] > 0)
 
     def _report(self, *, checkpoint_wanted: bool) -> None:
@@ -140,7 +142,7 @@ class Phase:
         last = progress.step == self.total_steps
         if last or progress.step == 1 or progress.step % options.log_every == 0:
             position = self.learner.accumulator.position_at(progress.next_batch)
-            metrics |= self.recorder.meter.read()
+            metrics |= self.meter.read()
             metrics["train/samples"] = float(position - progress.first_position)
             metrics["train/tokens"] = float(progress.tokens)
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
@@ -151,9 +153,16 @@ class Phase:
             metrics |= self._evaluate()
         improved = self.best.update(progress.step, metrics, last=last)
         if metrics:
-            self.recorder.write(progress.step, metrics)
+            self._record(progress.step, metrics)
         if last or checkpoint_wanted or improved:
             self.save()
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        """Write a point of the journal and a line of the log."""
+        if self.journal is not None:
+            self.journal.append(step, metrics)
+            seconds_left = self.meter.seconds_a_step() * (self.total_steps - step)
+            log_point(step, self.total_steps, metrics, seconds_left=seconds_left)
 
     def _evaluate(self) -> dict[str, float]:
         learner = self.learner
@@ -197,7 +206,8 @@ class Phase:
         self.rolled_back_to = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
-        self.recorder.cut_back(self.progress.step)
+        if self.journal is not None:
+            self.journal.cut_back(self.progress.step)
         self.learner.accumulator.seek(next_batch)
 
     def _checkpoint_is_due(self) -> bool:
@@ -231,9 +241,9 @@ class Phase:
         self.saved = (now, time.monotonic())
 
     def _before_checkpoint(self) -> None:
-        if self.lock is not None:
+        if self.lock is not None and self.journal is not None:
             self.lock.check()
-            self.recorder.make_durable()
+            self.journal.make_durable()
 
     def wait_for_checkpoint(self) -> None:
         """Wait until rank 0 has written its last checkpoint."""
@@ -244,8 +254,8 @@ class Phase:
         """Write the phase's outputs, recipe.json last: if it exists, the phase is finished."""
         self.learner.accumulator.close()
         self.writer.wait()
-        self.recorder.close()
-        if self.group.is_rank_zero:
+        if self.journal is not None:
+            self.journal.close()
             weights, step, skipped = self._published()
             frozen = self._frozen_recipe() | {
                 "finished": time.time_ns() // 1_000_000,
@@ -254,7 +264,7 @@ class Phase:
                 "published_step": step,
                 "next_position": self.learner.accumulator.position_at(step + skipped),
             }
-            publish_phase(self.output, weights, self.checkpoints / paths.STARTED_JOURNAL, frozen)
+            publish_phase(self.output, weights, self.journal.path, frozen)
             logger.info("finished: %s", self.output / paths.WEIGHTS)
         self.group.barrier()
 
