@@ -167,7 +167,7 @@ def test_a_batch_without_padding_has_no_mask(reader):
 
 def test_a_single_segment_has_type_zero(reader):
     class OneSegment:
-        lengths, mask_counts = reader.lengths, None
+        card, lengths, mask_counts = reader.card, reader.lengths, None
 
         def gather(self, indices):
             content = reader.gather(indices)

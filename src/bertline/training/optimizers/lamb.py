@@ -57,8 +57,10 @@ class Lamb(Optimizer):
             return
         # As tensors: a program is specialised to the values of Python numbers, and these change at every step.
         scalars = torch.tensor(numbers, device=weights[0].device).unbind()
-        for tensors in zip(*lists, strict=True):
-            self._program(*([tensor.view(-1)] for tensor in tensors), *scalars, **fixed)
+        for weight, gradient, first, second in zip(*lists, strict=True):
+            self._program(
+                [weight.view(-1)], [gradient.view(-1)], [first.view(-1)], [second.view(-1)], *scalars, **fixed
+            )
 
 
 def update_lamb(
