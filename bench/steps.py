@@ -18,7 +18,7 @@ import torch
 import transformers
 from torch import Tensor, distributed, nn
 
-from bertline.encoding.masking import IGNORED
+from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
@@ -28,7 +28,6 @@ from bertline.training.data.prefetching import work_items
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.objective import AUTOCAST
 from bertline.training.options import Options
-from bertline.training.recipe import masking_of
 from bertline.training.setup import make_learner
 from bertline.training.step import Learner, train_step
 
@@ -120,7 +119,7 @@ def batches_of_transformers(
     """Return the masked micro-batches of the first global batches under transformers' names."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     inputs = architecture_of(config).layout.INPUTS
-    masking = masking_of(recipe["settings"])
+    masking = Masking(**recipe["settings"]["masking"])
     items = work_items(
         data,
         layout,

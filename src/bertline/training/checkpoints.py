@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class CheckpointWriter:
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
         """Start the thread, which calls `before` ahead of each checkpoint; `wait` reraises its exceptions."""
-        self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
+        self._save, self._before = partial(save_checkpoint, directory, keep=keep, keep_every=keep_every), before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
 
@@ -88,7 +89,8 @@ class CheckpointWriter:
         The other ranks call `gather_with_rank_zero` at the same time.
         """
         self.wait()
-        self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
+        content = {"weights": _copied(weights), "optimizer": _copied(optimizer), "state": dict(state)}
+        self._written = self._thread.submit(self._write, content)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on the disk. Reraises the thread's exceptions."""
@@ -99,16 +101,9 @@ class CheckpointWriter:
         """Wait until the last checkpoint is on the disk or has failed."""
         self._thread.shutdown()
 
-    def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    def _write(self, content: dict[str, Any]) -> Path:
         self._before()
-        return save_checkpoint(
-            self._directory,
-            weights=weights,
-            optimizer=optimizer,
-            state=state,
-            keep=self._keep,
-            keep_every=self._keep_every,
-        )
+        return self._save(**content)
 
 
 def gather_with_rank_zero(weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bertline.encoding.hashing import mix_integers
+from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle_micro_batch
@@ -21,7 +22,6 @@ from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
-from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class GradientAccumulator:
         """
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         settings = recipe["settings"]
-        self._masking = masking_of(settings)
+        self._masking = Masking(**settings["masking"])
         self._loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
         self._model, self._cuda_graphs = model, cuda_graphs
         names = (*LossStatistics._fields, *votes)

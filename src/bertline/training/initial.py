@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
@@ -61,7 +60,9 @@ def load_initial_weights(
         return
     folder = _folder(initial, path)
     if "phase" in initial:
-        weights = _weights_of_phase(folder, data)
+        if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
+            raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
+        weights = load_tensors(folder / paths.WEIGHTS)
     else:
         config, weights = load_huggingface(folder)
         _check_vocabulary(folder, config, data)
@@ -77,8 +78,8 @@ def load_carried_over_moments(
 
     Bias correction restarts if the optimizer's entry in the registry requires it, unless everything is carried over.
     """
-    initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
+    initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
+    if "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
     before = read_json(folder / paths.RECIPE)
@@ -88,12 +89,11 @@ def load_carried_over_moments(
             f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
             "set carry_over: weights, or the same optimizer in both phases"
         )
-    published = before.get("published_step", before["settings"]["steps"])
-    found = checkpoint_at(folder / paths.CHECKPOINTS, initial["phase"], published)
+    checkpoints, published = folder / paths.CHECKPOINTS, before.get("published_step", before["settings"]["steps"])
+    found = checkpoint_at(checkpoints, initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"carry_over: {folder / paths.CHECKPOINTS} no longer has the moments of step {published}; set carry_over: "
-            "weights"
+            f"carry_over: {checkpoints} no longer has the moments of step {published}; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
@@ -108,8 +108,8 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
 
     Otherwise it is 0. Raises BertlineError if the phases have different datasets, sequence lengths or seeds.
     """
-    initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
+    initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
+    if "phase" not in initial or settings["carry_over"] != "everything":
         return 0
     folder = _folder(initial, path)
     before = read_json(folder / paths.RECIPE)
@@ -132,12 +132,6 @@ def _folder(initial: dict[str, Any], path: Path | None) -> Path:
     if path is None:
         raise BertlineError(f"the recipe starts from phase {initial['phase']}; name its folder with --initial-weights")
     return path.parent if path.name == paths.WEIGHTS else path
-
-
-def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
-    if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
-        raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
-    return load_tensors(folder / paths.WEIGHTS)
 
 
 def _check_vocabulary(folder: Path, config: NetworkConfig, data: TrainingData) -> None:

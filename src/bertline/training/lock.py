@@ -49,7 +49,9 @@ class PhaseLock:
             if owner is not None and self._lives(owner):
                 job = f", job {owner['job']}" if owner.get("job") else ""
                 return f"process {owner['pid']} on {owner['host']}{job}"
-            write_json(self._path, _describe(self._token))
+            process = psutil.Process()
+            here = {"host": socket.gethostname(), "pid": process.pid, "process_started": process.create_time()}
+            write_json(self._path, {**here, "job": own_job(), "token": self._token})
         self._heart = threading.Thread(target=self._beat, daemon=True, name="lock-heartbeat")
         self._heart.start()
         return None
@@ -92,17 +94,6 @@ class PhaseLock:
             if owner is None or owner.get("token") != self._token:
                 return
             os.utime(self._path)
-
-
-def _describe(token: str) -> dict[str, Any]:
-    process = psutil.Process()
-    return {
-        "host": socket.gethostname(),
-        "pid": process.pid,
-        "process_started": process.create_time(),
-        "job": own_job(),
-        "token": token,
-    }
 
 
 def _read(path: Path) -> dict[str, Any] | None:

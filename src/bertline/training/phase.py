@@ -11,7 +11,6 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.results import paths
-from bertline.training.best import Best
 from bertline.training.checkpoints import (
     CheckpointWriter,
     checkpoint_at,
@@ -26,7 +25,7 @@ from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
 from bertline.training.meter import Meter
 from bertline.training.options import Options
-from bertline.training.progress import Progress
+from bertline.training.progress import Best, Progress
 from bertline.training.publishing import publish_phase
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner

@@ -79,20 +79,10 @@ def _hardware(device: torch.device) -> str:
 
 def _git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the source tree and whether it has changes; None if it is not a git checkout."""
-    folder = Path(__file__).parent
-    outputs = []
-    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
-        try:
-            done = subprocess.run(  # noqa: S603
-                ["git", "-C", str(folder), *arguments],  # noqa: S607
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None, None
-        if done.returncode:
-            return None, None
-        outputs.append(done.stdout.strip())
-    return outputs[0], bool(outputs[1])
+    command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    lines = done.stdout.splitlines()  # the first is "# branch.oid" and the commit
+    return lines[0].split()[2], not all(line.startswith("#") for line in lines)

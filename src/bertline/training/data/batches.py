@@ -213,7 +213,9 @@ def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: 
     if layout.packed:
         pieces = _bins(batch, layout, layout.predictions(masking, reader.mask_counts))
     else:
-        pieces = _slices(len(batch.samples), layout.rows)
+        # Runs of nearly equal size.
+        count = len(batch.samples)
+        pieces = np.array_split(np.arange(count), -(-count // layout.rows)) if count else []
     return [batch.take(rows) for rows in pieces]
 
 
@@ -238,11 +240,6 @@ def idle_micro_batch(batch: GlobalBatch, reader: SampleReader, layout: Layout, *
         masked=None if masked is None else masked._replace(labels=torch.full_like(masked.labels, IGNORED)),
         tokens=0,
     )
-
-
-def _slices(count: int, most: int) -> list[np.ndarray]:
-    """Split `count` rows into runs of nearly equal size, of at most `most` rows."""
-    return np.array_split(np.arange(count), -(-count // most)) if count else []
 
 
 def _bins(batch: GlobalBatch, layout: Layout, most_predictions: int) -> list[np.ndarray]:
