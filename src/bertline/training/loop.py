@@ -86,10 +86,7 @@ def train(
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
     """Wait until rank 0 has the phase's lock. All ranks retry together, so that no collective times out."""
     logged = False
-    while True:
-        owner = group.broadcast(lock.try_acquire() if lock else None)
-        if owner is None:
-            return
+    while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
         if not wait:
             raise BertlineError(f"{owner} is training this phase; let it finish, or stop it")
         if not logged:
