@@ -100,14 +100,14 @@ class Trainer:
     def train_with_a_kill(self, output: Path, *, deterministic: bool) -> Result:
         """Kill the trainer after its first checkpoint, restart it, and train to the end."""
         process = self._start(output, deterministic)
-        marker = output / paths.CHECKPOINTS / paths.DURABLE
+        marker = output / paths.DURABLE
         while process.poll() is None and not marker.exists():
             time.sleep(0.01)
         if not marker.exists():
             raise RuntimeError(f"the trainer ended with status {process.returncode} and no checkpoint, see the log")
         process.send_signal(signal.SIGKILL)
         process.wait()
-        journal = (output / paths.CHECKPOINTS / paths.STARTED_JOURNAL).read_text(encoding="utf-8")
+        journal = (output / paths.STARTED_JOURNAL).read_text(encoding="utf-8")
         reached = json.loads(journal[: journal.rindex("\n")].splitlines()[-1])["step"]
         saved = read_json(marker)["step"]
         started = time.monotonic()

@@ -22,12 +22,13 @@ def count_attempt(checkpoints: Path, *, restart: bool) -> None:
     Raises:
         BertlineError: after MAX_ATTEMPTS.
     """
-    step = paths.durable_step(checkpoints.parent)
-    path = checkpoints / paths.ATTEMPTS
+    phase = checkpoints.parent
+    step = paths.durable_step(phase)
+    path = phase / paths.ATTEMPTS
     before = {} if restart or not path.exists() else read_json(path)
     attempts = before.get("attempts", 0) if before.get("step") == step else 0
     if attempts >= MAX_ATTEMPTS:
-        log = checkpoints / paths.TRAINING_LOG
+        log = phase / paths.TRAINING_LOG
         raise BertlineError(
             f"{attempts} attempts in a row ended without a step beyond {step} (the last: {last_words(log)}); "
             f"see {log}; the same command tries again"

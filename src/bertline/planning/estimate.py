@@ -172,7 +172,7 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     """Return the speed of a training that was started; None without a record."""
     step = paths.durable_step(folder)
     state = folder / paths.CHECKPOINTS / f"step-{step:08d}/state.json"
-    rate = _samples_per_second(folder / paths.CHECKPOINTS / paths.STARTED_JOURNAL)
+    rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
     reproducibility = read_json(state).get("reproducibility")

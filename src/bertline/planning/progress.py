@@ -91,8 +91,8 @@ def phase_statuses(plan: Plan) -> list[PhaseStatus]:
 
 def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     folder = Path(paths.PHASE.format(phase=key))
-    points = read_last_points(folder / paths.CHECKPOINTS / paths.STARTED_JOURNAL, RECENT_POINTS)
-    owner = _owner(folder / paths.CHECKPOINTS / paths.LOCK)
+    points = read_last_points(folder / paths.STARTED_JOURNAL, RECENT_POINTS)
+    owner = _owner(folder / paths.LOCK)
     finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
     saved_step = paths.durable_step(folder)
     step = steps if finished else (points[-1].step if points else 0)
@@ -102,7 +102,7 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
         state = "trains"
     else:
         state = "stopped" if saved_step else "to be trained"
-    marker = folder / paths.CHECKPOINTS / paths.DURABLE
+    marker = folder / paths.DURABLE
     return PhaseStatus(
         run=run,
         phase=phase,

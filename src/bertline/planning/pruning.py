@@ -32,10 +32,10 @@ def prunable() -> list[Prunable]:
     for phase in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS):
         checkpoints = phase / paths.CHECKPOINTS
         newest = f"step-{paths.durable_step(phase):08d}"
-        if (checkpoints / newest).exists() and not (checkpoints / paths.LOCK).exists():
+        if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
             older = (path for path in checkpoints.glob("step-*") if path.name < newest)
             found += _entries("older checkpoints of finished phases", older)
-            found += _entries("traces of the profiler", checkpoints.glob(paths.PROFILE))
+            found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
     return found
 
 

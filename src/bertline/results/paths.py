@@ -54,14 +54,15 @@ RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
 TRIGRAM = "trigram.json"
-# Folder in it during training, and the files there; it also contains the recipe so far, as RECIPE.
+# The same during training.
 CHECKPOINTS = "checkpoints"
-DURABLE = "durable.json"
-STARTED_JOURNAL = "journal.jsonl"
-LOCK = "lock.json"
-ATTEMPTS = "attempts.json"
-TRAINING_LOG = "training.log"
-PROFILE = "profile"
+DURABLE = f"{CHECKPOINTS}/durable.json"
+STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
+STARTED_RECIPE = f"{CHECKPOINTS}/{RECIPE}"
+LOCK = f"{CHECKPOINTS}/lock.json"
+ATTEMPTS = f"{CHECKPOINTS}/attempts.json"
+TRAINING_LOG = f"{CHECKPOINTS}/training.log"
+PROFILE = f"{CHECKPOINTS}/profile"
 PHASE = "results/phases/{phase}"
 PHASE_WEIGHTS = f"{PHASE}/{WEIGHTS}"
 PHASE_JOURNAL = f"{PHASE}/{JOURNAL}"
@@ -105,5 +106,5 @@ def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
 
 def durable_step(folder: Path | str) -> int:
     """Return the step of the last complete checkpoint of a training; 0 if there is none."""
-    durable = Path(folder, CHECKPOINTS, DURABLE)
+    durable = Path(folder, DURABLE)
     return int(read_json(durable)["step"]) if durable.exists() else 0

@@ -222,9 +222,8 @@ def _read_training(path: Path, outputs: tuple[str, ...]) -> tuple[dict[str, Any]
     """Read recipe and journal, and whether the training is finished."""
     if paths.is_finished(path, outputs):
         return read_json(path / paths.RECIPE), read_journal(path / paths.JOURNAL), True
-    checkpoints = path / paths.CHECKPOINTS
-    started = checkpoints / paths.RECIPE
+    started = path / paths.STARTED_RECIPE
     recipe = read_json(started) if started.exists() else {}
-    if not (checkpoints / paths.DURABLE).exists():
+    if not (path / paths.DURABLE).exists():
         return recipe, [], False
-    return recipe, read_journal(checkpoints / paths.STARTED_JOURNAL, last_step=paths.durable_step(path)), False
+    return recipe, read_journal(path / paths.STARTED_JOURNAL, last_step=paths.durable_step(path)), False

@@ -64,7 +64,7 @@ def save_checkpoint(
         _remove(path)
     aside.rename(path)
     fsync_directory(directory)
-    write_json(directory / paths.DURABLE, {"step": state["step"]})
+    write_json(directory / Path(paths.DURABLE).name, {"step": state["step"]})
     own = _own_checkpoints(directory, state["fingerprint"])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}

@@ -35,7 +35,7 @@ class PhaseLock:
     def __init__(self, directory: Path) -> None:
         """Make the checkpoints' `directory`, if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / paths.LOCK
+        self._path = directory / Path(paths.LOCK).name
         self._guard = FileLock(directory / ".lock.guard")
         self._token = secrets.token_hex(8)
         self._seen: tuple[object, float] | None = None

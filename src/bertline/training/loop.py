@@ -56,7 +56,7 @@ def train(
         _acquire(lock, group, wait=options.when_locked == "wait")
         phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
         profiles = options.profile and group.is_rank_zero
-        profiling = make_profiler(phase.checkpoints / paths.PROFILE) if profiles else nullcontext()
+        profiling = make_profiler(output / paths.PROFILE) if profiles else nullcontext()
         shown, total = group.is_rank_zero, phase.total_steps
         bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
         with profiling as profiler, bar_of_steps as bar:

@@ -92,7 +92,7 @@ class Phase:
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
         self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
-        journal, last_step = self.checkpoints / paths.STARTED_JOURNAL, self.progress.step if found else -1
+        journal, last_step = output / paths.STARTED_JOURNAL, self.progress.step if found else -1
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
