@@ -18,22 +18,17 @@ import torch
 import transformers
 from torch import Tensor, distributed, nn
 
-from bertline.encoding.masking import IGNORED
+from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.modeling.float8 import compute_in_float8
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import Layout, mask_batch
 from bertline.training.data.opening import TrainingData
-from bertline.training.data.prefetching import Prefetcher
-from bertline.training.distributed.optimizer_sharding import OptimizerSharding
+from bertline.training.data.prefetching import work_items
 from bertline.training.distributed.process_group import Group, join_group
-from bertline.training.gradient_accumulator import GradientAccumulator
-from bertline.training.initial import make_model
 from bertline.training.objective import AUTOCAST
-from bertline.training.optimizers.registry import make_optimizer
-from bertline.training.recipe import masking_of
-from bertline.training.scaling import LossScale
+from bertline.training.options import Options
+from bertline.training.setup import make_learner
 from bertline.training.step import Learner, train_step
 
 ROOT = Path(__file__).parents[1]
@@ -112,16 +107,9 @@ def make_our_step(
     cuda_graphs: bool = False,
 ) -> OurStep:
     """Make the network and its optimizer on the group's device."""
-    model = make_model(recipe, data)
-    if recipe["settings"]["precision"] == "fp8":
-        compute_in_float8(model.encoder.layers)
-    model.to(group.device).train()
-    accumulator = GradientAccumulator(model, data, recipe, group, layout, compiled=compiled, cuda_graphs=cuda_graphs)
-    accumulator.seek(0)
-    settings = recipe["settings"]
-    optimizer, sharding = make_optimizer(model, settings), OptimizerSharding(model, group, enabled=False)
-    scale = LossScale(settings["precision"])
-    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, scale)
+    options = Options(compiled=compiled, cuda_graphs=cuda_graphs)
+    learner = make_learner(recipe, data, group, options, layout=layout)
+    learner.accumulator.seek(0)
     return OurStep(learner, itertools.count())
 
 
@@ -131,29 +119,28 @@ def batches_of_transformers(
     """Return the masked micro-batches of the first global batches under transformers' names."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
     inputs = architecture_of(config).layout.INPUTS
-    masking = masking_of(recipe["settings"])
-    prefetcher = Prefetcher(
+    masking = Masking(**recipe["settings"]["masking"])
+    items = work_items(
         data,
+        layout,
         first_step=0,
         first_position=0,
         batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
         seed=recipe["seed"],
         masking=masking,
-        layout=layout,
         rank_weights=[1.0],
         rank=0,
-        device=group.device,
     )
     batches: list[list[dict[str, Tensor]]] = []
     left = 0  # micro-batches of the global batch
     while len(batches) < steps or left:
-        item = next(prefetcher)
+        item = next(items)
         if not left:
             left = item.micro_batches
             batches.append([])
         left -= 1
-        rows = item.micro_batch
-        assert rows is not None, "a group of one has no idle rank"  # noqa: S101
+        assert item.micro_batch is not None, "a group of one has no idle rank"  # noqa: S101
+        rows = item.micro_batch.to(group.device)
         if rows.masked is not None:  # imported, with static masks
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
@@ -172,7 +159,6 @@ def batches_of_transformers(
         if "token_type_ids" in inputs:
             batch["next_sentence_label"] = rows.pair_labels
         batches[-1].append(batch)
-    prefetcher.close()
     return batches
 
 
@@ -181,7 +167,7 @@ def make_transformers_model(
 ) -> nn.Module:
     """Make transformers' version of the network: BertForPreTraining or ModernBertForMaskedLM."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
-    content = architecture_of(config).layout.config_json(config, {"[PAD]": data.padding_id, "[CLS]": 2, "[SEP]": 3})
+    content = architecture_of(config).layout.config_json(config, data.train.card["tokenizer"]["special_tokens"])
     theirs = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
     theirs._attn_implementation = attention
     kind = transformers.AutoModelForPreTraining if config.architecture == "bert" else transformers.AutoModelForMaskedLM

@@ -17,6 +17,7 @@ from typing import Any
 from steps import free_memory, group_of_one, make_our_step, make_recipe, read_model, time_step
 
 from bertline.files import read_json, sha256_of_file, write_json
+from bertline.results import paths
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import open_training_data
 from gpu_parts.context import ROOT, Context, Result
@@ -50,7 +51,7 @@ def run(context: Context) -> Iterator[Result]:
         yield {"case": "deterministic", **whole}
         killed = trainer.train_with_a_kill(folder / "killed", deterministic=True)
         yield {"case": "deterministic, killed and resumed", **killed}
-        digests = {sha256_of_file(folder / name / "model.safetensors") for name in ("whole", "killed")}
+        digests = {sha256_of_file(folder / name / paths.WEIGHTS) for name in ("whole", "killed")}
         yield {"case": "the same weights after a kill", "outcome": "passed" if len(digests) == 1 else "failed"}
         fast = trainer.train_with_a_kill(folder / "fast", deterministic=False)
         yield {"case": "not deterministic, killed and resumed", **fast}
@@ -85,7 +86,7 @@ class Trainer:
 
     def __init__(self, card: Path, recipe: dict[str, Any], tokens: int, threads: int) -> None:
         self._card, self._recipe, self._tokens, self._threads = card, recipe, tokens, threads
-        self._recipe_json = card.parent / "recipe.json"
+        self._recipe_json = card.parent / paths.RECIPE
         write_json(self._recipe_json, recipe)
         self._every = max(1, recipe["settings"]["steps"] // 3)
 
@@ -99,14 +100,14 @@ class Trainer:
     def train_with_a_kill(self, output: Path, *, deterministic: bool) -> Result:
         """Kill the trainer after its first checkpoint, restart it, and train to the end."""
         process = self._start(output, deterministic)
-        marker = output / "checkpoints/durable.json"
+        marker = output / paths.DURABLE
         while process.poll() is None and not marker.exists():
             time.sleep(0.01)
         if not marker.exists():
             raise RuntimeError(f"the trainer ended with status {process.returncode} and no checkpoint, see the log")
         process.send_signal(signal.SIGKILL)
         process.wait()
-        journal = (output / "checkpoints/journal.jsonl").read_text(encoding="utf-8")
+        journal = (output / paths.STARTED_JOURNAL).read_text(encoding="utf-8")
         reached = json.loads(journal[: journal.rindex("\n")].splitlines()[-1])["step"]
         saved = read_json(marker)["step"]
         started = time.monotonic()
@@ -132,7 +133,7 @@ class Trainer:
         )
 
     def _result(self, output: Path) -> Result:
-        lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (output / paths.JOURNAL).read_text(encoding="utf-8").splitlines()
         points = [point for line in lines if "train/loss" in (point := json.loads(line))["metrics"]]
         speeds = [point["metrics"]["train/tokens_per_second"] for point in points[len(points) // 4 :]]
         shown = points[:: max(1, len(points) // POINTS)]

@@ -127,6 +127,17 @@ def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
         assert arguments == ["--recipe", '{"a": "it\'s"}', "--note", "two words"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "job"),
+    [("SLURM_JOB_ID", "slurm 4711"), ("PBS_JOBID", "pbs 4711"), ("JOB_ID", "sge 4711"), ("NO_JOB", None)],
+)
+def test_a_rank_gets_scheduler_and_number_of_its_job(tmp_path, variable, job):
+    program = "import json, os, sys\nprint(json.dumps(os.environ.get('BERTLINE_JOB')), file=sys.stderr)"
+    # That of the job in which this one was submitted is not passed on.
+    done = launch(tmp_path, program, BERTLINE_JOB="slurm 1", **{variable: "4711"})
+    assert json.loads(done.stderr) == job
+
+
 @pytest.mark.parametrize("starter", list(STARTERS))
 def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
     program = "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(50)"

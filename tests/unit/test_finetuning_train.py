@@ -530,11 +530,11 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
     recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
     whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
     arguments = [json.dumps(recipe), str(tokenizer), str(tmp_path / "killed"), "11"]
-    monkeypatch.setenv("SLURM_JOB_ID", "11")
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 11")
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     begun = json.loads((tmp_path / "killed/checkpoints/recipe.json").read_text())
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 12")
     with caplog.at_level("INFO"):
         resumed = finetune(recipe, tokenizer, tmp_path / "killed", threads=1)
     assert any(line.startswith("resuming at step ") for line in caplog.messages)

@@ -74,7 +74,7 @@ def test_masks_are_those_of_the_cpu(card, packed):
     for device in (CPU, GPU):
         data = open_training_data(card, 32, device)
         batch = global_batch(data.train.lengths, start=5, size=40, seed=3, masking=masking)
-        [made] = micro_batches(batch, data.train, Layout(32, 40, packed=packed), masking=masking, padding_id=0)
+        [made] = micro_batches(batch, data.train, Layout(32, 40, packed=packed), masking=masking)
         masked = mask_batch(made.to(device), seed=3, masking=masking, vocabulary=data.vocabulary)
         found.append([tensor.cpu() for tensor in masked])
     for on_cpu, on_gpu in zip(*found, strict=True):

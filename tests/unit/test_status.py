@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import torch
 
 from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.planning.plan import Plan
@@ -93,17 +92,16 @@ def record_of(phase: Path) -> dict[str, object]:
 
 
 def test_a_trainer_killed_between_its_last_writes_is_unfinished_for_all_who_ask(untrained: Plan) -> None:
-    for step in (50, 100):
-        write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x")
+    _, weights = (write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x") for step in (50, 100))
     write(PHASE / "checkpoints/durable.json", '{"step": 100}')
     journal = write(PHASE / "checkpoints/journal.jsonl")
     unwritable = {"killed here": float("nan")}  # JSON has no such number
     with pytest.raises(ValueError, match="JSON"):
-        publish_phase(PHASE, {"weight": torch.zeros(1)}, journal, unwritable)
+        publish_phase(PHASE, weights, journal, unwritable)
     assert (PHASE / "model.safetensors").exists()
     assert answers(untrained) == dict.fromkeys(answers(untrained), False)
     recipe = {"settings": {**SETTINGS, "steps": 100}, "model": MODEL, "world_size": 1, "hardware": "a GPU"}
-    publish_phase(PHASE, {"weight": torch.zeros(1)}, journal, recipe)
+    publish_phase(PHASE, weights, journal, recipe)
     assert answers(untrained) == dict.fromkeys(answers(untrained), True)
     # Snakemake makes a phase again whose weights were deleted.
     (PHASE / "model.safetensors").unlink()

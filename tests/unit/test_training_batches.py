@@ -31,7 +31,6 @@ def divide(reader, batch, *, world_size, rows, weights=None, **layout):
                 reader,
                 Layout(32, rows, **layout),
                 masking=MASKING,
-                padding_id=0,
             )
         )
         for rank in range(world_size)
@@ -78,12 +77,11 @@ def test_only_full_rows_go_without_an_attention_mask_and_only_where_the_layout_l
             reader,
             Layout(24, rows, **layout),
             masking=MASKING,
-            padding_id=0,
         )
         assert (micro.attention_mask is not None) == expected
     # A row that holds no sequence is not full.
     one = evaluation_batch(full[:1], reader.lengths, MASKING)
-    [micro] = micro_batches(one, reader, Layout(24, 2, fixed=True, mask_free=True), masking=MASKING, padding_id=0)
+    [micro] = micro_batches(one, reader, Layout(24, 2, fixed=True, mask_free=True), masking=MASKING)
     assert micro.attention_mask is not None
 
 
@@ -169,7 +167,7 @@ def test_a_batch_without_padding_has_no_mask(reader):
 
 def test_a_single_segment_has_type_zero(reader):
     class OneSegment:
-        lengths, mask_counts = reader.lengths, None
+        card, lengths, mask_counts = reader.card, reader.lengths, None
 
         def gather(self, indices):
             content = reader.gather(indices)

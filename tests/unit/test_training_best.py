@@ -11,7 +11,7 @@ from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file
-from bertline.training.best import Best
+from bertline.training.progress import Best
 
 # A learning rate at which the held-out loss soon rises again.
 OVERSHOOTS = {"optimizer": "adamw", "learning_rate": 0.01, "schedule": "constant", "steps": 24}

@@ -23,10 +23,10 @@ def forge(directory, **changes):
 
 
 def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 77")
     first, second = PhaseLock(tmp_path), PhaseLock(tmp_path)
     assert first.try_acquire() is None
-    assert second.try_acquire() == f"process {os.getpid()} on {socket.gethostname()}, job 77"
+    assert second.try_acquire() == f"process {os.getpid()} on {socket.gethostname()}, job slurm 77"
     first.release()
     assert second.try_acquire() is None
     second.check()

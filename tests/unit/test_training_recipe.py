@@ -11,13 +11,13 @@ from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
-from bertline.training.recipe import masking_of, parse_recipe
+from bertline.training.recipe import parse_recipe
 from bertline.training.started import frozen_recipe
 
 
 def test_a_complete_recipe_is_accepted():
     assert parse_recipe(json.dumps(recipe())) == recipe()
-    assert masking_of(recipe()["settings"]) == Masking(0.15, None)
+    assert Masking(**recipe()["settings"]["masking"]) == Masking(0.15, None)
 
 
 @pytest.mark.parametrize(

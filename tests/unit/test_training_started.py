@@ -33,13 +33,13 @@ def record_of(folder: Path, output: Path) -> Record:
 
 def test_settings_and_jobs_are_known_from_the_start_and_all_jobs_at_the_end(card: Path, tmp_path: Path) -> None:
     given, output = recipe(steps=40), tmp_path / "phase"
-    first = {"environment": {"SLURM_JOB_ID": "11"}, "stop_after_minutes": 0.0}
+    first = {"environment": {"BERTLINE_JOB": "slurm 11"}, "stop_after_minutes": 0.0}
     assert Trainer(given, card, output, **first).finish() == STOPPED
     begun = lay_out(record_of(tmp_path, output)).children[0]
     assert not begun.finished
     assert begun.description.startswith("Still training. 40 steps of ")
     assert begun.tags["bertline.jobs"] == "slurm 11"
-    train(given, card, output, environment={"PBS_JOBID": "12.host"})
+    train(given, card, output, environment={"BERTLINE_JOB": "pbs 12.host"})
     ended = lay_out(record_of(tmp_path, output)).children[0]
     assert ended.finished
     assert ended.tags["bertline.jobs"] == "slurm 11, pbs 12.host"

@@ -23,7 +23,6 @@ from bertline.training.data.exporting import export_nvidia
 from bertline.training.objective import compute_loss, make_loss_fn
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
-PAD = 0
 
 
 def reader_and_rows(made: Path, imported: Path) -> tuple[SampleReader, list[Row]]:
@@ -39,7 +38,7 @@ def test_a_batch_shows_static_masks_as_they_are(made: Path, imported: Path, pack
     batch = evaluation_batch(samples, reader.lengths, Masking(0.15), reader.mask_counts)
     layout = Layout(LENGTH, 8, packed=packed, fixed=fixed)
     seen = []
-    for micro in micro_batches(batch, reader, layout, masking=Masking(0.15), padding_id=PAD):
+    for micro in micro_batches(batch, reader, layout, masking=Masking(0.15)):
         assert micro.masked is not None
         labels = torch.full((micro.input_ids.numel(),), -1)
         asked = micro.masked.labels != IGNORED
@@ -71,10 +70,9 @@ def total_loss(model: BertForPreTraining, reader: SampleReader, samples: np.ndar
     batch = evaluation_batch(samples, reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
     sums = make_loss_fn(model, precision="fp32", compiled=False)
     vocabulary = Vocabulary.of_card(reader.card)
-    given = {"masking": HELD_OUT_MASKING, "padding_id": PAD}
     found = [
         torch.stack(compute_loss(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
-        for micro in micro_batches(batch, reader, Layout(LENGTH, 16), **given)
+        for micro in micro_batches(batch, reader, Layout(LENGTH, 16), masking=HELD_OUT_MASKING)
     ]
     return torch.stack(found).double().sum(0).tolist()
 

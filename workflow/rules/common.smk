@@ -8,6 +8,7 @@ import sys
 
 from snakemake.utils import min_version
 
+from bertline.cluster.schedulers import export_own_job
 from bertline.planning import inputs, targets
 from bertline.planning.links import write_links
 from bertline.planning.recipes import (
@@ -30,6 +31,9 @@ shell.prefix(
     f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
     "${{PYTHONPATH:+:$PYTHONPATH}}; "
 )
+
+# Trainers record it. Every job of a scheduler reads this file.
+export_own_job()
 
 try:
     # Snakemake has read them, but does not report duplicate keys.

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertline.cluster.failures import last_words
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
-from bertline.results.paths import durable_step
+from bertline.results import paths
 
 MAX_ATTEMPTS = 3
 
@@ -22,12 +22,13 @@ def count_attempt(checkpoints: Path, *, restart: bool) -> None:
     Raises:
         BertlineError: after MAX_ATTEMPTS.
     """
-    step = durable_step(checkpoints.parent)
-    path = checkpoints / "attempts.json"
+    phase = checkpoints.parent
+    step = paths.durable_step(phase)
+    path = phase / paths.ATTEMPTS
     before = {} if restart or not path.exists() else read_json(path)
     attempts = before.get("attempts", 0) if before.get("step") == step else 0
     if attempts >= MAX_ATTEMPTS:
-        log = checkpoints / "training.log"
+        log = phase / paths.TRAINING_LOG
         raise BertlineError(
             f"{attempts} attempts in a row ended without a step beyond {step} (the last: {last_words(log)}); "
             f"see {log}; the same command tries again"

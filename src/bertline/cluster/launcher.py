@@ -58,6 +58,7 @@ def launch(
         BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
     others = parse_node_kinds(additional_nodes)
+    schedulers.export_own_job()
     job = slurm.own_job()
     if checkpoints is not None:
         count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.training.started import JOB_IDS
+
+# Environment variables with the number of a job. Jobs of Slurm, which has its own executor, and of Grid Engine are only
+# recorded.
+JOB_NUMBERS = {
+    "slurm": "SLURM_JOB_ID",
+    "pbs": "PBS_JOBID",
+    "lsf": "LSB_JOBID",
+    "cobalt": "COBALT_JOBID",
+    "sge": "JOB_ID",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Scheduler:
     @property
     def variable(self) -> str:
         """Environment variable with the number of a job."""
-        return JOB_IDS[self.name]
+        return JOB_NUMBERS[self.name]
 
     @property
     def logs(self) -> Path:
@@ -143,6 +152,15 @@ def scheduler_here() -> Scheduler:
 def own_scheduler() -> Scheduler | None:
     """Return the scheduler of this process's job; None outside a job of these schedulers."""
     return next((scheduler for scheduler in SCHEDULERS if scheduler.variable in os.environ), None)
+
+
+def export_own_job() -> None:
+    """Set BERTLINE_JOB for the trainers that this process starts: scheduler and number of its job, if it is in one."""
+    os.environ.pop("BERTLINE_JOB", None)  # of the job in which this one was submitted
+    for name, variable in JOB_NUMBERS.items():
+        if os.environ.get(variable):
+            os.environ["BERTLINE_JOB"] = f"{name} {os.environ[variable]}"
+            return
 
 
 def minutes_left() -> float | None:

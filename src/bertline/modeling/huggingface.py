@@ -24,6 +24,7 @@ from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.results.paths import WEIGHTS
 
 OF_ENCODER = re.compile(r"(bert|encoder)\.(embeddings|layers|final_normalization)\.")
 
@@ -49,7 +50,7 @@ def export_huggingface(
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".part", dir=directory.parent))
     try:
         identifiers = _write_tokenizer(Path(tokenizer_json), model_config, layout, aside)
-        save_tensors(aside / "model.safetensors", to_huggingface(model_config, state_dict))
+        save_tensors(aside / WEIGHTS, to_huggingface(model_config, state_dict))
         write_json(aside / "config.json", layout.config_json(model_config, identifiers))
         aside.chmod(0o755)
         if directory.exists():
@@ -150,7 +151,7 @@ def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:
-    path = directory / "model.safetensors"
+    path = directory / WEIGHTS
     if not path.exists():
         if (directory / "pytorch_model.bin").exists():
             raise BertlineError(

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig
 
 MODEL_TYPE = "bert"
@@ -74,8 +73,4 @@ def config_json(config: BertConfig, identifiers: Mapping[str, int]) -> dict[str,
 
 def config_of(path: Path, given: Mapping[str, Any]) -> BertConfig:
     """Return the configuration in a config.json. Raises BertlineError for an unsupported setting."""
-    for key, value in {"position_embedding_type": "absolute", "is_decoder": False}.items():
-        if given.get(key, value) != value:
-            raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; name a BERT directory")
-    known = {field.name for field in dataclasses.fields(BertConfig)}
-    return BertConfig.from_dict({key: value for key, value in given.items() if key in known})
+    return BertConfig.from_config_json(path, given, fixed={"position_embedding_type": "absolute", "is_decoder": False})

@@ -81,24 +81,14 @@ def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[st
 
 def config_of(path: Path, given: Mapping[str, Any]) -> ModernConfig:
     """Return the configuration in a config.json. Raises BertlineError for an unsupported setting."""
-    activation = given.get("hidden_activation", ModernConfig.hidden_activation)
-    for key, value in {**FIXED, "classifier_activation": activation}.items():
-        if given.get(key, value) != value:
-            raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
-    known = {field.name for field in dataclasses.fields(ModernConfig)}
-    values = {key: value for key, value in given.items() if key in known}
     rope = (given.get("rope_parameters") or {}).get("full_attention") or {}
     if rope.get("rope_type", "default") != "default" or given.get("rope_scaling"):
         raise BertlineError(f"{path}: only rotary positions of the type 'default' can be read; choose other weights")
     if "rope_theta" in rope:
-        values["global_rope_theta"] = rope["rope_theta"]
-    config = ModernConfig.from_dict(values)
-    _check_that_all_is_global(path, given, config.num_hidden_layers)
-    return config
-
-
-def _check_that_all_is_global(path: Path, given: Mapping[str, Any], layers: int) -> None:
-    every = given.get("global_attn_every_n_layers", 3)
+        given = {**given, "global_rope_theta": rope["rope_theta"]}
+    activation = given.get("hidden_activation", ModernConfig.hidden_activation)
+    config = ModernConfig.from_config_json(path, given, fixed={**FIXED, "classifier_activation": activation})
+    every, layers = given.get("global_attn_every_n_layers", 3), config.num_hidden_layers
     by_default = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
     local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
     if local:
@@ -106,3 +96,4 @@ def _check_that_all_is_global(path: Path, given: Mapping[str, Any], layers: int)
             f"{path}: {len(local)} of {layers} layers attend to a window only, which is not supported; choose "
             "weights with global_attn_every_n_layers: 1"
         )
+    return config

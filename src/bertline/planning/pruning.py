@@ -35,7 +35,7 @@ def prunable() -> list[Prunable]:
         if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
             older = (path for path in checkpoints.glob("step-*") if path.name < newest)
             found += _entries("older checkpoints of finished phases", older)
-            found += _entries("traces of the profiler", checkpoints.glob("profile"))
+            found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
     return found
 
 

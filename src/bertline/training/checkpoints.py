@@ -17,6 +17,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.results import paths
 from bertline.training.distributed.fsdp import whole
 
 logger = logging.getLogger(__name__)
 
 LAYOUT_VERSION = 2
-FILES = ("model.safetensors", "optimizer.safetensors")
+STATE = "state.json"
+FILES = (paths.WEIGHTS, "optimizer.safetensors")
 
 
 def save_checkpoint(
@@ -55,13 +58,13 @@ def save_checkpoint(
     for name, tensors in zip(FILES, (weights, optimizer), strict=True):
         save_tensors(aside / name, tensors)
     digests = {name: sha256_of_file(aside / name) for name in FILES}
-    write_json(aside / "state.json", {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+    write_json(aside / STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
     fsync_directory(aside)
     if path.exists():  # damaged, or of the same step before some were skipped
         _remove(path)
     aside.rename(path)
     fsync_directory(directory)
-    write_json(directory / "durable.json", {"step": state["step"]})
+    write_json(directory / Path(paths.DURABLE).name, {"step": state["step"]})
     own = _own_checkpoints(directory, state["fingerprint"])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
@@ -76,7 +79,7 @@ class CheckpointWriter:
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
         """Start the thread, which calls `before` ahead of each checkpoint; `wait` reraises its exceptions."""
-        self._directory, self._keep, self._keep_every, self._before = directory, keep, keep_every, before
+        self._save, self._before = partial(save_checkpoint, directory, keep=keep, keep_every=keep_every), before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
 
@@ -86,7 +89,8 @@ class CheckpointWriter:
         The other ranks call `gather_with_rank_zero` at the same time.
         """
         self.wait()
-        self._written = self._thread.submit(self._write, _copied(weights), _copied(optimizer), dict(state))
+        content = {"weights": _copied(weights), "optimizer": _copied(optimizer), "state": dict(state)}
+        self._written = self._thread.submit(self._write, content)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on the disk. Reraises the thread's exceptions."""
@@ -97,16 +101,9 @@ class CheckpointWriter:
         """Wait until the last checkpoint is on the disk or has failed."""
         self._thread.shutdown()
 
-    def _write(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    def _write(self, content: dict[str, Any]) -> Path:
         self._before()
-        return save_checkpoint(
-            self._directory,
-            weights=weights,
-            optimizer=optimizer,
-            state=state,
-            keep=self._keep,
-            keep_every=self._keep_every,
-        )
+        return self._save(**content)
 
 
 def gather_with_rank_zero(weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
@@ -196,7 +193,7 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 def _state_of(path: Path) -> dict[str, Any]:
     try:
-        state = read_json(path / "state.json")
+        state = read_json(path / STATE)
     except BertlineError:
         return {}
     return state if isinstance(state, dict) else {}
@@ -204,7 +201,7 @@ def _state_of(path: Path) -> dict[str, Any]:
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
     if not state:
-        return "state.json cannot be read"
+        return f"{STATE} cannot be read"
     if state.get("layout_version") != LAYOUT_VERSION:
         return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
     for name in FILES:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import distributed, nn
 
 from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
-from bertline.training.data.batches import Layout, assign_to_ranks, collate, evaluation_batch, idle_micro_batch, split
+from bertline.training.data.batches import Layout, collate, evaluation_batch, idle_micro_batch, of_rank, split
 from bertline.training.data.opening import TrainingData
-from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
 
@@ -28,19 +27,17 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     """
     reader = data.held_out
     batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
-    mine = batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), [1.0] * group.world_size) == group.rank))
     # Not compiled: compilation would take longer than it saves.
     loss_fn = make_loss_fn(model, precision=precision, compiled=False)
     layout = replace(layout, fixed=False)
     totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)
     model.eval()
-    parts = split(mine, reader, layout, masking=HELD_OUT_MASKING)
-    most = group.all_reduce_max(len(parts)) if uses_fsdp(model) else len(parts)
-    for number in range(most):
+    parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), reader, layout, masking=HELD_OUT_MASKING)
+    for number in range(passes_in_lockstep(model, len(parts), group)):
         made = (
-            collate(parts[number], reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id)
+            collate(parts[number], reader, layout, masking=HELD_OUT_MASKING)
             if number < len(parts)
-            else idle_micro_batch(batch, reader, layout, masking=HELD_OUT_MASKING, padding_id=data.padding_id)
+            else idle_micro_batch(batch, reader, layout, masking=HELD_OUT_MASKING)
         ).to(group.device)
         found = compute_loss(loss_fn, made, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
         totals += torch.stack(found).double()

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bertline.encoding.hashing import mix_integers
+from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle_micro_batch
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
-from bertline.training.data.prefetching import Prefetcher, WorkItem
-from bertline.training.distributed.fsdp import uses_fsdp
+from bertline.training.data.prefetching import WorkItem, prefetch, work_items
+from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
-from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +50,16 @@ class GradientAccumulator:
         """
         self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
         settings = recipe["settings"]
-        self._masking = masking_of(settings)
+        self._masking = Masking(**settings["masking"])
         self._loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=compiled, cuda_graphs=cuda_graphs)
-        self._cuda_graphs, self._fsdp = cuda_graphs, uses_fsdp(model)
+        self._model, self._cuda_graphs = model, cuda_graphs
         names = (*LossStatistics._fields, *votes)
         self.gradients = Gradients(model, names, world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_size_warmup = first_position, batch_size_warmup_of(settings)
         self.rank_weights = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
         self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
-        self._prefetcher: Prefetcher | None = None
+        self._items: Generator[WorkItem, None, None] | None = None
         self._first: WorkItem | None = None
 
     def balance_load(self, load_balancing: str) -> None:
@@ -77,23 +78,23 @@ class GradientAccumulator:
     def seek(self, step: int) -> None:
         """Move to global batch number `step`, counted from 0."""
         self.close()
-        self._prefetcher = Prefetcher(
+        items = work_items(
             self._data,
+            self._layout,
             first_step=step,
             first_position=self._first_position,
             batch_size_warmup=self._batch_size_warmup,
             seed=self._recipe["seed"],
             masking=self._masking,
-            layout=self._layout,
             rank_weights=self.rank_weights,
             rank=self._group.rank,
-            device=self._group.device,
         )
+        self._items = prefetch(items, self._group.device)
 
     def close(self) -> None:
         """Stop prefetching."""
-        if self._prefetcher is not None:
-            self._prefetcher.close()
+        if self._items is not None:
+            self._items.close()
 
     def position_at(self, step: int) -> int:
         """Return the position of global batch `step` in the order of samples."""
@@ -111,29 +112,27 @@ class GradientAccumulator:
     def micro_batches(self) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the global batch that `start_step` returned, on its device.
 
-        With FSDP all ranks yield the same number: those with fewer append micro-batches without labels.
+        Where the ranks compute in lockstep, those with fewer append micro-batches without labels.
         """
         item = self._first
         if item is None:
             raise ValueError("start_step first")
-        most = self._group.all_reduce_max(item.micro_batches) if self._fsdp else item.micro_batches
+        passes = passes_in_lockstep(self._model, item.micro_batches, self._group)
         for number in range(item.micro_batches):
             item = item if number == 0 else self._next()
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
-        for _ in range(item.micro_batches, most):
-            idle = idle_micro_batch(
-                item.batch, self._data.train, self._layout, masking=self._masking, padding_id=self._data.padding_id
-            )
+        for _ in range(item.micro_batches, passes):
+            idle = idle_micro_batch(item.batch, self._data.train, self._layout, masking=self._masking)
             yield self._counted(idle.to(self._group.device))
 
     def _next(self) -> WorkItem:
-        if self._prefetcher is None:
+        if self._items is None:
             raise ValueError("seek first")
-        before = self._prefetcher.waited
-        item = next(self._prefetcher)
-        self.waited += self._prefetcher.waited - before
-        return item
+        started = time.monotonic()
+        item = next(self._items)
+        self.waited += time.monotonic() - started
+        return item if item.micro_batch is None else item._replace(micro_batch=item.micro_batch.to(self._group.device))
 
     def _counted(self, micro_batch: MicroBatch) -> MicroBatch:
         self.tokens = (self.tokens[0] + micro_batch.tokens, self.tokens[1] + micro_batch.input_ids.numel())

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
@@ -18,6 +17,7 @@ from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors
+from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_entry
@@ -60,7 +60,9 @@ def load_initial_weights(
         return
     folder = _folder(initial, path)
     if "phase" in initial:
-        weights = _weights_of_phase(folder, data)
+        if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
+            raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
+        weights = load_tensors(folder / paths.WEIGHTS)
     else:
         config, weights = load_huggingface(folder)
         tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
@@ -78,22 +80,22 @@ def load_carried_over_moments(
 
     Bias correction restarts if the optimizer's entry in the registry requires it, unless everything is carried over.
     """
-    initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["carry_over"] == "weights":
+    initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
+    if "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
-    before = read_json(folder / "recipe.json")
+    before = read_json(folder / paths.RECIPE)
     theirs = before["settings"]["optimizer"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
             f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
             "set carry_over: weights, or the same optimizer in both phases"
         )
-    published = before.get("published_step", before["settings"]["steps"])
-    found = checkpoint_at(folder / "checkpoints", initial["phase"], published)
+    checkpoints, published = folder / paths.CHECKPOINTS, before.get("published_step", before["settings"]["steps"])
+    found = checkpoint_at(checkpoints, initial["phase"], published)
     if found is None:
         raise BertlineError(
-            f"carry_over: {folder}/checkpoints no longer has the moments of step {published}; set carry_over: weights"
+            f"carry_over: {checkpoints} no longer has the moments of step {published}; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
     resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
@@ -108,11 +110,11 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
 
     Otherwise it is 0. Raises BertlineError if the phases have different datasets, sequence lengths or seeds.
     """
-    initial, settings = recipe.get("initial_weights"), recipe["settings"]
-    if initial is None or "phase" not in initial or settings["carry_over"] != "everything":
+    initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
+    if "phase" not in initial or settings["carry_over"] != "everything":
         return 0
     folder = _folder(initial, path)
-    before = read_json(folder / "recipe.json")
+    before = read_json(folder / paths.RECIPE)
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),
         ("sequence_length", before["settings"]["sequence_length"], settings["sequence_length"]),
@@ -131,10 +133,4 @@ def _folder(initial: dict[str, Any], path: Path | None) -> Path:
         path = Path(initial["directory"])
     if path is None:
         raise BertlineError(f"the recipe starts from phase {initial['phase']}; name its folder with --initial-weights")
-    return path.parent if path.name == "model.safetensors" else path
-
-
-def _weights_of_phase(folder: Path, data: TrainingData) -> dict[str, Tensor]:
-    if read_json(folder / "recipe.json").get("tokenizer_sha256") != data.tokenizer_sha256:
-        raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
-    return load_tensors(folder / "model.safetensors")
+    return path.parent if path.name == paths.WEIGHTS else path

@@ -30,7 +30,10 @@ class Journal:
     def __init__(self, path: Path, *, last_step: int) -> None:
         """Open the journal, keeping the points up to and including `last_step`; -1 keeps none."""
         self.path = path
-        kept = []
+        self._open(last_step)
+
+    def _open(self, last_step: int) -> None:
+        path, kept = self.path, []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
                 point = json.loads(line)
@@ -41,6 +44,11 @@ class Journal:
             kept.append(line)
         write_text(path, "".join(f"{line}\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
+
+    def cut_back(self, step: int) -> None:
+        """Remove the points after `step`."""
+        self.close()
+        self._open(step)
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one point now. Non-finite values, which JSON cannot represent, are left out."""

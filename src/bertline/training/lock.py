@@ -1,8 +1,8 @@
 """The lock of a phase, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
-The lock is the file `lock.json`; its modification time is the heartbeat. If the owner's process on the same host has
-ended, the lock is taken over at once. A process on another host cannot be looked up: the lock is taken over after its
-heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not agree.
+The modification time of its file is the heartbeat. If the owner's process on the same host has ended, the lock is taken
+over at once. A process on another host cannot be looked up: the lock is taken over after its heartbeat has stopped for
+a while, measured on the waiting side's clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.training.started import scheduler_job
+from bertline.results import paths
+from bertline.training.started import own_job
 
 HEARTBEAT_SECONDS = 10.0
 # A network file system may delay a heartbeat by nearly as long.
@@ -34,7 +35,7 @@ class PhaseLock:
     def __init__(self, directory: Path) -> None:
         """Make the checkpoints' `directory`, if it does not exist."""
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / "lock.json"
+        self._path = directory / Path(paths.LOCK).name
         self._guard = FileLock(directory / ".lock.guard")
         self._token = secrets.token_hex(8)
         self._seen: tuple[object, float] | None = None
@@ -48,7 +49,9 @@ class PhaseLock:
             if owner is not None and self._lives(owner):
                 job = f", job {owner['job']}" if owner.get("job") else ""
                 return f"process {owner['pid']} on {owner['host']}{job}"
-            write_json(self._path, _describe(self._token))
+            process = psutil.Process()
+            here = {"host": socket.gethostname(), "pid": process.pid, "process_started": process.create_time()}
+            write_json(self._path, {**here, "job": own_job(), "token": self._token})
         self._heart = threading.Thread(target=self._beat, daemon=True, name="lock-heartbeat")
         self._heart.start()
         return None
@@ -91,17 +94,6 @@ class PhaseLock:
             if owner is None or owner.get("token") != self._token:
                 return
             os.utime(self._path)
-
-
-def _describe(token: str) -> dict[str, Any]:
-    process, job = psutil.Process(), scheduler_job()
-    return {
-        "host": socket.gethostname(),
-        "pid": process.pid,
-        "process_started": process.create_time(),
-        "job": job[1] if job else None,
-        "token": token,
-    }
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bertline.console import BertlineError, progress_below_log
+from bertline.results import paths
 from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.lock import PhaseLock
 from bertline.training.options import Options
@@ -48,16 +50,16 @@ def train(
     if not group.is_rank_zero:
         logging.getLogger().setLevel(logging.ERROR)
     logger.info(describe(group))
-    lock = PhaseLock(output / "checkpoints") if group.is_rank_zero else None
+    lock = PhaseLock(output / paths.CHECKPOINTS) if group.is_rank_zero else None
     phase = None
     try:
         _acquire(lock, group, wait=options.when_locked == "wait")
         phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
-        profiler = make_profiler(output / "checkpoints/profile") if options.profile and group.is_rank_zero else None
-        if profiler is not None:
-            profiler.start()
+        profiles = options.profile and group.is_rank_zero
+        profiling = make_profiler(output / paths.PROFILE) if profiles else nullcontext()
         shown, total = group.is_rank_zero, phase.total_steps
-        with progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown) as bar:
+        bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
+        with profiling as profiler, bar_of_steps as bar:
             while phase.progress.step < total:
                 phase.train_one_step(stop_signal)
                 bar.update(phase.progress.step - bar.n)
@@ -68,8 +70,6 @@ def train(
                     phase.wait_for_checkpoint()
                     logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
                     raise SystemExit(STOPPED)
-        if profiler is not None:
-            profiler.stop()
         phase.publish()
     except torch.OutOfMemoryError:
         raise BertlineError(
@@ -86,10 +86,7 @@ def train(
 def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
     """Wait until rank 0 has the phase's lock. All ranks retry together, so that no collective times out."""
     logged = False
-    while True:
-        owner = group.broadcast(lock.try_acquire() if lock else None)
-        if owner is None:
-            return
+    while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
         if not wait:
             raise BertlineError(f"{owner} is training this phase; let it finish, or stop it")
         if not logged:

@@ -15,13 +15,13 @@ import torch
 from torch import distributed
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import Layout, global_batch, micro_batches
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.options import Options
-from bertline.training.recipe import masking_of
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +90,13 @@ def find_micro_batch_tokens(
     Raises BertlineError if not even one row fits.
     """
     settings = recipe["settings"]
-    masking = masking_of(settings)
+    masking = Masking(**settings["masking"])
     loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=False)
 
     def compute(rows: int) -> None:
         full = replace(layout, rows=rows, fixed=True)
         batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
-        made = micro_batches(batch, data.train, full, masking=masking, padding_id=data.padding_id)
+        made = micro_batches(batch, data.train, full, masking=masking)
         found = compute_loss(
             loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )

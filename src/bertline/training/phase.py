@@ -10,23 +10,23 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.best import Best
+from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
     checkpoint_at,
     clean_up,
     find_checkpoint,
     gather_with_rank_zero,
-    load_checkpoint,
 )
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
+from bertline.training.journal import Journal, log_point
 from bertline.training.lock import PhaseLock
+from bertline.training.meter import Meter
 from bertline.training.options import Options
-from bertline.training.progress import Progress
+from bertline.training.progress import Best, Progress
 from bertline.training.publishing import publish_phase
-from bertline.training.recorder import Recorder
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
@@ -46,7 +46,7 @@ class Phase:
     Attributes:
         learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
         progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
-        recorder: journal and log.
+        meter, journal: averages over steps, and the file for them, which only rank 0 has.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Phase:
     ) -> None:
         """Resume the newest checkpoint, or start from the initial weights. Rank 0 holds the lock."""
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
-        self.settings, self.checkpoints = recipe["settings"], output / "checkpoints"
+        self.settings, self.checkpoints = recipe["settings"], output / paths.CHECKPOINTS
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
         self.rolled_back_to: int | None = None
@@ -91,18 +91,19 @@ class Phase:
             report_lost_reproducibility(found[1]["reproducibility"], self._reproducibility())
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
-        last_step = self.progress.step if found else -1
-        self.recorder = Recorder(self.learner, group, self.checkpoints / "journal.jsonl", last_step=last_step)
+        self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
+        journal, last_step = output / paths.STARTED_JOURNAL, self.progress.step if found else -1
+        self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=options.keep_checkpoints,
+            keep=max(1, options.keep_checkpoints),
             keep_every=options.keep_every,
             before=self._before_checkpoint,
         )
         self.saved = (self.progress.next_batch if found else None, time.monotonic())
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
-            self.recorder.write(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
+            self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         found = None
@@ -131,7 +132,7 @@ class Phase:
             if not result.backed_off:
                 self._report_skipped(result)
             return
-        self.recorder.meter.add(result)
+        self.meter.add(result)
         self._report(checkpoint_wanted=result.statistics["checkpoint_wanted"] > 0)
 
     def _report(self, *, checkpoint_wanted: bool) -> None:
@@ -140,7 +141,7 @@ class Phase:
         last = progress.step == self.total_steps
         if last or progress.step == 1 or progress.step % options.log_every == 0:
             position = self.learner.accumulator.position_at(progress.next_batch)
-            metrics |= self.recorder.meter.read()
+            metrics |= self.meter.read()
             metrics["train/samples"] = float(position - progress.first_position)
             metrics["train/tokens"] = float(progress.tokens)
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
@@ -151,9 +152,16 @@ class Phase:
             metrics |= self._evaluate()
         improved = self.best.update(progress.step, metrics, last=last)
         if metrics:
-            self.recorder.write(progress.step, metrics)
+            self._record(progress.step, metrics)
         if last or checkpoint_wanted or improved:
             self.save()
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        """Write a point of the journal and a line of the log."""
+        if self.journal is not None:
+            self.journal.append(step, metrics)
+            seconds_left = self.meter.seconds_a_step() * (self.total_steps - step)
+            log_point(step, self.total_steps, metrics, seconds_left=seconds_left)
 
     def _evaluate(self) -> dict[str, float]:
         learner = self.learner
@@ -197,7 +205,8 @@ class Phase:
         self.rolled_back_to = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
-        self.recorder.cut_back(self.progress.step)
+        if self.journal is not None:
+            self.journal.cut_back(self.progress.step)
         self.learner.accumulator.seek(next_batch)
 
     def _checkpoint_is_due(self) -> bool:
@@ -231,9 +240,9 @@ class Phase:
         self.saved = (now, time.monotonic())
 
     def _before_checkpoint(self) -> None:
-        if self.lock is not None:
+        if self.lock is not None and self.journal is not None:
             self.lock.check()
-            self.recorder.make_durable()
+            self.journal.make_durable()
 
     def wait_for_checkpoint(self) -> None:
         """Wait until rank 0 has written its last checkpoint."""
@@ -244,8 +253,8 @@ class Phase:
         """Write the phase's outputs, recipe.json last: if it exists, the phase is finished."""
         self.learner.accumulator.close()
         self.writer.wait()
-        self.recorder.close()
-        if self.group.is_rank_zero:
+        if self.journal is not None:
+            self.journal.close()
             weights, step, skipped = self._published()
             frozen = self._frozen_recipe() | {
                 "finished": time.time_ns() // 1_000_000,
@@ -254,8 +263,8 @@ class Phase:
                 "published_step": step,
                 "next_position": self.learner.accumulator.position_at(step + skipped),
             }
-            publish_phase(self.output, weights, self.checkpoints / "journal.jsonl", frozen)
-            logger.info("finished: %s", self.output / "model.safetensors")
+            publish_phase(self.output, weights, self.journal.path, frozen)
+            logger.info("finished: %s", self.output / paths.WEIGHTS)
         self.group.barrier()
 
     def _frozen_recipe(self) -> dict[str, Any]:
@@ -275,11 +284,9 @@ class Phase:
             "micro_batch_tokens": learner.layout.tokens,
         }
 
-    def _published(self) -> tuple[dict[str, torch.Tensor], int, int]:
-        """Return the weights to publish, their step, and the global batches skipped before it."""
+    def _published(self) -> tuple[Path, int, int]:
+        """Return the checkpoint's weights to publish, their step, and the global batches skipped before it."""
         best = self.best.step if self.best.every is not None else None
-        if best in (None, self.progress.step) and not self.options.fsdp:
-            return self.learner.model.state_dict(), self.progress.step, self.progress.skipped
         step = self.progress.step if best is None else best
         found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], step)
         if found is None:
@@ -292,4 +299,4 @@ class Phase:
                 "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
                 step, self.progress.step, self.best.mlm_loss,
             )  # fmt: skip
-        return load_checkpoint(found[0])[0], step, found[1]["skipped"]
+        return found[0] / paths.WEIGHTS, step, found[1]["skipped"]

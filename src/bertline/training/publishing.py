@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from bertline.files import read_json, write_atomically, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
-from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.modeling.weights import load_tensors
+from bertline.results import paths
 
 
-def publish_phase(output: Path, weights: Mapping[str, Tensor], journal: Path, recipe: Mapping[str, Any]) -> None:
-    """Write model.safetensors, metrics.jsonl and, last, recipe.json: if it exists, the phase is finished."""
-    save_tensors(output / "model.safetensors", weights)
-    with write_atomically(output / "metrics.jsonl") as path:
-        shutil.copyfile(journal, path)
-    write_json(output / "recipe.json", recipe)
+def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[str, Any]) -> None:
+    """Copy model.safetensors and metrics.jsonl and, last, write recipe.json: if it exists, the phase is finished."""
+    for name, source in ((paths.WEIGHTS, weights), (paths.JOURNAL, journal)):
+        with write_atomically(output / name) as path:
+            shutil.copyfile(source, path)
+    write_json(output / paths.RECIPE, recipe)
 
 
 def export_phase(phase: Path, tokenizer: Path, output: Path) -> None:
@@ -31,5 +30,5 @@ def export_phase(phase: Path, tokenizer: Path, output: Path) -> None:
         tokenizer: the dataset's tokenizer.json.
         output: the directory to write.
     """
-    config = config_from_dict(read_json(phase / "recipe.json")["model"])
-    export_huggingface(config, load_tensors(phase / "model.safetensors"), tokenizer, output)
+    config = config_from_dict(read_json(phase / paths.RECIPE)["model"])
+    export_huggingface(config, load_tensors(phase / paths.WEIGHTS), tokenizer, output)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.encoding.masking import Masking
 from bertline.files import Json
 from bertline.training.settings import check_packing, check_together
 
@@ -58,8 +57,3 @@ def complete_recipe(recipe: Any, kind: str, *, others: Sequence[str] = ()) -> Js
     form = {"type": "object", "required": [*keys, *others], "properties": keys, "$defs": schema["$defs"]}
     validate(recipe, form, what="recipe")
     return {**recipe, "settings": fill_defaults(recipe["settings"], definition(schema, kind), schema)}
-
-
-def masking_of(settings: Json) -> Masking:
-    """Return the masking of a phase's settings."""
-    return Masking(**settings["masking"])

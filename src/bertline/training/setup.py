@@ -13,6 +13,7 @@ import torch
 from bertline.console import BertlineError
 from bertline.modeling.float8 import compute_in_float8
 from bertline.training.checkpoints import load_checkpoint
+from bertline.training.data.batches import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, load_weights
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
@@ -40,9 +41,8 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
     prepare_precision(settings["precision"], group.device)
     if options.cuda_graphs:
         check_cuda_graphs(group.device, compiled=options.compiled)
-    if options.fsdp:
-        name = settings["optimizer"]
-        check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
+    name = settings["optimizer"]
+    check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
     if options.deterministic:
         compute_deterministically()
 
@@ -53,15 +53,17 @@ def make_learner(
     group: Group,
     options: Options,
     *,
-    initial_weights: Path | None,
-    resumed: tuple[Path, dict[str, Any]] | None,
-    votes: tuple[str, ...],
+    initial_weights: Path | None = None,
+    resumed: tuple[Path, dict[str, Any]] | None = None,
+    layout: Layout | None = None,
+    votes: tuple[str, ...] = (),
 ) -> Learner:
     """Make the network, its data and its optimizer on the group's device, from a checkpoint or the recipe's start.
 
     Args:
         initial_weights: the folder that the recipe's `initial_weights` names.
         resumed: a checkpoint and its state; None for a new phase.
+        layout: of the micro-batches; None for that of the options.
         votes: see `GradientAccumulator`.
     """
     settings = recipe["settings"]
@@ -79,7 +81,7 @@ def make_learner(
         apply_fsdp(model, group)
     model.to(group.device).train()
     model.encoder.activation_checkpointing = options.activation_checkpointing
-    layout = choose_layout(model, data, recipe, group, options, before=before)
+    layout = layout or choose_layout(model, data, recipe, group, options, before=before)
     sharding = OptimizerSharding(model, group, enabled=options.sharded_optimizer)
     optimizer = make_optimizer(model, settings, compiled=options.compiled_optimizer, owns=sharding.owns)
     accumulator = GradientAccumulator(

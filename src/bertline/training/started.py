@@ -8,36 +8,34 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from bertline.files import read_json, write_json
-
-if TYPE_CHECKING:
-    import torch
+from bertline.results import paths
 
 PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
-# Environment variables with the id of a job.
-JOB_IDS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "cobalt": "COBALT_JOBID", "sge": "JOB_ID"}
 
 
-def scheduler_job() -> tuple[str, str] | None:
-    """Return the scheduler and the id of the job of this process; None outside of jobs."""
-    return next(((name, os.environ[key]) for name, key in JOB_IDS.items() if os.environ.get(key)), None)
+def own_job() -> str | None:
+    """Return scheduler and number of the job of this process, as in `slurm 4711`; None outside of jobs."""
+    return os.environ.get("BERTLINE_JOB")
 
 
 def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
     """Write `checkpoints`/recipe.json when a trainer starts or resumes.
 
-    Returns the jobs so far, including this one, as in `slurm 4711`.
+    Returns the jobs so far, including this one.
 
     Args:
         recipe: frozen, with the circumstances of this trainer.
     """
-    path = checkpoints / "recipe.json"
+    path = checkpoints / paths.RECIPE
     before = read_json(path) if path.exists() else {}
     earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
-    job = scheduler_job()
-    jobs = list(dict.fromkeys([*earlier, *([" ".join(job)] if job else [])]))
+    job = own_job()
+    jobs = list(dict.fromkeys([*earlier, *([job] if job else [])]))
     write_json(path, {**recipe, "jobs": jobs})
     return jobs
 
@@ -57,8 +55,6 @@ def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: i
 
 
 def _versions() -> dict[str, str]:
-    import torch  # not at the top: the launcher imports this module for job ids only
-
     versions = {}
     for package in PACKAGES:
         try:
@@ -71,8 +67,6 @@ def _versions() -> dict[str, str]:
 
 def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
-        import torch
-
         return torch.cuda.get_device_name(device)
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -85,20 +79,10 @@ def _hardware(device: torch.device) -> str:
 
 def _git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the source tree and whether it has changes; None if it is not a git checkout."""
-    folder = Path(__file__).parent
-    outputs = []
-    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
-        try:
-            done = subprocess.run(  # noqa: S603
-                ["git", "-C", str(folder), *arguments],  # noqa: S607
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None, None
-        if done.returncode:
-            return None, None
-        outputs.append(done.stdout.strip())
-    return outputs[0], bool(outputs[1])
+    command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    lines = done.stdout.splitlines()  # the first is "# branch.oid" and the commit
+    return lines[0].split()[2], not all(line.startswith("#") for line in lines)

@@ -30,7 +30,8 @@ class SystemMetrics:
         Percent of all cores since the last call, resident memory of a process, and its GPU's load. All ranks must call
         this together: the values are gathered, since only rank 0 writes the journal.
         """
-        here = self._of_process()
+        here = {"cpu_percent": psutil.cpu_percent(), "memory_megabytes": self._process.memory_info().rss / 1e6}
+        here |= _of_gpu(self._gpu) if self._gpu is not None else {}
         mine = [here.get(name, math.nan) for name in NAMES]
         processes, of_ranks = self._group.gather([self._group.local_world_size, *mine]).split([1, len(NAMES)], dim=1)
         metrics = {f"system/{name}": value for name, value in _means(of_ranks).items()}
@@ -38,10 +39,6 @@ class SystemMetrics:
         for number, node in enumerate(nodes if len(nodes) > 1 else ()):
             metrics |= {f"system/node{number}/{name}": value for name, value in _means(node).items()}
         return metrics
-
-    def _of_process(self) -> dict[str, float]:
-        metrics = {"cpu_percent": psutil.cpu_percent(), "memory_megabytes": self._process.memory_info().rss / 1e6}
-        return metrics | (_of_gpu(self._gpu) if self._gpu is not None else {})
 
 
 def _of_gpu(gpu: object) -> dict[str, float]:

@@ -183,6 +183,11 @@ def assign_to_ranks(size: int, rank_weights: Sequence[float]) -> np.ndarray:
     return _assign_to_ranks(size, tuple(rank_weights))
 
 
+def of_rank(batch: GlobalBatch, rank: int, rank_weights: Sequence[float]) -> GlobalBatch:
+    """Return a rank's part of a global batch."""
+    return batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), rank_weights) == rank))
+
+
 @functools.lru_cache(maxsize=8)
 def _assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
     total = sum(rank_weights)
@@ -196,11 +201,11 @@ def _assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
 
 
 def micro_batches(
-    batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
+    batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking
 ) -> Iterator[MicroBatch]:
     """Yield the micro-batches of one rank's part of a global batch; none for an empty part."""
     for part in split(batch, reader, layout, masking=masking):
-        yield collate(part, reader, layout, masking=masking, padding_id=padding_id)
+        yield collate(part, reader, layout, masking=masking)
 
 
 def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> list[GlobalBatch]:
@@ -208,27 +213,25 @@ def split(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: 
     if layout.packed:
         pieces = _bins(batch, layout, layout.predictions(masking, reader.mask_counts))
     else:
-        pieces = _slices(len(batch.samples), layout.rows)
+        # Runs of nearly equal size.
+        count = len(batch.samples)
+        pieces = np.array_split(np.arange(count), -(-count // layout.rows)) if count else []
     return [batch.take(rows) for rows in pieces]
 
 
-def collate(
-    part: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
-) -> MicroBatch:
+def collate(part: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> MicroBatch:
     """Collate a piece from `split` into a micro-batch."""
     limit = layout.predictions(masking, reader.mask_counts)
     predictions = limit if layout.fixed else int(part.masked_counts.sum())
-    return (_pack if layout.packed else _pad)(part, reader, layout, padding_id, predictions)
+    return (_pack if layout.packed else _pad)(part, reader, layout, predictions)
 
 
-def idle_micro_batch(
-    batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking, padding_id: int
-) -> MicroBatch:
+def idle_micro_batch(batch: GlobalBatch, reader: SampleReader, layout: Layout, *, masking: Masking) -> MicroBatch:
     """Collate the shortest sample of a global batch without labels, for a rank with fewer micro-batches than others.
 
     Its losses, their gradients and all other statistics are 0.
     """
-    made = collate(batch.take(np.zeros(1, dtype=np.int64)), reader, layout, masking=masking, padding_id=padding_id)
+    made = collate(batch.take(np.zeros(1, dtype=np.int64)), reader, layout, masking=masking)
     masked = made.masked
     return replace(
         made,
@@ -237,11 +240,6 @@ def idle_micro_batch(
         masked=None if masked is None else masked._replace(labels=torch.full_like(masked.labels, IGNORED)),
         tokens=0,
     )
-
-
-def _slices(count: int, most: int) -> list[np.ndarray]:
-    """Split `count` rows into runs of nearly equal size, of at most `most` rows."""
-    return np.array_split(np.arange(count), -(-count // most)) if count else []
 
 
 def _bins(batch: GlobalBatch, layout: Layout, most_predictions: int) -> list[np.ndarray]:
@@ -268,7 +266,7 @@ def _bins(batch: GlobalBatch, layout: Layout, most_predictions: int) -> list[np.
     return [np.array(rows[::-1]) for rows in bins]
 
 
-def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: int, predictions: int) -> MicroBatch:
+def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, predictions: int) -> MicroBatch:
     content = reader.gather(batch.samples)
     count = len(batch.samples)
     rows, width = count, -(-int(batch.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
@@ -276,7 +274,7 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
         rows, width = layout.rows, layout.sequence_length
     columns = np.arange(width)
     inside = columns < _filled(batch.lengths, rows, 0)[:, None]
-    input_ids = np.full((rows, width), padding_id, dtype=np.int64)
+    input_ids = np.full((rows, width), _padding_id(reader), dtype=np.int64)
     input_ids[inside] = content.tokens
     starts = _filled(content.second_segment_start, rows, 0)[:, None]
     second = (columns >= starts) & (starts > 0) & inside
@@ -297,7 +295,7 @@ def _pad(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: i
     )
 
 
-def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: int, predictions: int) -> MicroBatch:
+def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, predictions: int) -> MicroBatch:
     content = reader.gather(batch.samples)
     lengths = batch.lengths
     if layout.fixed:
@@ -311,7 +309,7 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
     starts = np.concatenate([[0], ends])
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     position = np.arange(len(sequence)) - starts[sequence]
-    input_ids = np.full(len(sequence), padding_id, dtype=np.int64)
+    input_ids = np.full(len(sequence), _padding_id(reader), dtype=np.int64)
     input_ids[: len(content.tokens)] = content.tokens
     second_starts = _filled(content.second_segment_start, sequences, 0)[sequence]
     second = (position >= second_starts) & (second_starts > 0)
@@ -327,6 +325,10 @@ def _pack(batch: GlobalBatch, reader: SampleReader, layout: Layout, padding_id: 
         masked=masked,
         **_of_sequences(batch, content.next_sentence_labels, sequences),
     )
+
+
+def _padding_id(reader: SampleReader) -> int:
+    return int(reader.card["tokenizer"]["special_tokens"]["[PAD]"])
 
 
 def _put_masks(

@@ -109,9 +109,7 @@ def _shuffled(
 
 def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, vocabulary: Vocabulary, seed: int) -> Rows:
     rows, length = len(batch.samples), reader.sequence_length
-    padding_id = reader.card["tokenizer"]["special_tokens"]["[PAD]"]
-    layout = Layout(length, rows, fixed=True)
-    [padded] = micro_batches(batch, reader, layout, masking=masking, padding_id=padding_id)
+    [padded] = micro_batches(batch, reader, Layout(length, rows, fixed=True), masking=masking)
     ids, positions, labels = mask_batch(padded, seed=seed, masking=masking, vocabulary=vocabulary)
     inside = np.arange(length) < batch.lengths[:, None]
     asked = labels != IGNORED

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
-from bertline.training.data.order import permute
+from bertline.training.data.order import permute, samples_at
 
 Weights = Mapping[str, float | Mapping[str, float]]
 
@@ -43,12 +43,7 @@ class Mixture:
 
         Returns the samples, int64 [N], and the number of earlier visits to each, int64 [N].
         """
-        total = int(self.places.sum())
-        epochs, within = np.divmod(positions.astype(np.int64), total)
-        slots = np.empty_like(within)
-        for epoch in np.unique(epochs):
-            chosen = epochs == epoch
-            slots[chosen] = permute(within[chosen], key=mix_integers(seed, int(epoch)), count=total)
+        slots, epochs = samples_at(positions, seed=seed, count=int(self.places.sum()))
         ends = np.cumsum(self.places)
         corpora = np.searchsorted(ends, slots, side="right")
         samples, visits = np.empty_like(slots), np.empty_like(slots)

@@ -23,7 +23,6 @@ class TrainingData:
     held_out: SampleReader
     vocabulary: Vocabulary
     vocab_size: int
-    padding_id: int
     has_pairs: bool
     tokenizer_json: Path
     tokenizer_sha256: str
@@ -51,7 +50,6 @@ def open_training_data(
         held_out=open_dataset(card_json, sequence_length, HELD_OUT),
         vocabulary=Vocabulary.of_card(train.card, device),
         vocab_size=tokenizer["vocab_size"],
-        padding_id=tokenizer["special_tokens"]["[PAD]"],
         has_pairs=train.card["settings"].get("pair_objective", "next_sentence") != "none",
         tokenizer_json=card_json.parent / tokenizer["file"],
         tokenizer_sha256=tokenizer["sha256"],

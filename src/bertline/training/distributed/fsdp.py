@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
-    """Raise BertlineError if an option or the optimizer is incompatible with FSDP."""
+    """Raise BertlineError if FSDP is chosen with an option or an optimizer that is incompatible with it."""
     problems = (
         (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
@@ -40,12 +40,15 @@ def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) 
         ),
     )
     for given, problem in problems:
-        if given:
+        if options.fsdp and given:
             raise BertlineError(f"--fsdp: {problem}")
 
 
 def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
-    """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer."""
+    """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer.
+
+    The other functions of this module do nothing special to a model without FSDP, or to its tensors.
+    """
     # Imported here, because it takes 0.6 s, which every other training and fine-tuning would wait for.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -64,9 +67,14 @@ def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
     return hasattr(tensor, "full_tensor")
 
 
-def uses_fsdp(model: nn.Module) -> bool:
-    """Return whether `apply_fsdp` was called for `model`."""
+def reduces_in_backward(model: nn.Module) -> bool:
+    """Return whether the backward pass sums the gradients over the ranks."""
     return is_sharded(next(model.parameters()))
+
+
+def passes_in_lockstep(model: nn.Module, passes: int, group: Group) -> int:
+    """Return how many passes through `model` this rank makes: its own `passes`, with FSDP the most of any rank."""
+    return group.all_reduce_max(passes) if is_sharded(next(model.parameters())) else passes
 
 
 def own_part(tensor: Tensor) -> Tensor:
@@ -90,8 +98,14 @@ def whole(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         yield name, tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def norms_of_whole(norms: Tensor) -> Tensor:
-    """Return the norms of sharded tensors given those of this rank's parts: float32, of any shape."""
+def norms_of_whole(norms: Tensor, *, like: Tensor) -> Tensor:
+    """Return the norms of whole tensors given those of this rank's parts: float32, of any shape.
+
+    Args:
+        like: one of the tensors; if it is not sharded, none is, and a part is the whole.
+    """
+    if not is_sharded(like):
+        return norms
     squares = norms.double().square()
     distributed.all_reduce(squares)
     return squares.sqrt().float()

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, distributed, nn
 
-from bertline.training.distributed.fsdp import norms_of_whole, own_part, uses_fsdp
+from bertline.training.distributed.fsdp import norms_of_whole, own_part, reduces_in_backward
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 
@@ -27,12 +27,12 @@ class Gradients:
         self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
     ) -> None:
         """Allocate the buffer, for a single rank only with `always_flat`."""
-        self._world_size, self._sharded = world_size, uses_fsdp(model)
+        self._world_size = world_size
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._names = tuple(statistics)
         device = self._parameters[0].device
         self._flat: Tensor | None = None
-        if self._sharded or (world_size == 1 and not always_flat):
+        if reduces_in_backward(model) or (world_size == 1 and not always_flat):
             self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
             return
         starts, size = [], 0
@@ -62,7 +62,7 @@ class Gradients:
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; return the statistics."""
         if self._world_size > 1:
-            distributed.all_reduce(self.statistics if self._sharded else self._buffer)
+            distributed.all_reduce(self.statistics if self._flat is None else self._buffer)
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
@@ -72,7 +72,7 @@ class Gradients:
         """
         gradients = self.tensors()
         norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        norm = float(norms_of_whole(norms) if self._sharded else norms) / scale
+        norm = float(norms_of_whole(norms, like=self._parameters[0])) / scale
         factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
         if factor != 1.0:
             torch._foreach_mul_(gradients, factor)

@@ -70,8 +70,7 @@ def join_group(threads: int) -> Group:
     Args:
         threads: of this node, divided among its processes.
     """
-    environment = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
-    if None in environment.values():
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= os.environ.keys():
         raise BertlineError(
             "the trainer reads torchrun's environment and RANK, WORLD_SIZE, LOCAL_RANK or MASTER_ADDR is not set; "
             "start it through workflow/scripts/launch.py"
@@ -79,14 +78,11 @@ def join_group(threads: int) -> Group:
     rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, threads // local_world_size))
-    if torch.cuda.is_available():
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
-    if device.type == "cpu":
+    if not torch.cuda.is_available():
         distributed.init_process_group("gloo", timeout=TIMEOUT)
-        return Group(rank, world_size, device, local_world_size)
+        return Group(rank, world_size, torch.device("cpu"), local_world_size)
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
     try:
         # With device_id, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
         distributed.init_process_group("nccl", timeout=TIMEOUT, device_id=device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from bertline.training.optimizers.parameters import NamedParameters, decay_groups
+from bertline.training.optimizers.base import NamedParameters, decay_groups
 
 
 def make_adamw(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> torch.optim.AdamW:

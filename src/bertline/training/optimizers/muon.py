@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
-from bertline.training.optimizers.parameters import NamedParameters, decay_groups
+from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups
 
 # The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
 # singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
@@ -25,55 +25,32 @@ ADAMW_RMS = 0.2
 FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Optimizer):
     """Muon (Jordan et al. 2024; scaled as in Liu et al. 2025, arXiv 2502.16982), combined with AdamW.
 
-    A hidden matrix is updated by its momentum with all singular values set to about 1, and decoupled weight decay, as
-    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` computes it one matrix at a time. Here all matrices of a shape,
-    or of its transpose, are orthogonalised in one batch: BERT-base's 72 in two.
+    A matrix of the encoder's layers is updated by its momentum with all singular values set to about 1, and decoupled
+    weight decay, as `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")` computes it one matrix at a time. Here all
+    matrices of a shape, or of its transpose, are orthogonalised in one batch: BERT-base's 72 in two.
 
     The other parameters are updated exactly as by `torch.optim.AdamW(fused=True)`. State per parameter:
     `momentum_buffer` of its shape for hidden matrices; `step`, `exp_avg` and `exp_avg_sq` for the others.
-
-    Args:
-        hidden: (matrix [R, C], parts): if a weight stacks `parts` matrices [R / parts, C], each is orthogonalised
-            separately.
-        groups: parameter groups of AdamW, each with its `weight_decay`.
-        lr: of AdamW; Muon's is `lr` * `learning_rate_ratio`.
-        momentum, nesterov, weight_decay, learning_rate_ratio: of Muon.
-        betas, eps: of AdamW.
-        dtype: of the iteration; torch.optim.Muon uses bfloat16.
     """
 
-    def __init__(
-        self,
-        hidden: Sequence[tuple[Tensor, int]],
-        groups: Sequence[dict[str, Any]],
-        *,
-        lr: float,
-        momentum: float,
-        nesterov: bool,
-        weight_decay: float,
-        learning_rate_ratio: float,
-        betas: tuple[float, float],
-        eps: float,
-        dtype: torch.dtype,
-    ) -> None:
-        matrices = {
-            "params": [weight for weight, _ in hidden],
-            "parts": [parts for _, parts in hidden],
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "learning_rate_ratio": learning_rate_ratio,
-        }
-        others = [{**group, "betas": betas, "eps": eps} for group in groups]
-        super().__init__([matrices, *others], {"lr": lr})
-        self.dtype = dtype
+    def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
+        """Make the optimizer. Of the settings, those in `muon` are for hidden matrices, the others for AdamW."""
+        # By matrix, of how many it consists.
+        self._parts = {weight: _matrices_in(name) for name, weight in parameters if _is_hidden_matrix(name, weight)}
+        others = [(name, weight) for name, weight in parameters if weight not in self._parts]
+        adamw = {"betas": settings["betas"], "eps": settings["epsilon"]}
+        groups = [{**group, **adamw} for group in decay_groups(others, settings["weight_decay"])]
+        hidden = {"params": list(self._parts), **settings["muon"]}
+        super().__init__([hidden, *groups], {"lr": settings["learning_rate"]})
+        # That of the iteration; torch.optim.Muon uses bfloat16.
+        self.dtype = torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32
 
     def orthogonalises(self, weight: Tensor) -> bool:
         """Return whether `weight` is a hidden matrix, updated by Muon."""
-        return any(weight is matrix for matrix in self.param_groups[0]["params"])
+        return weight in self._parts
 
     def new_state(self, weight: Tensor) -> dict[str, Tensor]:
         """Return the state of `weight` before its first update."""
@@ -81,36 +58,23 @@ class Muon(torch.optim.Optimizer):
             return {"momentum_buffer": torch.zeros_like(weight)}
         return new_adamw_state(weight)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient. `closure` is not supported."""
-        if closure is not None:
-            raise ValueError("Muon takes no closure")
-        matrices, *others = self.param_groups
-        self._update_matrices(matrices)
-        for group in others:
-            self._update_others(group)
-
-    def _update_matrices(self, group: dict[str, Any]) -> None:
-        given = [
-            (weight, parts) for weight, parts in zip(group["params"], group["parts"], strict=True)
-            if weight.grad is not None
-        ]  # fmt: skip
-        if not given:
+    def update(
+        self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor], states: dict[str, list[Tensor]]
+    ) -> None:
+        """Update a parameter group."""
+        if not self.orthogonalises(weights[0]):
+            adamw = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+            update_adamw(weights, [self.state[weight] for weight in weights], **adamw)
             return
-        weights = [weight for weight, _ in given]
-        gradients = [weight.grad for weight in weights]
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight] = self.new_state(weight)
-        buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
+        buffers = states["momentum_buffer"]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         updates = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
         learning_rate = group["lr"] * group["learning_rate_ratio"]
         torch._foreach_mul_(weights, 1 - learning_rate * group["weight_decay"])
 
         by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
-        for (weight, parts), update in zip(given, updates, strict=True):
+        for weight, update in zip(weights, updates, strict=True):
+            parts = self._parts[weight]
             for weight_part, update_part in zip(weight.chunk(parts), update.chunk(parts), strict=True):
                 # Make it wide: the iteration then multiplies square matrices of the smaller side.
                 if weight_part.shape[0] > weight_part.shape[1]:
@@ -121,41 +85,6 @@ class Muon(torch.optim.Optimizer):
             scale = ADAMW_RMS * max(shape) ** 0.5
             moved = [direction.to(weight.dtype) for (weight, _), direction in zip(pairs, directions, strict=True)]
             torch._foreach_add_([weight for weight, _ in pairs], moved, alpha=-learning_rate * scale)
-
-    def _update_others(self, group: dict[str, Any]) -> None:
-        weights = [weight for weight in group["params"] if weight.grad is not None]
-        if not weights:
-            return
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight] = self.new_state(weight)
-        update_adamw(
-            weights,
-            [self.state[weight] for weight in weights],
-            lr=group["lr"],
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-        )
-
-
-def make_muon(parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> Muon:
-    """Make the optimizer of a phase's settings: those in `muon` are Muon's, the others AdamW's.
-
-    Muon updates the matrices of the encoder's layers, AdamW all other parameters.
-    """
-    hidden = [(weight, _matrices_in(name)) for name, weight in parameters if _is_hidden_matrix(name, weight)]
-    others = [(name, weight) for name, weight in parameters if not _is_hidden_matrix(name, weight)]
-    beta1, beta2 = settings["betas"]
-    return Muon(
-        hidden,
-        decay_groups(others, settings["weight_decay"]),
-        lr=settings["learning_rate"],
-        betas=(beta1, beta2),
-        eps=settings["epsilon"],
-        **settings["muon"],
-        dtype=torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32,
-    )
 
 
 def _is_hidden_matrix(name: str, weight: Tensor) -> bool:

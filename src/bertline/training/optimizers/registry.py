@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +16,11 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.training.distributed.fsdp import shard_as
 from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
-from bertline.training.optimizers.lamb import Lamb, make_lamb
-from bertline.training.optimizers.lion import Lion, make_lion
-from bertline.training.optimizers.muon import Muon, make_muon
-from bertline.training.optimizers.parameters import NamedParameters
+from bertline.training.optimizers.lamb import Lamb
+from bertline.training.optimizers.lion import Lion
+from bertline.training.optimizers.muon import Muon
 
 logger = logging.getLogger(__name__)
-
-
-class Factory(Protocol):
-    """Factory of an optimizer over named parameters; the schema defines types and defaults of a phase's `settings`."""
-
-    def __call__(
-        self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool
-    ) -> torch.optim.Optimizer: ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +28,8 @@ class Entry:
     """An optimizer.
 
     Attributes:
-        make: the factory; the trainer sets `lr` of all parameter groups before each step.
+        make: (named parameters, settings of the phase, compiled=) -> the optimizer. The schema defines types and
+            defaults of the settings; the trainer sets `lr` of all parameter groups before each step.
         new_state: (optimizer, weight) -> the weight's state before its first update. It determines names, shapes, types
             and devices of the tensors in checkpoints. A tensor called `step` counts the updates for bias correction.
         is_compilable: whether `compiled` has an effect.
@@ -46,7 +38,7 @@ class Entry:
         restarts_bias_correction: whether a phase that carries over moments resets `step` to 0.
     """
 
-    make: Factory
+    make: Callable[..., torch.optim.Optimizer]
     new_state: Callable[[Any, Tensor], dict[str, Tensor]]
     is_compilable: bool = False
     needs_whole_matrices: bool = False
@@ -56,10 +48,10 @@ class Entry:
 OPTIMIZERS = {
     # NVIDIA's second phase restarts bias correction. With AdamW's warm moments, a restart would shrink the first steps
     # threefold.
-    "lamb": Entry(make_lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
+    "lamb": Entry(Lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
     "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
-    "muon": Entry(make_muon, Muon.new_state, needs_whole_matrices=True),
-    "lion": Entry(make_lion, Lion.new_state),
+    "muon": Entry(Muon, Muon.new_state, needs_whole_matrices=True),
+    "lion": Entry(Lion, Lion.new_state),
 }
 
 
