@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["bertline.training.loop"])
+# Every optimizer and FSDP import the other two, which takes longer than most of these trainings.
+CONTEXT.set_forkserver_preload(["bertline.training.loop", "torch._dynamo", "torch.distributed.fsdp"])
 
 
 class Trainer:
