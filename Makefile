@@ -48,7 +48,8 @@ resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
 test: $(READY) ## run the tests
-	OMP_NUM_THREADS=1 pytest tests/unit tests/workflow -m "not alone" --numprocesses logical --maxprocesses 8 --dist loadfile
+	OMP_NUM_THREADS=1 pytest tests/workflow tests/unit -m "not alone" --numprocesses logical --maxprocesses 8 \
+		--dist loadfile --no-loadscope-reorder
 	pytest tests/unit -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
