@@ -50,7 +50,7 @@ resources/sample/sample.json: $(READY)
 test: $(READY) ## run the tests
 	OMP_NUM_THREADS=1 pytest tests/workflow tests/unit -m "not alone" --numprocesses logical --maxprocesses 8 \
 		--dist loadfile --no-loadscope-reorder
-	pytest tests/unit -m alone
+	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)
