@@ -32,9 +32,10 @@ def graph(finished: Path, tmp_path: Path) -> Path:
 
 
 def fresh(graph: Path) -> None:
-    """As if nothing had been downloaded or made."""
-    shutil.rmtree(graph / "results")
+    """As if nothing of the dump had been downloaded or made."""
     shutil.rmtree(graph / "resources/wikimedia")
+    for corpus in graph.glob("results/corpora/wikipedia*"):
+        shutil.rmtree(corpus)
 
 
 def configure(graph: Path, change: Callable[[dict[str, Any]], object]) -> None:
