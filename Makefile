@@ -48,8 +48,9 @@ resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
 test: $(READY) ## run the tests
-	OMP_NUM_THREADS=1 pytest tests/unit tests/workflow -m "not alone" --numprocesses logical --maxprocesses 8 --dist loadfile
-	pytest tests/unit -m alone
+	OMP_NUM_THREADS=1 pytest tests/workflow tests/unit -m "not alone" --numprocesses logical --maxprocesses 8 \
+		--dist loadfile --no-loadscope-reorder
+	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)

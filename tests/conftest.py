@@ -1,11 +1,15 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the order in which files go to the processes of pytest-xdist."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+# Files that share a graph which takes more than a minute: one process runs them all.
+TOGETHER = {"tests/workflow/test_bad_input.py", "tests/workflow/test_reruns.py"}
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,22 @@ def test_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("BERTLINE_TEST_DATA does not name a folder of real test data")
     return Path(folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute by file, but as one those that share a graph."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "together" if file in TOGETHER else file
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with slow tests first, so that no process is left alone with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

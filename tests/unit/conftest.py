@@ -24,3 +24,13 @@ def imported(made: Path) -> Path:
     from interchange_files import import_all
 
     return import_all(made, made / "imported", "nvidia/b_training_*", "nvidia/b_test_*")
+
+
+@pytest.fixture(scope="session")
+def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new database of MLflow, made once: making it takes seconds."""
+    from bertline.tracking.store import initialise
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    initialise(f"sqlite:///{path}")
+    return path

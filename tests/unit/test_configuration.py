@@ -49,7 +49,6 @@ def set_key(config: dict, key: str, value: object) -> dict:
             20261101,
             "wikipedia.dump: given 20261101, allowed is text; put it in quotes",
         ),
-        ("corpora/wikipedia/source", "gopher", "given 'gopher', allowed is one of wikimedia, huggingface, files"),
         ("corpora", {}, "corpora: given {}, allowed is a mapping with at least 1 key"),
         ("nodes", 4, "the top level: unknown key 'nodes'; allowed are: contact"),
         ("runs/bert-base/phases/phase1/learning_rate", "6e-3", "given '6e-3', allowed is a number; write 0.006"),
@@ -65,7 +64,6 @@ def set_key(config: dict, key: str, value: object) -> dict:
             "corpora: given 'my books', allowed is text matching",
         ),
         ("contact", "university", "contact: given 'university', allowed is text matching"),
-        ("evaluation/glue", {"dataset": "nyu-mll/glue"}, "evaluation.glue: the key 'revision' is missing"),
         (
             "evaluation/glue",
             {"sst": {"url": "https://x/y.zip"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import mlflow
@@ -30,8 +31,9 @@ def write_export(folder: Path) -> None:
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_database: Path) -> Path:
     monkeypatch.chdir(tmp_path)
+    shutil.copy(fresh_database, "mlflow.db")
     record = write_run(tmp_path, tasks=("squad_v1",), seeds=1)
     write_export(tmp_path / "results/phases/phase2/huggingface")
     return record

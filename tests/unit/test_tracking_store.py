@@ -28,14 +28,6 @@ URI = "sqlite:///mlflow.db"
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "track.py"
 
 
-@pytest.fixture(scope="session")
-def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new database, made once: making it takes seconds."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    initialise(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_database: Path) -> Path:
     monkeypatch.chdir(tmp_path)

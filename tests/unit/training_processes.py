@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["bertline.training.loop"])
+# Optimizers, FSDP and compilation import the other three, which takes longer than most of these trainings.
+CONTEXT.set_forkserver_preload(
+    ["bertline.training.loop", "torch._dynamo", "torch.distributed.fsdp", "torch._inductor.compile_fx"]
+)
 
 
 class Trainer:

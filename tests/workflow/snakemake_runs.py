@@ -1,18 +1,26 @@
-"""A copy of the workflow in a folder of its own, and snakemake run in it as a person would."""
+"""A copy of the workflow in a folder of its own, and snakemake run in it as a person would.
+
+Runs start at once, because a fork server has already imported snakemake.
+"""
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["snakemake.cli"])
 PHASE = {
     "global_batch_size": 8,
     "steps": 4,
@@ -64,18 +72,34 @@ def copy_workflow(folder: Path) -> Path:
 def run_snakemake(folder: Path, *arguments: str, check: bool = True, live: bool = False) -> subprocess.CompletedProcess:
     """Run snakemake in `folder`; its output, both streams together, is in `.stdout`, or on the terminal if `live`."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
-    finished = subprocess.run(
-        [sys.executable, "-m", "snakemake", *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=None if live else subprocess.PIPE,
-        stderr=None if live else subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    with tempfile.NamedTemporaryFile("r") as output:
+        process = CONTEXT.Process(
+            target=_call_snakemake, args=(folder, arguments, environment, None if live else output.name)
+        )
+        process.start()
+        process.join()
+        finished = subprocess.CompletedProcess(["snakemake", *arguments], process.exitcode or 0, output.read())
     if check and finished.returncode != 0:
-        pytest.fail(f"snakemake {' '.join(arguments)} failed:\n{(finished.stdout or '')[-6000:]}")
+        pytest.fail(f"snakemake {' '.join(arguments)} failed:\n{finished.stdout[-6000:]}")
     return finished
+
+
+def _call_snakemake(folder: Path, arguments: tuple[str, ...], environment: dict[str, str], output: str | None) -> None:
+    """Do in this process what `python -m snakemake` does in a new one."""
+    from snakemake.cli import main
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    if output is not None:
+        with open(output, "wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    sys.argv = ["snakemake", *arguments]
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing leaves them out
 
 
 def jobs_of(output: str) -> dict[str, int]:

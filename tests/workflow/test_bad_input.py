@@ -17,9 +17,7 @@ from typing import Any
 import h5py
 import pytest
 import yaml
-from snakemake_runs import SMALL_CONFIG, copy_workflow, run_snakemake
-
-from bertline.demo_data.generate import generate
+from snakemake_runs import SMALL_CONFIG, run_snakemake
 
 pytestmark = pytest.mark.slow
 
@@ -27,25 +25,17 @@ PROFILE = ("--profile", "profiles/local", "--configfile", "small.yaml")
 STATUS = "resources/sample/mirror/samplewiki/20260101/dumpstatus.json"
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Encoded once; every case spoils a copy."""
-    folder = copy_workflow(tmp_path_factory.mktemp("graph"))
-    generate(folder / "resources/sample", 1)
-    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL_CONFIG))
-    run_snakemake(folder, "pretrain", *PROFILE)
-    return folder
-
-
 @pytest.fixture
-def graph(prepared: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(prepared, tmp_path / "graph", symlinks=True)
+def graph(finished: Path, tmp_path: Path) -> Path:
+    """A copy of a finished graph, to be spoiled."""
+    return shutil.copytree(finished, tmp_path / "graph", symlinks=True)
 
 
 def fresh(graph: Path) -> None:
-    """As if nothing had been downloaded or made."""
-    shutil.rmtree(graph / "results")
+    """As if nothing of the dump had been downloaded or made."""
     shutil.rmtree(graph / "resources/wikimedia")
+    for corpus in graph.glob("results/corpora/wikipedia*"):
+        shutil.rmtree(corpus)
 
 
 def configure(graph: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -109,6 +99,7 @@ def spoil_vocabulary(graph: Path) -> None:
 
 
 def spoil_glue(graph: Path) -> None:
+    shutil.rmtree(graph / "results/finetunings")
     train = graph / "resources/sample/glue/CoLA/train.tsv"
     train.write_text("".join(line.rsplit("\t", 1)[0] + "\n" for line in train.read_text().splitlines()))
 

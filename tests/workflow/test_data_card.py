@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,22 +14,22 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
 from bertline.corpus.compressed import read_compressed
-from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 PROFILE = ("--profile", "profiles/local", "--configfile", "small.yaml")
 
 
 @pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoded(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
     """A dataset of a dump, a shelf, and a shelf that repeats the first with a book that quotes a task's dev set."""
     folder = copy_workflow(tmp_path_factory.mktemp("card"))
-    generate(folder / "resources/sample", 1)
+    shutil.copytree(sample, folder / "resources/sample")
     quoted = max((folder / "resources/sample/glue/RTE/dev.tsv").read_text().split("\n"), key=len).split("\t")[1]
     assert len(quoted.split()) > 13
     (folder / "quoting.txt").write_text(f"Once upon a time. {quoted} The end.\n")
     config = copy.deepcopy(SMALL_CONFIG)
-    book = {**config["corpora"].pop("book"), "separator": "* * *", "licence": "public domain"}
+    book = {**config["corpora"].pop("book"), "separator": "* * *", "sentences": "unicode"}
+    book["licence"] = "public domain"
     book["cleaning"] = ["markup", "symbols"]
     config["corpora"] |= {"shelf": book, "again": {**book, "paths": [*book["paths"], "quoting.txt"]}}
     dataset = config["datasets"]["small"]

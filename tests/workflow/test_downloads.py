@@ -6,6 +6,7 @@ import bz2
 import copy
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +16,6 @@ from typing import Any
 import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, run_snakemake
-
-from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 
@@ -74,11 +73,13 @@ def crowd() -> Iterator[Crowd]:
     server.server_close()
 
 
-def test_a_dump_is_never_fetched_over_more_than_two_connections(workflow_folder: Path, crowd: Crowd) -> None:
+def test_a_dump_is_never_fetched_over_more_than_two_connections(
+    workflow_folder: Path, crowd: Crowd, sample: Path
+) -> None:
     """Not even without a profile, with a core for each part."""
     config = copy.deepcopy(SMALL_CONFIG) | {"mirrors": [crowd.address], "contact": "someone@university.edu"}
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
-    generate(workflow_folder / "resources/sample", 1)
+    shutil.copytree(sample, workflow_folder / "resources/sample")
     run_snakemake(workflow_folder, "download", "--cores", "4", "--configfile", "small.yaml")
     fetched = sorted((workflow_folder / "resources/wikimedia").rglob("*.bz2"))
     assert [path.read_bytes() for path in fetched] == list(PARTS.values())

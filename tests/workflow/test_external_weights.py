@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,6 @@ import pytest
 import transformers
 import yaml
 from snakemake_runs import TASK, jobs_of, run_snakemake
-
-from bertline.demo_data.generate import generate
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +32,9 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def folder(workflow_folder: Path) -> Path:
+def folder(workflow_folder: Path, sample: Path) -> Path:
     """With the sample, the weights and theirs.yaml."""
-    generate(workflow_folder / "resources/sample", 1)
+    shutil.copytree(sample, workflow_folder / "resources/sample")
     config = transformers.BertConfig(
         vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )

@@ -10,34 +10,37 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from snakemake_runs import ROOT, SMALL_CONFIG, jobs_of, run_snakemake
+from snakemake_runs import PHASE, ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
 
-from bertline.demo_data.generate import generate
 from bertline.results import paths
 
 
-def test_the_default_configuration_dry_runs_without_network_or_inputs(workflow_folder: Path) -> None:
-    output = run_snakemake(workflow_folder, "--profile", "profiles/local", "--dry-run").stdout
-    jobs = jobs_of(output)
+@pytest.fixture(scope="module")
+def default_dry_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The output of a dry run of the default configuration."""
+    folder = copy_workflow(tmp_path_factory.mktemp("default"))
+    return run_snakemake(folder, "--profile", "profiles/local", "--dry-run").stdout
+
+
+def test_the_default_configuration_dry_runs_without_network_or_inputs(default_dry_run: str) -> None:
+    jobs = jobs_of(default_dry_run)
     assert jobs["list_dump_parts"] == 1
     assert jobs["pretrain_phase"] == 2
     assert jobs["finetune_task"] == 3 + 3 * 5
     assert "extract_part" not in jobs  # the parts' names are not known yet
     missing = "before a real run: configuration: corpora.books.paths: no file matches 'resources/books/**/*.txt'"
-    assert output.splitlines()[-1].startswith(missing)
+    assert default_dry_run.splitlines()[-1].startswith(missing)
 
 
-def test_a_result_is_finished_when_all_that_its_rule_declares_is_there(workflow_folder: Path) -> None:
-    output = run_snakemake(workflow_folder, "--profile", "profiles/local", "--dry-run").stdout
+def test_a_result_is_finished_when_all_that_its_rule_declares_is_there(default_dry_run: str) -> None:
     for rule, names in (
         ("pretrain_phase", paths.PHASE_OUTPUTS),
         ("finetune_task", paths.FINETUNING_OUTPUTS),
     ):
-        job = output.split(f"rule {rule}:", 1)[1]
+        job = default_dry_run.split(f"rule {rule}:", 1)[1]
         declared = re.search(r"^    output: (.*)$", job, re.MULTILINE)[1].split(", ")
         assert sorted(Path(path).name for path in declared) == sorted(names)
 
@@ -50,17 +53,16 @@ def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Pat
     assert re.search(r"^error: \S*twice.yaml, line 11, column 3: duplicate key 'wikipedia'$", finished.stdout, re.M)
 
 
-def test_nothing_runs_beside_a_training_on_one_machine(workflow_folder: Path) -> None:
-    """A fine-tuning there could take the memory of its GPU."""
-    options = ("--profile", "profiles/local", "--configfile", "config/one-gpu-day.yaml", "--dry-run", "--cores", "40")
-    _, *phases = run_snakemake(workflow_folder, *options).stdout.split("rule pretrain_phase:")
-    assert [re.search(r"threads: (\d+)", phase)[1] for phase in phases] == ["40", "40"]
-
-
 @pytest.mark.parametrize("name", ["one-gpu-day", "nvidia-bert-large", "mini"])
-def test_other_recipes_dry_run(workflow_folder: Path, name: str) -> None:
-    options = ("--profile", "profiles/local", "--configfile", f"config/{name}.yaml", "--dry-run")
-    assert jobs_of(run_snakemake(workflow_folder, *options).stdout)["pretrain_phase"] == 2
+def test_other_recipes_dry_run_and_nothing_runs_beside_a_training_on_one_machine(
+    workflow_folder: Path, name: str
+) -> None:
+    """A fine-tuning there could take the memory of its GPU."""
+    options = ("--profile", "profiles/local", "--configfile", f"config/{name}.yaml", "--dry-run", "--cores", "40")
+    output = run_snakemake(workflow_folder, *options).stdout
+    assert jobs_of(output)["pretrain_phase"] == 2
+    _, *phases = output.split("rule pretrain_phase:")
+    assert [re.search(r"threads: (\d+)", phase)[1] for phase in phases] == ["40", "40"]
 
 
 def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: Path) -> None:
@@ -76,39 +78,34 @@ def test_the_linter_is_not_told_which_inputs_are_absent(workflow_folder: Path) -
     assert linted.splitlines()[-1] == "Congratulations, your workflow is in a good condition!"
 
 
-def test_a_size_for_a_phase_that_no_run_has_is_told(workflow_folder: Path) -> None:
-    example = (workflow_folder / "profiles/slurm/site.example.yaml").read_text()
-    (workflow_folder / "site.yaml").write_text(f"{example}  phase2: {{nodes: 2}}\n  phaes1: {{nodes: 4}}\n")
-    output = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", "list_parts").stdout
-    told = [line for line in output.splitlines() if "no run here has a phase" in line]
-    assert told == ["site.yaml: phases.phaes1: no run here has a phase of this name"]
+STAGES = ("list_parts", "download", "corpus", "encode", "pretrain", "finetune", "report")
 
 
-def test_a_given_configuration_replaces_the_default_one(workflow_folder: Path) -> None:
-    """With a merge, the dry run would hold the 2 phases of bert-base as well, and Wikipedia's real dump."""
-    generate(workflow_folder / "resources/sample", 1)
-    output = run_snakemake(
-        workflow_folder, "--profile", "profiles/local", "--configfile", "config/demo.yaml", "--dry-run"
-    ).stdout
-    assert jobs_of(output)["pretrain_phase"] == 3
-    assert "samplewiki" in output
-    assert "enwiki" not in output
-
-
-@pytest.mark.parametrize("target", ["list_parts", "download", "corpus", "encode", "pretrain", "finetune", "report"])
-def test_every_stage_can_be_asked_for_by_name(workflow_folder: Path, target: str) -> None:
-    assert "Error" not in run_snakemake(workflow_folder, "--profile", "profiles/local", "--dry-run", target).stdout
-
-
-def test_samples_are_exported_in_the_layouts_of_other_programs(workflow_folder: Path) -> None:
-    """Each shard in each length; not the held-out one for gpauloski's reader, which would train on it."""
-    generate(workflow_folder / "resources/sample", 1)
+@pytest.fixture(scope="module")
+def demo_jobs(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> dict[str, int]:
+    """What a dry run of the demo would run for each stage and for both layouts of other programs."""
+    folder = copy_workflow(tmp_path_factory.mktemp("demo"))
+    shutil.copytree(sample, folder / "resources/sample")
     options = ("--profile", "profiles/local", "--configfile", "config/demo.yaml", "--dry-run")
-    config = yaml.safe_load((workflow_folder / "config/demo.yaml").read_text())
+    return jobs_of(run_snakemake(folder, *STAGES, "nvidia", "gpauloski", *options).stdout)
+
+
+def test_a_given_configuration_replaces_the_default_one(demo_jobs: dict[str, int]) -> None:
+    """With a merge, the dry run would hold the 2 phases of bert-base as well, and Wikipedia's real dump."""
+    assert demo_jobs["pretrain_phase"] == 3
+    assert demo_jobs["list_dump_parts"] == 1
+
+
+def test_every_stage_can_be_asked_for_by_name(demo_jobs: dict[str, int]) -> None:
+    assert {name for name in STAGES if demo_jobs[name] != 1} == set()
+
+
+def test_samples_are_exported_in_the_layouts_of_other_programs(demo_jobs: dict[str, int]) -> None:
+    """Each shard in each length; not the held-out one for gpauloski's reader, which would train on it."""
+    config = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
     [shards], lengths = [dataset["shards"] for dataset in config["datasets"].values()], config["sequence_lengths"]
-    jobs = jobs_of(run_snakemake(workflow_folder, "nvidia", "gpauloski", *options).stdout)
-    assert jobs["export_nvidia"] == len(lengths) * (shards + 1)
-    assert jobs["export_gpauloski"] == len(lengths) * shards
+    assert demo_jobs["export_nvidia"] == len(lengths) * (shards + 1)
+    assert demo_jobs["export_gpauloski"] == len(lengths) * shards
 
 
 def test_a_wrong_key_stops_the_graph_with_one_line(workflow_folder: Path) -> None:
@@ -130,16 +127,43 @@ def phase_keys() -> list[str]:
     return list(schema["$defs"]["phase"]["properties"])
 
 
-def slurm_dry_run(folder: Path, size: dict[str, Any]) -> str:
-    """What the Slurm profile says of the first phase's job, where a site file gives it that size."""
-    site = {"account": "ours", "partitions": {"cpu": "small", "gpu": "big"}, "constraint": "a100"}
-    (folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
-    output = run_snakemake(folder, "--profile", "profiles/slurm", "--dry-run").stdout
-    return next(part for part in output.split("rule ") if part.startswith("pretrain_phase"))
+SITE = {"account": "ours", "partitions": {"cpu": "small", "gpu": "big"}, "constraint": "a100"}
+SIZE = {"gpus_per_node": 4, "cpus_per_gpu": 6}
+OTHER_NODES = [{"nodes": 1, "gpus_per_node": 2, "partition": "new"}, {"constraint": "p100|v100"}]
+PHASES = ("one_node", "two_nodes", "unlike_nodes")
+SIZES = {
+    "default": {**SIZE, "nodes": 1},
+    "two_nodes": {**SIZE, "nodes": 2, "walltime": 600},
+    "unlike_nodes": {**SIZE, "nodes": 2, "additional_nodes": OTHER_NODES},
+    "absent": {"nodes": 4},
+}
 
 
-def test_a_phase_on_two_nodes_is_one_slurm_task_a_rank(workflow_folder: Path) -> None:
-    job = slurm_dry_run(workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "walltime": 600})
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> str:
+    """The output of a dry run for Slurm, of a run whose phases have these sizes."""
+    folder = copy_workflow(tmp_path_factory.mktemp("sized"))
+    shutil.copytree(sample, folder / "resources/sample")
+    config = copy.deepcopy(SMALL_CONFIG)
+    config["runs"]["first"]["phases"] = {name: {**PHASE, "sequence_length": 128} for name in PHASES}
+    (folder / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    (folder / "site.yaml").write_text(yaml.safe_dump({**SITE, "phases": SIZES}))
+    return run_snakemake(folder, "--profile", "profiles/slurm", "--configfile", "small.yaml", "--dry-run").stdout
+
+
+def job_of(output: str, phase: str) -> str:
+    """What a dry run says of a phase's job."""
+    jobs = [part for part in output.split("rule ") if part.startswith("pretrain_phase")]
+    return jobs[PHASES.index(phase)]
+
+
+def test_a_size_for_a_phase_that_no_run_has_is_told(sized: str) -> None:
+    told = [line for line in sized.splitlines() if "no run here has a phase" in line]
+    assert told == ["site.yaml: phases.absent: no run here has a phase of this name"]
+
+
+def test_a_phase_on_two_nodes_is_one_slurm_task_a_rank(sized: str) -> None:
+    job = job_of(sized, "two_nodes")
     for resource in (
         "nodes=2", "processes_per_node=4", "mpi=srun", "tasks=8", "cpus_per_task=6", "gres=gpu:4", "tasks_per_gpu=0",
         "slurm_extra=--ntasks-per-node=4", "runtime=600", "slurm_account=ours", "slurm_partition=big",
@@ -148,19 +172,16 @@ def test_a_phase_on_two_nodes_is_one_slurm_task_a_rank(workflow_folder: Path) ->
         assert f" {resource}" in job
 
 
-def test_a_phase_on_one_node_is_one_slurm_task(workflow_folder: Path) -> None:
-    job = slurm_dry_run(workflow_folder, {"nodes": 1, "gpus_per_node": 4, "cpus_per_gpu": 6})
+def test_a_phase_on_one_node_is_one_slurm_task(sized: str) -> None:
+    job = job_of(sized, "one_node")
     assert " cpus_per_task=24" in job
     assert " gres=gpu:4" in job
     for resource in (" mpi=", " tasks=", "slurm_extra="):
         assert resource not in job
 
 
-def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured_speed(workflow_folder: Path) -> None:
-    others = [{"nodes": 1, "gpus_per_node": 2, "partition": "new"}, {"constraint": "p100|v100"}]
-    job = slurm_dry_run(
-        workflow_folder, {"nodes": 2, "gpus_per_node": 4, "cpus_per_gpu": 6, "additional_nodes": others}
-    )
+def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured_speed(sized: str) -> None:
+    job = job_of(sized, "unlike_nodes")
     components = (
         ": -N1 -pnew -c6 -n2 --ntasks-per-node=2 --gpus-per-node=2"
         " : -N2 -pbig -c6 -C'p100|v100' -n8 --ntasks-per-node=4 --gpus-per-node=4"
@@ -174,7 +195,7 @@ def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured
     assert " gres=" not in job
 
 
-def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: Path) -> None:
+def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: Path, sample: Path) -> None:
     config = copy.deepcopy(SMALL_CONFIG)
     config["corpora"] = {"book": {**config["corpora"]["book"], "encoding": "utf-8; touch injected"}}
     config["datasets"]["small"]["corpora"] = ["book"]
@@ -186,7 +207,7 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
         for file in ("config.json", "model.safetensors", "vocab.txt"):
             (workflow_folder / name / file).write_text("{}")
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
-    generate(workflow_folder / "resources/sample", 1)
+    shutil.copytree(sample, workflow_folder / "resources/sample")
     options = ("--profile", "profiles/local", "--configfile", "small.yaml", "--dry-run", "--printshellcmds")
     printed = run_snakemake(workflow_folder, *options).stdout
     commands = [line for line in printed.splitlines() if "touch injected" in line and "workflow/scripts/" in line]

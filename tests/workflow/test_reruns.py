@@ -15,9 +15,7 @@ from pathlib import Path
 import fake_conda
 import pytest
 import yaml
-from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
-
-from bertline.demo_data.generate import generate
+from snakemake_runs import ROOT, SMALL_CONFIG, jobs_of, run_snakemake
 
 pytestmark = pytest.mark.slow
 SHELL_LINE = re.compile(r"^ +shell:\n +r?\"", re.MULTILINE)  # up to the quotation mark
@@ -34,19 +32,15 @@ def write_config(folder: Path, config: dict) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = copy_workflow(tmp_path_factory.mktemp("graph"))
-    generate(folder / "resources/sample", 1)
-    write_config(folder, SMALL_CONFIG)
-    snakemake(folder)
-    return folder
+def own(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(finished, tmp_path_factory.mktemp("reruns") / "graph", symlinks=True)
 
 
 @pytest.fixture
-def graph(finished: Path) -> Path:
+def graph(own: Path) -> Path:
     """The finished graph with its own configuration."""
-    write_config(finished, SMALL_CONFIG)
-    return finished
+    write_config(own, SMALL_CONFIG)
+    return own
 
 
 def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:

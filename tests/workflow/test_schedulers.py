@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,6 @@ import yaml
 from fake_scheduler import PROGRAMS, programs
 from snakemake_runs import PHASE, SMALL_CONFIG, copy_workflow
 
-from bertline.demo_data.generate import generate
 from bertline.planning.resolve import make_plan
 
 pytestmark = pytest.mark.slow
@@ -123,10 +123,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 
 
 @pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def encoded(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Iterator[Cluster]:
     """A book that went through the graph up to its samples, job by job, on PBS."""
     made = Cluster(tmp_path_factory.mktemp("encoded"), "pbs")
-    generate(made.folder / "resources/sample", 1)
+    shutil.copytree(sample, made.folder / "resources/sample")
     made.write_config(config(steps=1))
     made.run("encode")
     yield made
