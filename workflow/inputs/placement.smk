@@ -20,7 +20,8 @@ def phase_size(field, elsewhere):
     """Return a function for a resource of a phase's job: from its size in site.yaml, or `elsewhere` without a site."""
 
     def value(wildcards):
-        return getattr(size_of(wildcards), field) if SITE else elsewhere
+        given = getattr(size_of(wildcards), field) if SITE else None
+        return elsewhere if given is None else given
 
     return value
 

@@ -45,8 +45,8 @@ class Size(Nodes):
 
     memory_mb: int  # of each node
     walltime: int  # minutes
-    micro_batch_tokens: int
     additional_nodes: tuple[Nodes, ...]
+    micro_batch_tokens: int | None = None  # None for the trainer's default
 
     @property
     def kinds(self) -> tuple[Nodes, ...]:

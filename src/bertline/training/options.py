@@ -23,7 +23,7 @@ class Options:
 
     threads: int = 1
     """Of this node, divided among its processes."""
-    micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = 16384
+    micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = 32768
     """Computed at once by a process, as full rows, at least one; auto: what fits a GPU's memory, or the fastest."""
     compiled: Annotated[bool, Parameter(name="--compile")] = False
     """Compile the network with torch.compile: takes a minute at the start, and every step is faster."""
