@@ -17,8 +17,7 @@ from encoding_helpers import VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.imports import import_dataset
-from bertline.encoding.inspection import show_samples
-from bertline.encoding.validation import problems_of
+from bertline.encoding.inspection import problems_of, show_samples
 from bertline.training.data.exporting import export_gpauloski, export_nvidia
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"

@@ -17,8 +17,7 @@ from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 
 from bertline.cluster.launcher import launch, launch_on_this_node
-from bertline.cluster.ranks import NodeRanks
-from bertline.cluster.srun import become_rank
+from bertline.cluster.ranks import NodeRanks, become_rank
 from bertline.command_line import run_command
 from bertline.console import BertlineError
 

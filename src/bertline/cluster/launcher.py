@@ -10,16 +10,17 @@ import sys
 from pathlib import Path
 
 from bertline.cluster import jobs, schedulers, slurm
-from bertline.cluster.attempts import count_attempt
+from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
-from bertline.cluster.ranks import NodeKind, NodeRanks, free_port, parse_node_kinds
-from bertline.cluster.srun import srun_command
+from bertline.cluster.ranks import NodeKind, NodeRanks, free_port, parse_node_kinds, srun_command
 from bertline.console import BertlineError
-from bertline.files import write_text
+from bertline.files import read_json, write_json, write_text
+from bertline.results import paths
 from bertline.training.stop import STOPPED
 
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8
+MAX_ATTEMPTS = 3  # successive ones without progress
 
 
 def launch(
@@ -61,7 +62,7 @@ def launch(
     schedulers.export_own_job()
     job = slurm.own_job()
     if checkpoints is not None:
-        count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
+        _count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
     left = job.minutes_left if job else schedulers.minutes_left()
     if left is not None:
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
@@ -84,6 +85,23 @@ def launch(
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
     return status
+
+
+def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
+    """Count one more attempt since the last durable step; `restart` resets the count."""
+    phase = checkpoints.parent
+    step = paths.durable_step(phase)
+    path = phase / paths.ATTEMPTS
+    before = {} if restart or not path.exists() else read_json(path)
+    attempts = before.get("attempts", 0) if before.get("step") == step else 0
+    if attempts >= MAX_ATTEMPTS:
+        log = phase / paths.TRAINING_LOG
+        raise BertlineError(
+            f"{attempts} attempts in a row ended without a step beyond {step} (the last: {last_words(log)}); "
+            f"see {log}; the same command tries again"
+        )
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"step": step, "attempts": attempts + 1})
 
 
 def launch_on_this_node(script: list[str], ranks: NodeRanks) -> int:

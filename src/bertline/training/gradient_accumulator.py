@@ -81,11 +81,9 @@ class GradientAccumulator:
         items = work_items(
             self._data,
             self._layout,
+            self._recipe,
             first_step=step,
             first_position=self._first_position,
-            batch_size_warmup=self._batch_size_warmup,
-            seed=self._recipe["seed"],
-            masking=self._masking,
             rank_weights=self.rank_weights,
             rank=self._group.rank,
         )
