@@ -67,28 +67,12 @@ wildcard_constraints:
     fingerprint="[0-9a-f]{16}",
 
 
-def only(entries, holds):
-    """Return a wildcard constraint to the keys of the entries for which `holds` is true."""
-    return (
-        "|".join(re.escape(key) for key, entry in entries.items() if holds(entry))
-        or "(?!)"
-    )
+def only(names):
+    """Return a wildcard constraint to these names."""
+    return "|".join(map(re.escape, names)) or "(?!)"
 
 
-def from_dump(corpus):
-    return "wiki" in corpus
-
-
-def read_directly(corpus):
-    return corpus["settings"]["source"] in sources.SOURCES
-
-
-def trains_tokenizer(dataset):
-    return "train" in dataset.get("settings", {}).get("tokenizer", {})
-
-
-def takes_tokenizer(dataset):
-    return "file" in dataset.get("settings", {}).get("tokenizer", {})
+DUMPS = [key for key, corpus in plan.corpora.items() if "wiki" in corpus]
 
 
 def listing_of(corpus):
@@ -102,7 +86,7 @@ def listing_of(corpus):
 
 def parts_of(corpus):
     """Return the names of a corpus's parts, one per job; for a dump, slices of its files."""
-    if from_dump(plan.corpora[corpus]):
+    if corpus in DUMPS:
         listing_of(corpus)
     return sources.parts_of(plan.corpora[corpus])
 

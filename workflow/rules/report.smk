@@ -113,12 +113,8 @@ rule write_report:
     input:
         records=targets.of_runs(paths.RECORD, plan.runs),
         datasets=ancient(targets.dataset_cards(plan)),
-        metrics=ancient(
-            [paths.PHASE_JOURNAL.format(phase=phase) for phase in plan.phases]
-        ),
-        trigrams=ancient(
-            [paths.PHASE_TRIGRAM.format(phase=phase) for phase in plan.phases]
-        ),
+        metrics=ancient(expand(paths.PHASE_JOURNAL, phase=plan.phases)),
+        trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),
     output:
         report(
