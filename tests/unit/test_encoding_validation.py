@@ -67,7 +67,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> dict[st
     samples = card.parent / "seq32/held_out.h5"
     export_nvidia(samples, card, folder / "nvidia.hdf5", dupe_factor=2)
     export_gpauloski(samples, card, folder / "gpauloski.hdf5")
-    import_dataset([folder / "nvidia.hdf5"], [], vocabulary, folder / "imported", lowercase=True, name="theirs")
+    import_dataset([folder / "nvidia.hdf5"], vocabulary, folder / "imported", name="theirs")
     shutil.copy(samples, folder / "native.h5")
     shutil.copy(folder / "imported/seq32/00000.h5", folder / "masked.h5")
     return {path.stem: path for path in folder.iterdir() if path.is_file()}

@@ -103,7 +103,7 @@ def gather_imported(folder: Path) -> Batch:
         for name, values in columns.items():
             file[name] = np.array(values, dtype="i4" if name in ("input_ids", *MASKED) else "i1")
     vocabulary = folder / "dataset/tokenizer.json"
-    import_dataset([folder / "nvidia.hdf5"], [], vocabulary, folder / "imported", lowercase=True, name="theirs")
+    import_dataset([folder / "nvidia.hdf5"], vocabulary, folder / "imported", name="theirs")
     return open_dataset(folder / "imported/dataset.json", 8, "train").gather(np.arange(2))
 
 

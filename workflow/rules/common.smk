@@ -101,9 +101,5 @@ def planned_recipe(wildcard):
     return lambda wildcards: recipe_path(wildcards[wildcard])
 
 
-def input_folder(wildcards, input):
-    return Path(input[0]).parent
-
-
 def output_folder(wildcards, output):
     return Path(output[0]).parent

@@ -79,7 +79,7 @@ rule export_phase:
         mem_mb=4000,
         runtime=30,
     params:
-        folder=input_folder,
+        folder=lambda wildcards, input: Path(input.weights).parent,
     shell:
         "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer:q}"
         " --output {output} > {log} 2>&1"

@@ -29,8 +29,7 @@ from bertline.files import fsync_directory, write_atomically
 
 logger = logging.getLogger(__name__)
 
-MEBIBYTE = 1 << 20
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 16  # small, because an interrupted piece is lost
 TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the response
 ATTEMPTS = 6  # failures in a row, without a byte of progress, after which a source is abandoned
 FIRST_WAIT_SECONDS = 2.0  # doubled after each failure; a longer Retry-After is honoured
@@ -129,7 +128,7 @@ def download_file(
             write_atomically(output) as temporary,
             temporary.open("wb") as unpacked,
         ):
-            shutil.copyfileobj(packed, unpacked, MEBIBYTE)
+            shutil.copyfileobj(packed, unpacked)
     except KeyError:
         raise BertlineError(f"{url} holds no file '{member}'; name another archive") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -179,11 +178,8 @@ def obtain(session: requests.Session, source: str, part: Path, expected: Expecte
 
 def _copy(source: Path, part: Path) -> None:
     try:
-        total = _mebibytes(source.stat().st_size)
-        with source.open("rb") as original, part.open("wb") as copy:
-            chunks = iter(lambda: original.read(MEBIBYTE), b"")
-            for chunk in progress(chunks, description=source.name, unit="MiB", total=total):
-                copy.write(chunk)
+        with source.open("rb") as original:
+            _write(iter(lambda: original.read(PIECE_BYTES), b""), part, "wb", source.stat().st_size)
     except FileNotFoundError:
         raise SourceRefused("does not exist") from None
     except (PermissionError, IsADirectoryError) as error:
@@ -250,23 +246,14 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
 
 def _receive(response: requests.Response, part: Path, mode: str) -> None:
     length = response.headers.get("Content-Length", "")
-    total = _mebibytes(int(length)) if length.isdigit() else None
+    _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
 
-    def write() -> Iterator[None]:
-        """Write in small pieces, because an interrupted piece is lost; yield once per mebibyte."""
-        unannounced = 0
-        for piece in response.iter_content(PIECE_BYTES):
-            file.write(piece)
-            unannounced += len(piece)
-            if unannounced >= MEBIBYTE:
-                unannounced -= MEBIBYTE
-                yield
-        if unannounced:
-            yield
 
+def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
+    total = None if size is None else -(-size // PIECE_BYTES)
     with part.open(mode) as file:
-        for _ in progress(write(), description=part.name.removesuffix(".part"), unit="MiB", total=total):
-            pass
+        for piece in progress(pieces, description=part.stem, unit="x 64 KiB", total=total):
+            file.write(piece)
 
 
 def _retry_after(header: str) -> float:
@@ -277,10 +264,6 @@ def _retry_after(header: str) -> float:
         return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return 0.0
-
-
-def _mebibytes(size: int) -> int:
-    return -(-size // MEBIBYTE)
 
 
 def _size(path: Path) -> int:

@@ -16,7 +16,6 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset
-from bertline.encoding.masking import held_out_positions
 from bertline.files import write_json
 
 MAX_TOKENS = 20_000_000
@@ -52,6 +51,8 @@ def write_trigram_baseline(dataset: Path, sequence_length: int, output: Path, *,
         output: file for cross_entropy in nats per token.
         max_tokens: to train on.
     """
+    from bertline.encoding.masking import held_out_positions  # imports torch, which only this function needs
+
     train = open_dataset(dataset, sequence_length, "train")
     held_out = open_dataset(dataset, sequence_length, "held_out")
     # An imported dataset may have no held-out samples: then there is no loss to compare with.
