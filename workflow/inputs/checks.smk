@@ -59,7 +59,7 @@ onstart:
     check_cluster()
     print_warnings()
     write_links(plan, existing_only=False)
-    write_recipes(plan)
+    recipes.write_recipes(plan)
 
 
 # Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.

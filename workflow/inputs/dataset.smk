@@ -1,11 +1,10 @@
 """Functions from wildcards to files, for the rules of shards.smk and encode.smk."""
 
 from bertline.corpus.removal import overlap_template, removal_inputs
-from bertline.planning.recipes import dataset_recipe
 
 
 def recipe_of_dataset(wildcards):
-    return dataset_recipe(plan, wildcards.dataset)
+    return recipes.dataset_recipe(plan, wildcards.dataset)
 
 
 def datasets_by_tokenizer(key):

@@ -8,14 +8,8 @@ import sys
 
 from snakemake.utils import min_version
 
-from bertline.planning import inputs, targets
+from bertline.planning import inputs, recipes, targets
 from bertline.planning.links import write_links
-from bertline.planning.recipes import (
-    digest_of_record,
-    digest_of_sources,
-    recipe_path,
-    write_recipes,
-)
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings.configuration import read_yaml
@@ -98,7 +92,7 @@ def of(function, wildcard):
 
 def planned_recipe(wildcard):
     """Return a function for a rule's parameter: the recipe file of the result that a wildcard names."""
-    return lambda wildcards: recipe_path(wildcards[wildcard])
+    return lambda wildcards: recipes.recipe_path(wildcards[wildcard])
 
 
 def output_folder(wildcards, output):

@@ -95,7 +95,7 @@ rule write_dataset_card:
     params:
         folder=output_folder,
         recipe=planned_recipe("dataset"),
-        digest=of(digest_of_sources, "dataset"),
+        digest=of(recipes.digest_of_sources, "dataset"),
     message:
         "Describing dataset {wildcards.dataset}"
     shell:

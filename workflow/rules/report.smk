@@ -16,7 +16,7 @@ rule describe_run:
         runtime=10,
     params:
         record=planned_recipe("fingerprint"),
-        digest=of(digest_of_record, "run"),
+        digest=of(recipes.digest_of_record, "run"),
     shell:
         "cp {params.record} {output} > {log} 2>&1"
 
@@ -117,11 +117,7 @@ rule write_report:
         trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),
     output:
-        report(
-            paths.REPORT_PAGE,
-            category="Report",
-            caption="../report/report.rst",
-        ),
+        report(paths.REPORT_PAGE, category="Report", caption="../report/report.rst"),
     log:
         "logs/write_report/{fingerprint}.log",
     benchmark:
@@ -137,5 +133,4 @@ rule write_report:
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py {input.records} --directory {params.folder}"
-        " > {log} 2>&1"
+        "python workflow/scripts/report.py {input.records} --directory {params.folder} > {log} 2>&1"

@@ -39,7 +39,7 @@ _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class SourceRefused(Exception):
-    """Raised if a source does not provide the requested file; the text is the source's response."""
+    """Raised if a source does not provide the requested file, or no usable one; the text is its response or why."""
 
 
 class _Interrupted(Exception):

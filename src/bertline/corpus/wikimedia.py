@@ -39,7 +39,7 @@ def list_parts(wiki: str, dump: str, mirrors: list[str], output: Path, contact: 
         try:
             status = _dump_status(mirror, wiki, dump, contact)
             return write_json(output, {"wiki": wiki, "dump": dump, "parts": _parts(status, wiki, dump)})
-        except _Unusable as problem:
+        except SourceRefused as problem:
             answers.append(f"{name_of_mirror(mirror)}: {problem}")
     raise BertlineError(f"no mirror lists the dump {dump} of {wiki}: {'; '.join(answers)}; name another date or mirror")
 
@@ -64,10 +64,6 @@ def download_part(listing: Path, part: str, mirrors: list[str], output: Path, co
     download(sources, output, Expected(size=described["size"], sha1=described["sha1"]), contact=contact)
 
 
-class _Unusable(Exception):
-    """Raised if a mirror's response is unusable; the text is the reason."""
-
-
 def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json:
     location = f"{mirror.rstrip('/')}/{wiki}/{dump}/dumpstatus.json"
     with http_session(contact) as session, tempfile.TemporaryDirectory() as folder:
@@ -76,9 +72,9 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
             obtain(session, location, answer, Expected())
             return json.loads(answer.read_bytes())
         except SourceRefused as refusal:
-            raise _Unusable(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
+            raise SourceRefused(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
         except ValueError:
-            raise _Unusable(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
+            raise SourceRefused(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
 
 
 def _parts(status: Json, wiki: str, dump: str) -> Json:
@@ -89,14 +85,14 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         done = next((job for job in jobs if states[job] == "done"), None)
         if done is None:
             described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
-            raise _Unusable(f"the dump is not done: {described}")
+            raise SourceRefused(f"the dump is not done: {described}")
         files = {name: file for name, file in jobs[done]["files"].items() if _PAGE_CONTENT.search(name)}
         ordered = sorted(files, key=_natural_order)
         if not ordered:
-            raise _Unusable(f"{done} lists no page content (*.xml*.bz2)")
+            raise SourceRefused(f"{done} lists no page content (*.xml*.bz2)")
         for name in ordered:
             if not _PLAIN_NAME.fullmatch(name):  # it becomes a local path, so it may not lead elsewhere
-                raise _Unusable(f"{done} lists {name!r}, which is not the name of a file")
+                raise SourceRefused(f"{done} lists {name!r}, which is not the name of a file")
         return {
             f"part-{index:05d}": {
                 "file": name,
@@ -107,7 +103,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
             for index, name in enumerate(ordered)
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _Unusable(f"its dumpstatus.json has an unknown form ({error!r})") from None
+        raise SourceRefused(f"its dumpstatus.json has an unknown form ({error!r})") from None
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:

@@ -93,7 +93,7 @@ def import_dataset(
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
     documents = len(written[lengths[0]])
-    card = {
+    card: Json = {
         "fingerprint": name_of_result,
         "settings": {"pair_objective": objectives.pop() if objectives else "none"},
         "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
