@@ -39,16 +39,16 @@ from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import read_index, split_part, write_plan, write_shard
+from bertline.corpus.shards import make_plan, read_index, split_part, write_shard
 from bertline.corpus.signatures import write_signatures
-from bertline.corpus.text_files import read_part
+from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.files import Recipe, read_json
+from bertline.files import Recipe, read_json, write_json
 
 LENGTHS = (128, 512)
 LINES_PER_CALL = 4096
@@ -127,7 +127,7 @@ def sentences(given: Inputs) -> None:
 def shards(given: Inputs) -> None:
     parts = sorted(given.work.glob("*.index.npy"))
     corpora = [(part.name.removesuffix(".index.npy"), [str(part).replace(".index.npy", ".txt.zst")]) for part in parts]
-    write_plan(corpora, 1, 1e-9, given.work / "plan.json")
+    write_json(given.work / "plan.json", make_plan(corpora, 1, 1e-9))
     write_shard(given.work / "plan.json", "00000", given.work / SHARD)
 
 

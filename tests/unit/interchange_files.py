@@ -29,9 +29,8 @@ def write_both_layouts(folder: Path) -> Path:
 
 
 def import_all(made: Path, output: Path, training: str, held_out: str = "") -> Path:
-    held_out_files = sorted(made.glob(held_out)) if held_out else []
-    vocabulary = made / "vocab.txt"
-    import_dataset(sorted(made.glob(training)), held_out_files, vocabulary, output, lowercase=True, name="theirs")
+    held_out_files = tuple(made.glob(held_out)) if held_out else ()
+    import_dataset(list(made.glob(training)), made / "vocab.txt", output, held_out=held_out_files, name="theirs")
     return output / "dataset.json"
 
 

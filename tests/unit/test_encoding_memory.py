@@ -46,7 +46,7 @@ import sys
 from pathlib import Path
 from bertline.encoding.imports import import_dataset
 folder = Path(sys.argv[1])
-import_dataset([folder / "theirs.hdf5"], [], folder / "vocab.txt", folder / "ours", lowercase=True, name="theirs")
+import_dataset([folder / "theirs.hdf5"], folder / "vocab.txt", folder / "ours", name="theirs")
 """
 
 

@@ -205,11 +205,11 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
     short = tmp_path / "short.txt"
     short.write_text("".join(f"{token}\n" for token in VOCABULARY[:-2]))
     with pytest.raises(BertlineError, match=r"b_training_00000.hdf5: sample \d+ has an id outside the vocabulary"):
-        import_dataset([made / "nvidia/b_training_00000.hdf5"], [], short, tmp_path / "b", lowercase=True, name="x")
+        import_dataset([made / "nvidia/b_training_00000.hdf5"], short, tmp_path / "b", name="x")
     assert not (tmp_path / "b/dataset.json").exists()
     card = made / "data/dataset.json"
     with pytest.raises(BertlineError, match="is native; it needs no import"):
-        import_dataset([card.parent / "seq64/00000.h5"], [], made / "vocab.txt", tmp_path, lowercase=True, name="x")
+        import_dataset([card.parent / "seq64/00000.h5"], made / "vocab.txt", tmp_path, name="x")
     with pytest.raises(BertlineError, match="was imported and keeps its own masks"):
         export_nvidia(imported.parent / "seq64/00000.h5", imported, tmp_path / "c.hdf5")
     with pytest.raises(BertlineError, match=r"is none of the files that .*dataset.json lists"):

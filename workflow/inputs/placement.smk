@@ -18,11 +18,7 @@ except BertlineError as error:
 
 def phase_size(field, elsewhere):
     """Return a function for a resource of a phase's job: from its size in site.yaml, or `elsewhere` without a site."""
-
-    def value(wildcards):
-        return getattr(size_of(wildcards), field) if SITE else elsewhere
-
-    return value
+    return lambda wildcards: (getattr(size_of(wildcards), field) if SITE else elsewhere)
 
 
 def size_of(wildcards):
@@ -61,32 +57,24 @@ def phase_trainer_options(wildcards):
     )
 
 
-ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}
-CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]} if SITE else {}
-# A few such jobs form one Slurm job of the size of one of them: see the profile.
-GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1} if SITE else {}
-GPU_JOB = (
-    {
+CPU_JOB = GROUPED_JOB = FINETUNING_JOB = PHASE_JOB = {}
+if SITE:
+    ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos}
+    CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
+    # A few such jobs form one Slurm job of the size of one of them: see the profile.
+    GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1}
+    GPU_JOB = {
         **ALL_JOBS,
         "slurm_partition": SITE.partitions["gpu"],
         "constraint": SITE.constraint,
         # Otherwise the executor takes Slurm's tasks for tasks per GPU.
         "tasks_per_gpu": 0,
     }
-    if SITE
-    else {}
-)
-FINETUNING_JOB = {**GPU_JOB, "gres": "gpu:1"} if SITE else {}
-PHASE_JOB = (
-    {
+    FINETUNING_JOB = {**GPU_JOB, "gres": "gpu:1"}
+    by_slurm = ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
+    PHASE_JOB = {
         **GPU_JOB,
         "slurm_partition": phase_size("partition", None),
         "constraint": phase_size("constraint", None),
-        **{
-            name: phase_resource(name)
-            for name in ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
-        },
+        **{name: phase_resource(name) for name in by_slurm},
     }
-    if SITE
-    else {}
-)

@@ -198,38 +198,43 @@ def _add(total: Json, counts: Json) -> None:
             total[key] = total.get(key, 0) + value
 
 
-def validate_dataset(card_json: Path | str) -> str:
+def validate_dataset(card: Path) -> str:
     """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a summary of one line.
+
+    Args:
+        card: the dataset's dataset.json.
 
     Raises BertlineError at the first violation.
     """
-    card, directory = read_card(card_json), Path(card_json).parent
-    tokenizer = card["tokenizer"]
+    content, directory = read_card(card), card.parent
+    tokenizer = content["tokenizer"]
     _check(
         tokenizer == describe_tokenizer(directory / tokenizer["file"]),
-        f"{card_json} does not describe the {tokenizer['file']} beside it",
+        f"{card} does not describe the {tokenizer['file']} beside it",
     )
     files: dict[str, list[SampleFile]] = {}
-    for length, section in card["sequence_lengths"].items():
+    for length, section in content["sequence_lengths"].items():
         entries = [entry for split in SPLITS for entry in section[split]]
         files[length] = [
             validate_samples(directory / entry["file"])
             for entry in progress(entries, description=f"sequence length {length}", unit="files")
         ]
-        check_files(card, int(length), files[length])
+        check_files(content, int(length), files[length])
         found = describe_files(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
-                _check(given == actual, f"{directory / given['file']} is {actual}, {card_json} states {given}")
-        _check(section == found, f"{card_json}: the counts of sequence length {length} are not those of the files")
+                _check(given == actual, f"{directory / given['file']} is {actual}, {card} states {given}")
+        _check(section == found, f"{card}: the counts of sequence length {length} are not those of the files")
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may contain different text.
-    for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
+    for siblings in zip(*files.values(), strict=True) if "imported" not in content else ():
         texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
         _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
-    _check_documents(card, card_json, next(iter(files.values())))
-    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
-    return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
+    _check_documents(content, card, next(iter(files.values())))
+    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in content["sequence_lengths"].items())
+    return (
+        f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {samples}"
+    )
 
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:

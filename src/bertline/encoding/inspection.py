@@ -77,34 +77,38 @@ def _beside(path: Path, name: str) -> Path:
 
 
 def show_samples(
-    path: Path | str, *, first: int, count: int, vocabulary: Path | str | None = None, lowercase: bool = True
-) -> Iterator[str]:
-    """Yield lines of text about `count` samples, beginning with number `first`.
+    file: Path, *, tokenizer: Path | None = None, lowercase: bool = True, sample: int = 0, count: int = 3
+) -> str:
+    """Return samples as text. Raises BertlineError if the file has no such sample.
 
-    `vocabulary` is a vocab.txt or a tokenizer.json; None selects the tokenizer.json of the file's dataset, and if there
-    is none, ids are shown. Raises BertlineError if the file has no such sample.
+    Args:
+        file: native, NVIDIA's or gpauloski's.
+        tokenizer: tokenizer.json or vocab.txt (default: the dataset's; ids are shown if there is none).
+        lowercase: case of a vocab.txt.
+        sample: the first sample to show, counted from 0.
+        count: number of samples.
     """
-    path = Path(path)
-    if vocabulary is None and _beside(path, "tokenizer.json").exists():
-        vocabulary = _beside(path, "tokenizer.json")
-    tokenizer = take_tokenizer(vocabulary, lowercase=lowercase) if vocabulary is not None else None
-    file = open_any(path)
-    if not 0 <= first < len(file):
-        raise BertlineError(f"{path} has no sample {first}; it has {len(file)}, counted from 0")
-    card_json = _beside(path, "dataset.json")
-    native = isinstance(file, SampleFile)
+    if tokenizer is None and _beside(file, "tokenizer.json").exists():
+        tokenizer = _beside(file, "tokenizer.json")
+    taken = take_tokenizer(tokenizer, lowercase=lowercase) if tokenizer is not None else None
+    opened = open_any(file)
+    if not 0 <= sample < len(opened):
+        raise BertlineError(f"{file} has no sample {sample}; it has {len(opened)}, counted from 0")
+    card_json = _beside(file, "dataset.json")
+    native = isinstance(opened, SampleFile)
     corpora = [corpus["name"] for corpus in read_card(card_json)["corpora"]] if native and card_json.exists() else []
-    for number in range(first, min(first + count, len(file))):
-        if isinstance(file, SampleFile):
-            corpus = int(file.corpus_index[number])
+    lines: list[str] = []
+    for number in range(sample, min(sample + count, len(opened))):
+        if isinstance(opened, SampleFile):
+            corpus = int(opened.corpus_index[number])
             name = f" ({corpora[corpus]})" if corpus < len(corpora) else ""
-            origin = f"document {file.document_index[number]}, corpus {corpus}{name}"
-            yield from _lines(
-                number, _native_sample(file, number), origin, file.attributes["pair_objective"], tokenizer
-            )
+            origin = f"document {opened.document_index[number]}, corpus {corpus}{name}"
+            objective = opened.attributes["pair_objective"]
+            lines += _lines(number, _native_sample(opened, number), origin, objective, taken)
         else:
-            for block in interchange.read_blocks(file, number, number + 1):
-                yield from _lines(number, block, f"layout {file.layout}", "next_sentence", tokenizer)
+            for block in interchange.read_blocks(opened, number, number + 1):
+                lines += _lines(number, block, f"layout {opened.layout}", "next_sentence", taken)
+    return "\n".join(lines)
 
 
 def _native_sample(file: SampleFile, number: int) -> Block:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +27,42 @@ def default_max_predictions(sequence_length: int) -> int:
     At least one stays empty: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
     """
     return max(-(-sequence_length * 5 // 32), round(0.15 * sequence_length) + 1)
+
+
+def export_samples(
+    samples: list[Path],
+    dataset: Path,
+    outputs: list[Path],
+    layout: Literal["nvidia", "gpauloski"],
+    *,
+    seed: int | None = None,
+    dupe_factor: int | None = None,
+    max_predictions: int | None = None,
+) -> None:
+    """Convert native files to another layout, see `export_nvidia` and `export_gpauloski`.
+
+    Args:
+        samples: files of the dataset.
+        dataset: its dataset.json.
+        outputs: one for each file.
+        layout: of the outputs.
+        seed: of masks and order (default: that of the dataset).
+        dupe_factor: masked copies of every sample; nvidia only (default: 5).
+        max_predictions: masked tokens of a sample; nvidia only (default: 20 of 128, 80 of 512).
+    """
+    if len(outputs) != len(samples):
+        raise BertlineError("--outputs: give one file for each of the samples' files, in the same order")
+    given = {"dupe_factor": dupe_factor, "max_predictions": max_predictions}
+    masked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if layout == "gpauloski" and masked:
+        raise BertlineError(f"--{next(iter(masked)).replace('_', '-')}: gpauloski's layout has no masks; leave it out")
+    if any(value < 1 for value in masked.values()):
+        raise BertlineError("--dupe-factor, --max-predictions: allowed is at least 1")
+    for path, output in zip(samples, outputs, strict=True):
+        if layout == "nvidia":
+            export_nvidia(path, dataset, output, seed=seed, **masked)
+        else:
+            export_gpauloski(path, dataset, output, seed=seed)
 
 
 def export_nvidia(
