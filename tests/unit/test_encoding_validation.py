@@ -18,7 +18,7 @@ from encoding_helpers import VOCABULARY, make_dataset
 from bertline.console import BertlineError
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.inspection import problems_of, show_samples
-from bertline.training.data.exporting import export_gpauloski, export_nvidia
+from bertline.training.data.exporting import export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 CLS, SEP, MASK = 2, 3, 4
@@ -64,8 +64,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> dict[st
     folder = tmp_path_factory.mktemp("files")
     card = make_dataset(folder / "data", lengths=[32])
     samples = card.parent / "seq32/held_out.h5"
-    export_nvidia(samples, card, folder / "nvidia.hdf5", dupe_factor=2)
-    export_gpauloski(samples, card, folder / "gpauloski.hdf5")
+    export_samples([samples], card, [folder / "nvidia.hdf5"], "nvidia", dupe_factor=2)
+    export_samples([samples], card, [folder / "gpauloski.hdf5"], "gpauloski")
     import_dataset([folder / "nvidia.hdf5"], vocabulary, folder / "imported", name="theirs")
     shutil.copy(samples, folder / "native.h5")
     shutil.copy(folder / "imported/seq32/00000.h5", folder / "masked.h5")
