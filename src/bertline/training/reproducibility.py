@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bertline.training.distributed.process_group import Group
-from bertline.training.optimizers.registry import optimizer_entry
+from bertline.training.optimizers.registry import OPTIMIZERS
 from bertline.training.options import Options
 from bertline.training.step import Learner
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict[str, Any]:
     """Return how this process computes, JSON-compatible; a checkpoint stores rank 0's."""
-    optimizer = optimizer_entry(learner.settings["optimizer"])
+    optimizer = OPTIMIZERS[learner.settings["optimizer"]]
     return {
         "world_size": group.world_size,
         "rank_weights": list(learner.accumulator.rank_weights),

@@ -27,7 +27,7 @@ from bertline.training.initial import (
 )
 from bertline.training.micro_batch import choose_layout
 from bertline.training.objective import prepare_precision
-from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_entry
+from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
 from bertline.training.scaling import LossScale
 from bertline.training.step import Learner
@@ -43,7 +43,7 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
     if options.cuda_graphs and not options.compiled:
         raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
     name = settings["optimizer"]
-    check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
+    check_fsdp(options, optimizer=name, needs_whole_matrices=OPTIMIZERS[name].needs_whole_matrices)
     if options.deterministic:
         # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
         # environment before PyTorch is imported: `pretrain.py` sets it.
