@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 os.environ["RAYON_NUM_THREADS"] = "1"  # read when tokenizers is imported
 
@@ -39,27 +39,25 @@ from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import read_index, split_part, write_plan, write_shard
+from bertline.corpus.shards import make_plan, read_index, split_part, write_shard
 from bertline.corpus.signatures import write_signatures
-from bertline.corpus.text_files import read_part
+from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
-from bertline.encoding.tokenizer import load_tokenizer, save_tokenizer, take_tokenizer
+from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.encoding.word_cache import WordCache
-from bertline.files import read_json
+from bertline.files import Recipe, read_json, write_json
 
 LENGTHS = (128, 512)
 LINES_PER_CALL = 4096
-SETTINGS: dict[str, Any] = {
-    "shard_name": "00000",
-    "fingerprint": "0" * 16,
-    "seed": 12345,
-    "pair_objective": "next_sentence",
-    "short_sequence_probability": 0.1,
-}
+RECIPE = Recipe(
+    fingerprint="0" * 16,
+    sequence_lengths=list(LENGTHS),
+    settings={"seed": 12345, "pair_objective": "next_sentence", "passes": 1, "short_sequence_probability": 0.1},
+)
+SHARD = "shards/00000.txt.zst"
 # English Wikipedia, to which core-hours are extrapolated: extraction by compressed bytes, the rest by text.
 DUMP_BYTES, DUMP_TEXT_BYTES = 25e9, 20e9
 READ_SECONDS = 2.0
@@ -129,12 +127,12 @@ def sentences(given: Inputs) -> None:
 def shards(given: Inputs) -> None:
     parts = sorted(given.work.glob("*.index.npy"))
     corpora = [(part.name.removesuffix(".index.npy"), [str(part).replace(".index.npy", ".txt.zst")]) for part in parts]
-    write_plan(corpora, 1, 1e-9, given.work / "plan.json")
-    write_shard(given.work / "plan.json", "00000", given.work / "00000.txt.zst")
+    write_json(given.work / "plan.json", make_plan(corpora, 1, 1e-9))
+    write_shard(given.work / "plan.json", "00000", given.work / SHARD)
 
 
 def encode(given: Inputs) -> None:
-    encode_once(given.work)
+    encode_shard(RECIPE, "00000", given.work)
 
 
 # Stages by name. The first reads the dump; every other reads the output of those before it.
@@ -152,12 +150,6 @@ STAGES: dict[str, Callable[[Inputs], None]] = {
 OF_FIXED_LENGTH = ("punkt",)
 # An alternative to another stage, so not in the sum; its MB are those of the other's text.
 INSTEAD = ("extract_bertline",)
-
-
-def encode_once(work: Path, words: WordCache | None = None) -> None:
-    """Run encode_shard for both lengths."""
-    outputs = {length: work / f"{length}.h5" for length in LENGTHS}
-    encode_shard(work / "00000.txt.zst", work / "tokenizer.json", work / "plan.json", outputs, words=words, **SETTINGS)
 
 
 def _is_utf8(path: Path) -> bool:
@@ -198,17 +190,15 @@ def take_vocabulary(given: Inputs) -> None:
     if given.vocabulary.exists():
         tokenizer = take_tokenizer(given.vocabulary, lowercase=True)
     else:
-        tokenizer = train_wordpiece([given.work / "00000.txt.zst"], vocab_size=8000, lowercase=True, seed=1)
+        tokenizer = train_wordpiece([given.work / SHARD], vocab_size=8000, lowercase=True, seed=1)
     save_tokenizer(tokenizer, given.work / "tokenizer.json")
 
 
 def against_library(work: Path, rounds: int) -> dict[str, float]:
     """Return medians over interleaved rounds of the library's time divided by Bertline's."""
-    text = (line for block, _ in read_text_blocks(work / "00000.txt.zst") for line in block.split("\n"))
+    text = (line for block, _ in read_text_blocks(work / SHARD) for line in block.split("\n"))
     lines = [line for line in text if line]
-    warm = WordCache(load_tokenizer(work / "tokenizer.json"))
-    encode_once(work, warm)
-    ratios: dict[str, list[float]] = {"encode_both_vs_tokenizers": [], "encode_both_vs_tokenizers_warm": []}
+    ratios = []
     for _ in range(rounds):
         tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
         tokenizer.encode_special_tokens = True
@@ -217,16 +207,15 @@ def against_library(work: Path, rounds: int) -> dict[str, float]:
             batch = tokenizer.encode_batch_fast(lines[start : start + LINES_PER_CALL], add_special_tokens=False)
             _ = [encoding.ids for encoding in batch]
         library = time.process_time() - began
-        for name, words in zip(ratios, (None, warm), strict=True):
-            began = time.process_time()
-            encode_once(work, words)
-            ratios[name].append(library / (time.process_time() - began))
-    return {name: round(statistics.median(values), 2) for name, values in ratios.items()}
+        began = time.process_time()
+        encode_shard(RECIPE, "00000", work)
+        ratios.append(library / (time.process_time() - began))
+    return {"encode_both_vs_tokenizers": round(statistics.median(ratios), 2)}
 
 
 def read_samples_per_second(work: Path) -> float:
     """Measure reading of seeded random batches of 256 samples of length 128."""
-    file = open_samples(work / "128.h5")
+    file = open_samples(work / "seq128/00000.h5")
     reader = SampleReader([file], 128, {"tokenizer": {"vocab_size": file.attributes["vocab_size"]}})
     order = np.random.default_rng(1).permutation(len(reader))
     read, began = 0, time.process_time()
@@ -259,7 +248,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
         if stage == "encode":
             take_vocabulary(given)
         spent[stage] = in_its_own_process(stage, given)
-    text_bytes, tokens = size_of_shard(work / "00000.txt.zst"), open_samples(work / "128.h5").attributes["text_tokens"]
+    text_bytes, tokens = size_of_shard(work / SHARD), open_samples(work / "seq128/00000.h5").attributes["text_tokens"]
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
     documents = read_json(work / "plan.json")["documents"]
     rows, megabytes_per_second, core_hours = [], {}, 0.0

@@ -136,7 +136,7 @@ def main(data: Path, folder: Path) -> None:
         subprocess.run([*command, target], cwd=folder, env=environment, check=True)  # noqa: S603
     # Paths in a record are relative to this folder.
     os.chdir(folder)
-    sys.stdout.write(summary(["results/runs/mini/record.json"], Path("results/report/latest/index.html")))
+    print(summary([Path("results/runs/mini/record.json")], report=Path("results/report/latest/index.html")))
 
 
 if __name__ == "__main__":

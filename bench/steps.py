@@ -21,7 +21,6 @@ from torch import Tensor, distributed, nn
 from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import Layout, mask_batch
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import work_items
@@ -123,11 +122,9 @@ def batches_of_transformers(
     items = work_items(
         data,
         layout,
+        recipe,
         first_step=0,
         first_position=0,
-        batch_size_warmup=batch_size_warmup_of(recipe["settings"]),
-        seed=recipe["seed"],
-        masking=masking,
         rank_weights=[1.0],
         rank=0,
     )

@@ -40,9 +40,14 @@ def command_line(command: Callable[..., object], text: str | None) -> App:
 
 
 def run_command(command: Callable[..., object], text: str | None) -> None:
-    """Run a script: parse its command line, see `command_line`, and call `command` with it; see `one_line_errors`."""
+    """Run a script: call `command` with its command line, see `command_line`, and print a text that it returns.
+
+    Errors are those of `one_line_errors`.
+    """
     with one_line_errors():
         try:
-            command_line(command, text)()
+            result = command_line(command, text)()
         except CycloptsError as error:
             raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None
+        if isinstance(result, str):
+            print(result)

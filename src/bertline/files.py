@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,21 @@ def write_atomically(path: Path | str, *, durable: bool = True) -> Iterator[Path
             fsync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_folder_atomically(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `folder`; on success rename it to `folder`, which it replaces, else remove it."""
+    unfinished = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.replace(folder)
+        fsync_directory(folder.parent)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _umask() -> int:

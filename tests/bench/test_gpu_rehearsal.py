@@ -28,7 +28,6 @@ ABSENT = (
     "rensa",
     "jsonschema",
     "seqeval",
-    "tenacity",
     "wikiextractor",
 )
 PARTS = {"machine", "correctness", "speed", "profile", "training"}

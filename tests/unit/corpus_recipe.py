@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bertline.corpus import text_files
+from bertline.corpus import sources
 from bertline.files import Recipe
 from bertline.settings.configuration import fill_defaults, load_schema
 
@@ -29,7 +29,7 @@ def corpus_recipe(source: str, parts: dict[str, list[str]] | None = None, **sett
 def read_texts(files: Sequence[Path | str], documents: Path | str, counts: Path | str, **settings: Any) -> None:
     """Read files as the only part of a corpus with the source `files`."""
     corpus = corpus_recipe("files", {"part-00000": [str(file) for file in files]}, **settings)
-    text_files.read_part(corpus, "part-00000", documents, counts)
+    sources.read_part(corpus, "part-00000", documents, counts)
 
 
 def dump_recipe(**settings: Any) -> Recipe:

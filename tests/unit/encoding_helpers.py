@@ -13,12 +13,14 @@ from tokenizers import Tokenizer
 from bertline.encoding.card import write_card
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.files import Recipe
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "of", "a", "river", "town", "old", "bridge", "king", "sea", "stone", "green", "long", ".", ","]
 PIECES = ["##s", "##ing", "##er", "##ly"]
 VOCABULARY = [*SPECIAL, *WORDS, *PIECES]
 FINGERPRINT = "0123456789abcdef"
+OF_SAMPLES = {"passes": 1, "short_sequence_probability": 0.1}
 
 Document = list[str]
 
@@ -71,32 +73,17 @@ def make_dataset(
     made = tokenizer or make_tokenizer(VOCABULARY, lowercase=True, source="the test")
     save_tokenizer(made, folder / "tokenizer.json")
     sizes = {"00000": (20, 10), "00001": (15, 14), "held_out": (3, 2)}
-    plan = write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
+    write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
+    settings = {"seed": 12345, "pair_objective": pair_objective}
+    recipe = {"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": lengths}
     for seed, (name, (a, b)) in enumerate(sizes.items()):
-        shard = write_shard(folder / f"shards/{name}.txt.zst", make_documents(a + b, seed))
-        encode_shard(
-            shard,
-            folder / "tokenizer.json",
-            plan,
-            {length: folder / f"seq{length}/{name}.h5" for length in lengths},
-            shard_name=name,
-            fingerprint=FINGERPRINT,
-            seed=12345,
-            pair_objective=pair_objective,
-            short_sequence_probability=0.1,
-        )
+        write_shard(folder / f"shards/{name}.txt.zst", make_documents(a + b, seed))
+        encode_shard(Recipe({**recipe, "settings": {**settings, **OF_SAMPLES}}), name, folder)
     counts = {}
     for corpus, kept in (("news", [30, 8]), ("books", [26])):
         counts[corpus] = [folder / f"{corpus}-{number}.counts.json" for number in range(len(kept))]
         for path, number in zip(counts[corpus], kept, strict=True):
             dropped = {"too short": 3}
             path.write_text(json.dumps({"read": number + 3, "kept": number, "dropped": dropped, "characters": 100}))
-    write_card(
-        folder,
-        plan,
-        fingerprint=FINGERPRINT,
-        settings={"seed": 12345, "pair_objective": pair_objective},
-        sequence_lengths=lengths,
-        counts=counts,
-    )
+    write_card(recipe, folder, counts)
     return folder / "dataset.json"

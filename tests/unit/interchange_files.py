@@ -10,7 +10,7 @@ import numpy as np
 from encoding_helpers import VOCABULARY, make_dataset
 
 from bertline.encoding.imports import import_dataset
-from bertline.training.data.exporting import export_gpauloski, export_nvidia
+from bertline.training.data.exporting import export_samples
 
 LENGTH = 64
 Row = dict[str, Any]
@@ -22,16 +22,15 @@ def write_both_layouts(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
     for shard, name in (("00000", "training_00000"), ("00001", "training_00001"), ("held_out", "test_held_out")):
         samples = card.parent / f"seq{LENGTH}/{shard}.h5"
-        export_nvidia(samples, card, folder / f"nvidia/b_{name}.hdf5")
+        export_samples([samples], card, [folder / f"nvidia/b_{name}.hdf5"], "nvidia")
         if shard != "held_out":
-            export_gpauloski(samples, card, folder / f"gpauloski/train_{shard}.hdf5")
+            export_samples([samples], card, [folder / f"gpauloski/train_{shard}.hdf5"], "gpauloski")
     return card
 
 
 def import_all(made: Path, output: Path, training: str, held_out: str = "") -> Path:
-    held_out_files = sorted(made.glob(held_out)) if held_out else []
-    vocabulary = made / "vocab.txt"
-    import_dataset(sorted(made.glob(training)), held_out_files, vocabulary, output, lowercase=True, name="theirs")
+    held_out_files = tuple(made.glob(held_out)) if held_out else ()
+    import_dataset(list(made.glob(training)), made / "vocab.txt", output, held_out=held_out_files, name="theirs")
     return output / "dataset.json"
 
 

@@ -14,7 +14,7 @@ from dump_server import CUT, CUT_AND_IGNORE_RANGE, IGNORE_RANGE, Misbehaving, se
 from bertline import __version__
 from bertline.console import BertlineError
 from bertline.corpus import download as module
-from bertline.corpus.download import Expected, download, download_member
+from bertline.corpus.download import Expected, download, download_file
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # noqa: S311
 EXPECTED = Expected(size=len(CONTENT), sha1=hashlib.sha1(CONTENT).hexdigest())  # noqa: S324
@@ -31,7 +31,7 @@ def server() -> Iterator[Misbehaving]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that would have been slept."""
     slept: list[float] = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", slept.append)
+    monkeypatch.setattr("time.sleep", slept.append)
     return slept
 
 
@@ -123,14 +123,14 @@ def test_a_server_that_always_cuts_and_ignores_range_is_given_up(
     server: Misbehaving, destination: Path, waits: list[float]
 ) -> None:
     server.faults["/file"] = [CUT_AND_IGNORE_RANGE] * 20
-    with pytest.raises(BertlineError, match=r"connection lost after 14\d{5} bytes .*after 4 failed attempts"):
-        download([server.url("/file")], destination, EXPECTED, attempts=4)
+    with pytest.raises(BertlineError, match=r"connection lost after 14\d{5} bytes .*after 6 failed attempts"):
+        download([server.url("/file")], destination, EXPECTED)
     assert_nothing_is_left(destination, part=True)
 
 
 def test_a_busy_server_is_waited_for_ever_longer(server: Misbehaving, destination: Path, waits: list[float]) -> None:
     server.faults["/file"] = [503, 503, 429]
-    download([server.url("/file")], destination, EXPECTED, first_wait_seconds=2)
+    download([server.url("/file")], destination, EXPECTED)
     assert destination.read_bytes() == CONTENT
     assert waits == [2, 4, 8]
 
@@ -144,8 +144,8 @@ def test_retry_after_is_honoured_up_to_a_limit(server: Misbehaving, destination:
 def test_progress_between_failures_starts_the_count_anew(
     server: Misbehaving, destination: Path, waits: list[float]
 ) -> None:
-    server.faults["/file"] = [503, 503, CUT, 503, 503, CUT, 503, 503]
-    download([server.url("/file")], destination, EXPECTED, attempts=4, first_wait_seconds=1)
+    server.faults["/file"] = [*[503] * 4, CUT, *[503] * 4, CUT, *[503] * 4]
+    download([server.url("/file")], destination, EXPECTED)
     assert destination.read_bytes() == CONTENT
 
 
@@ -161,14 +161,14 @@ def test_a_mirror_without_the_file_is_passed_over_at_once(
 def test_giving_up_is_one_line_with_what_each_mirror_answered(
     server: Misbehaving, destination: Path, tmp_path: Path, waits: list[float]
 ) -> None:
-    server.faults["/file"] = [503] * 3
+    server.faults["/file"] = [503] * 6
     sources = [server.url("/nothing"), server.url("/file"), "http://127.0.0.1:9/file", str(tmp_path / "absent")]
     with pytest.raises(BertlineError) as caught:
-        download(sources, destination, EXPECTED, attempts=3)
+        download(sources, destination, EXPECTED)
     message = str(caught.value)
     host = server.address.removeprefix("http://")
     assert "\n" not in message
-    assert f"{host}: HTTP 404; {host}: HTTP 503, after 3 failed attempts; 127.0.0.1:9: connection lost" in message
+    assert f"{host}: HTTP 404; {host}: HTTP 503, after 6 failed attempts; 127.0.0.1:9: connection lost" in message
     assert f"{tmp_path / 'absent'}: does not exist" in message
     assert_nothing_is_left(destination)
 
@@ -215,7 +215,7 @@ def test_one_file_is_taken_out_of_an_archive(tmp_path: Path, destination: Path) 
     archive = tmp_path / "CoLA.zip"
     with zipfile.ZipFile(archive, "w") as content:
         content.writestr("CoLA/train.tsv", "rows")
-    download_member([str(archive)], "CoLA/train.tsv", destination, Expected())
+    download_file(str(archive), destination, member="CoLA/train.tsv")
     assert destination.read_text() == "rows"
     assert [path.name for path in destination.parent.iterdir()] == ["file"]
 
@@ -233,5 +233,5 @@ def test_an_archive_that_cannot_serve_is_named(
     else:
         archive.write_bytes(content)
     with pytest.raises(BertlineError, match=message):
-        download_member([str(archive)], "x/y", destination, Expected())
+        download_file(str(archive), destination, member="x/y")
     assert_nothing_is_left(destination)

@@ -23,9 +23,9 @@ from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import word_ngrams
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
 from bertline.corpus.removal import Removed, read_removals, write_removals
-from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_shard
 from bertline.corpus.signatures import open_signatures, signature_of, write_signatures
-from bertline.files import read_json
+from bertline.files import Recipe, read_json, write_json
 
 SHARES = (0.6, 0.8, 0.97, 1.0)
 WORDS = [f"word{number}" for number in range(3000)]
@@ -175,7 +175,7 @@ def test_nothing_leaks_from_training_into_the_held_out_set(tmp_path: Path) -> No
     write_part(tmp_path, "books", 0, [changed(text, 0.97) for text in texts])
     removals_of(tmp_path, ["wiki", "books"])
     corpora = files(tmp_path, "sentences", ".txt.zst", ["wiki", "books"])
-    write_plan(corpora, 2, 0.4, tmp_path / "plan.json", tmp_path / "removed.jsonl.zst")
+    write_json(tmp_path / "plan.json", make_plan(corpora, 2, 0.4, tmp_path / "removed.jsonl.zst"))
     content = {}
     for shard in ("00000", "00001", HELD_OUT):
         write_shard(tmp_path / "plan.json", shard, tmp_path / f"{shard}.txt.zst")
@@ -230,7 +230,9 @@ def evaluation(tmp_path: Path) -> Path:
     (tmp_path / "dev.json").write_text(json.dumps({"data": [{"title": "Tower", "paragraphs": [paragraph]}]}))
     row = "17\tA man is sitting on a bench beside the river and reads a paper from yesterday.\tentailment\n"
     (tmp_path / "dev.tsv").write_text("index\tsentence\tlabel\n" + row)
-    collect_ngrams({"squad_v1": [tmp_path / "dev.json"], "glue/rte": [tmp_path / "dev.tsv"]}, tmp_path / "ngrams.npz")
+    collect_ngrams(
+        Recipe(sets={"squad_v1": [tmp_path / "dev.json"], "glue/rte": [tmp_path / "dev.tsv"]}), tmp_path / "ngrams.npz"
+    )
     return tmp_path / "ngrams.npz"
 
 
@@ -284,20 +286,20 @@ def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation
 
 def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="does not exist"):
-        collect_ngrams({"a": [tmp_path / "a.tsv"]}, tmp_path / "ngrams.npz")
+        collect_ngrams(Recipe(sets={"a": [tmp_path / "a.tsv"]}), tmp_path / "ngrams.npz")
     (tmp_path / "a.tsv").write_bytes(b"ab\xff")
-    with pytest.raises(BertlineError, match="is not UTF-8 at byte 2"):
-        collect_ngrams({"a": [tmp_path / "a.tsv"]}, tmp_path / "ngrams.npz")
+    with pytest.raises(BertlineError, match="byte 2 is not UTF-8"):
+        collect_ngrams(Recipe(sets={"a": [tmp_path / "a.tsv"]}), tmp_path / "ngrams.npz")
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(BertlineError, match="is not JSON"):
-        collect_ngrams({"a": [tmp_path / "a.json"]}, tmp_path / "ngrams.npz")
+        collect_ngrams(Recipe(sets={"a": [tmp_path / "a.json"]}), tmp_path / "ngrams.npz")
     assert not (tmp_path / "ngrams.npz").exists()
 
 
 def test_articles_of_squad_are_found_in_wikipedia(test_data: Path, tmp_path: Path) -> None:
     """SQuAD's paragraphs are Wikipedia: given as documents, all that are long enough are found."""
     dev = test_data / "squad/dev-v1.1.json"
-    collect_ngrams({"squad_v1": [dev]}, tmp_path / "ngrams.npz")
+    collect_ngrams(Recipe(sets={"squad_v1": [dev]}), tmp_path / "ngrams.npz")
     contexts = [paragraph["context"] for article in read_json(dev)["data"] for paragraph in article["paragraphs"]]
     documents = [
         Document(id=str(number), title="", text=" ".join(context.split()), source="", url="")

@@ -25,7 +25,7 @@ from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.documents import read_documents, tidy, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
-from bertline.files import read_json
+from bertline.files import read_json, write_json
 
 DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
 EITHER = pytest.mark.parametrize("extractor", ["wikiextractor", "bertline"])
@@ -378,12 +378,13 @@ def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(
 ) -> None:
     dump = test_data / "wiki" / f"{DUMPS[1]}.xml.bz2"
     scripts = Path(__file__).parents[2] / "workflow" / "scripts"
+    recipe = tmp_path / "recipe.json"
+    write_json(recipe, dump_recipe(extractor=extractor, cleaning=list(STEPS)))
     for run, processes, hash_seed in (("a", "1", "1"), ("b", "3", "2")):
         folder = tmp_path / run
         commands = (
-            f"extract_part.py --part {dump} --extractor {extractor} --processes {processes}"
-            f" --output {folder}/extracted",
-            f"clean_part.py --extracted {folder}/extracted --source ltgwiki --steps {' '.join(STEPS)}"
+            f"extract_part.py --recipe {recipe} --part {dump} --processes {processes} --output {folder}/extracted",
+            f"clean_part.py --recipe {recipe} --extracted {folder}/extracted"
             f" --documents {folder}/part.jsonl.zst --counts {folder}/part.counts.json",
         )
         for command in commands:

@@ -70,7 +70,7 @@ def hub_recipe(dataset: Path | str, parts: int = 1, **settings: Any) -> dict[str
 
 
 def read(folder: Path, dataset: Path | str, part: int = 0, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    from bertline.corpus.huggingface import read_part
+    from bertline.corpus.sources import read_part
 
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
     read_part(hub_recipe(dataset, **settings), f"part-{part:05d}", *paths)

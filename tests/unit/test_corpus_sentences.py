@@ -25,8 +25,6 @@ from bertline.corpus.documents import Document, Dropped, read_documents, tidy, w
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
 
-SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
-
 
 def as_tuple(parameters: PunktParameters) -> tuple[object, ...]:
     contexts = {word: flags for word, flags in parameters.ortho_context.items() if flags}
@@ -220,8 +218,8 @@ def test_the_model_does_not_depend_on_hash_seeds(tmp_path: Path, book: tuple[str
     digests = []
     for hash_seed in ("1", "2"):
         model = tmp_path / hash_seed
-        command = [sys.executable, SCRIPTS / "train_punkt.py", "--documents", book[0], "--counts", book[1]]
-        command += ["--output", model, "--sample-bytes", "60000"]
+        training = f"train_punkt([{str(book[0])!r}], [{str(book[1])!r}], {str(model)!r}, sample_bytes=60_000)"
+        command = [sys.executable, "-c", f"from bertline.corpus.sentences import train_punkt; {training}"]
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": hash_seed}, check=True)
         digests.append([hashlib.sha256((model / name).read_bytes()).hexdigest() for name in MODEL_FILES])
     assert digests[0] == digests[1]
@@ -257,8 +255,8 @@ def test_what_is_no_model_is_told(empty_model: Path) -> None:
     with pytest.raises(BertlineError, match="is not a Punkt model in punkt_tab's layout"):
         load_splitter(empty_model)
     (empty_model / "ortho_context.tab").write_bytes(b"\xff")
-    with pytest.raises(BertlineError, match=r"ortho_context\.tab is not UTF-8"):
+    with pytest.raises(BertlineError, match=r"ortho_context\.tab: byte 0 is not UTF-8"):
         load_splitter(empty_model)
     (empty_model / "ortho_context.tab").unlink()
-    with pytest.raises(BertlineError, match=r"ortho_context\.tab does not exist; a Punkt model consists of"):
+    with pytest.raises(BertlineError, match=r"ortho_context\.tab does not exist"):
         load_splitter(empty_model)

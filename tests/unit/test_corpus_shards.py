@@ -26,7 +26,6 @@ from bertline.corpus.shards import (
     make_plan,
     read_index,
     split_part,
-    write_plan,
     write_shard,
 )
 from bertline.files import read_json, write_json
@@ -109,7 +108,7 @@ def test_every_document_is_in_exactly_one_balanced_shard(
             make_plan(corpora, shards, held_out, removed)
         return
     try:
-        write_plan(corpora, shards, held_out, folder / "plan.json", removed)
+        write_json(folder / "plan.json", make_plan(corpora, shards, held_out, removed))
     except BertlineError as error:
         assert "all documents are held out" in str(error)  # noqa: PT017
         return
@@ -164,7 +163,7 @@ def test_the_hash_of_an_id_never_changes() -> None:
 def test_a_held_out_document_stays_held_out_when_others_come(tmp_path: Path) -> None:
     def held_out(texts: list[str]) -> set[bytes]:
         part = write_part(tmp_path, "books", 0, texts)
-        write_plan([("books", [part])], 2, 0.3, tmp_path / "plan.json")
+        write_json(tmp_path / "plan.json", make_plan([("books", [part])], 2, 0.3))
         write_shard(tmp_path / "plan.json", HELD_OUT, tmp_path / "held_out.txt.zst")
         return set(documents_of(content_of(tmp_path / "held_out.txt.zst")))
 
@@ -176,7 +175,7 @@ def test_a_held_out_document_stays_held_out_when_others_come(tmp_path: Path) -> 
 
 def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One.", "Two.", "Three."])
-    write_plan([("books", [part])], 1, 1e-9, tmp_path / "plan.json")
+    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 1, 1e-9))
     write_part(tmp_path, "books", 0, ["One."])
     with pytest.raises(BertlineError, match=r"plan\.json does not fit bytes 0 to 20 of .*books0\.txt\.zst"):
         write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
@@ -188,14 +187,14 @@ def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
 def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     parts = [write_part(tmp_path, "books", number, []) for number in range(2)]
     with pytest.raises(BertlineError, match="the corpus books is empty: its 2 parts hold no document"):
-        write_plan([("books", parts)], 1, 0.1, tmp_path / "plan.json")
+        write_json(tmp_path / "plan.json", make_plan([("books", parts)], 1, 0.1))
     assert not (tmp_path / "plan.json").exists()
 
 
 def test_holding_out_everything_is_one_line(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One.", "Two."])
     with pytest.raises(BertlineError, match=r"all documents are held out; lower held_out, given 1\.0"):
-        write_plan([("books", [part])], 2, 1.0, tmp_path / "plan.json")
+        write_json(tmp_path / "plan.json", make_plan([("books", [part])], 2, 1.0))
     assert not (tmp_path / "plan.json").exists()
 
 
@@ -273,7 +272,7 @@ def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
 
 def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, [f"Text {number}." for number in range(1000)])
-    write_plan([("books", [part])], 1, 1e-9, tmp_path / "plan.json")
+    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 1, 1e-9))
     content = Path(part).read_bytes()
     Path(part).write_bytes(content[:-20])
     with pytest.raises(BertlineError, match="is damaged"):
@@ -289,7 +288,7 @@ def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:
 
 def test_an_empty_shard_is_a_file(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One."])
-    write_plan([("books", [part])], 3, 1e-9, tmp_path / "plan.json")
+    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 3, 1e-9))
     for shard in ("00000", "00001", "00002", HELD_OUT):
         write_shard(tmp_path / "plan.json", shard, tmp_path / f"{shard}.txt.zst")
     assert [len(content_of(tmp_path / f"{number:05d}.txt.zst")) for number in range(3)] == [0, 6, 0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from corpus_recipe import read_texts
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
@@ -132,6 +132,7 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
 
 @settings(deadline=None, max_examples=60)
 @given(content=st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@example(content=b"\xef\xbb")
 def test_any_bytes_are_a_document_a_reason_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:

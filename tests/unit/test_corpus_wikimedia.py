@@ -10,10 +10,9 @@ import pytest
 from dump_server import serve
 
 from bertline.console import BertlineError
-from bertline.corpus import wikimedia
+from bertline.corpus import download
 from bertline.corpus.sources import BYTES_PER_SLICE, slices_of
-from bertline.corpus.wikimedia import list_parts, part_to_download
-from bertline.files import write_json
+from bertline.corpus.wikimedia import download_part, list_parts
 
 PREFIX = "enwiki-20261101-pages-articles"
 
@@ -40,8 +39,13 @@ def put(mirror: Path, status: Any) -> str:
     return str(mirror)
 
 
+def listed(folder: Path, mirrors: list[str], contact: str | None = None, dump: str = "20261101") -> Any:
+    list_parts("enwiki", dump, mirrors, folder / "parts.json", contact)
+    return json.loads((folder / "parts.json").read_text())
+
+
 def test_parts_are_the_page_content_in_the_order_of_the_pages(tmp_path: Path) -> None:
-    listing = list_parts("enwiki", "20261101", [put(tmp_path, dump_status())], None)
+    listing = listed(tmp_path, [put(tmp_path, dump_status())])
     assert [part["file"] for part in listing["parts"].values()] == [
         f"{PREFIX}-multistream1.xml-p1p3.bz2",
         f"{PREFIX}-multistream2.xml-p4p30.bz2",
@@ -59,25 +63,25 @@ def test_parts_are_the_page_content_in_the_order_of_the_pages(tmp_path: Path) ->
 
 def test_a_dump_without_multistream_files_gives_the_others(tmp_path: Path) -> None:
     mirror = put(tmp_path, dump_status(job="articlesdump"))
-    assert len(list_parts("enwiki", "20261101", [mirror], None)["parts"]) == 4
+    assert len(listed(tmp_path, [mirror])["parts"]) == 4
 
 
 def test_the_next_mirror_is_asked_over_http(tmp_path: Path) -> None:
     with serve() as server:
         server.files["/dumps/enwiki/20261101/dumpstatus.json"] = json.dumps(dump_status()).encode()
         mirrors = [server.url(""), server.url("/dumps/")]
-        listing = list_parts("enwiki", "20261101", mirrors, "someone@university.edu")
+        listing = listed(tmp_path, mirrors, "someone@university.edu")
         assert len(listing["parts"]) == 4
         assert "someone@university.edu" in server.requests[-1][1]["User-Agent"]
 
 
-def test_a_busy_mirror_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikimedia, "FIRST_WAIT_SECONDS", 0.01)
+def test_a_busy_mirror_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.01)
     with serve() as server:
         path = "/enwiki/20261101/dumpstatus.json"
         server.files[path] = json.dumps(dump_status()).encode()
         server.faults[path] = [503, "cut"]
-        assert len(list_parts("enwiki", "20261101", [server.address], None)["parts"]) == 4
+        assert len(listed(tmp_path, [server.address])["parts"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_a_busy_mirror_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dump_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, status: Any, message: str) -> None:
     mirror = put(tmp_path, status)
     with pytest.raises(BertlineError) as caught:
-        list_parts("enwiki", "20261101", [mirror], None)
+        listed(tmp_path, [mirror])
     assert message in str(caught.value)
     assert mirror in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -106,21 +110,22 @@ def test_a_dump_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, statu
 
 def test_a_date_that_is_gone_names_the_host_and_the_answer(tmp_path: Path) -> None:
     with serve() as server, pytest.raises(BertlineError) as caught:
-        list_parts("enwiki", "20200101", [server.address, str(tmp_path)], "someone@university.edu")
+        listed(tmp_path, [server.address, str(tmp_path)], dump="20200101")
     host = server.address.removeprefix("http://")
     assert f"{host}: HTTP 404 (enwiki/20200101/dumpstatus.json)" in str(caught.value)
     assert f"{tmp_path}: does not exist" in str(caught.value)
 
 
 def test_a_part_is_looked_for_at_every_mirror(tmp_path: Path) -> None:
-    listing = tmp_path / "parts.json"
-    write_json(listing, list_parts("enwiki", "20261101", [put(tmp_path, dump_status())], None))
-    sources, expected = part_to_download(listing, "part-00001", ["https://one.org", "/public/dumps/"])
+    listed(tmp_path, [put(tmp_path, dump_status())])
+    listing, mirrors = tmp_path / "parts.json", [f"{tmp_path}/absent", f"{tmp_path}/"]
     path = f"enwiki/20261101/{PREFIX}-multistream2.xml-p4p30.bz2"
-    assert sources == [f"https://one.org/{path}", f"/public/dumps/{path}"]
-    assert (expected.size, expected.sha1) == (13, f"{3:040x}")
+    for size, problem in ((13, "wrong checksum, sha1 .* instead of 0{12}"), (9, "9 bytes instead of 13")):
+        (tmp_path / path).write_bytes(b"x" * size)
+        with pytest.raises(BertlineError, match=rf"/absent/{path}: does not exist; \S*/{path}: {problem}"):
+            download_part(listing, "part-00001", mirrors, tmp_path / "part-00001.xml.bz2")
     with pytest.raises(BertlineError, match="has no 'part-00009'"):
-        part_to_download(listing, "part-00009", [])
+        download_part(listing, "part-00009", [], tmp_path / "part-00009.xml.bz2")
 
 
 def test_large_multistream_files_are_read_in_slices() -> None:

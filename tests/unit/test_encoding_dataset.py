@@ -111,13 +111,13 @@ def test_a_dataset_made_twice_has_the_same_bytes(finished: Path, tmp_path: Path)
 def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"read": 40, "kept": 39, "dropped": {"too short": 1}}))
-    arguments: dict[str, Any] = {"fingerprint": FINGERPRINT, "settings": {}, "sequence_lengths": [32]}
-    folder, plan = finished.parent, finished.parent / "plan.json"
+    recipe: dict[str, Any] = {"fingerprint": FINGERPRINT, "settings": {}, "sequence_lengths": [32]}
+    folder = finished.parent
     before = finished.read_bytes()
     with pytest.raises(BertlineError, match="corpus news: 39 documents were kept, 0 removed, 38 are in"):
-        write_card(folder, plan, counts={"news": [counts], "books": [folder / "books-0.counts.json"]}, **arguments)
+        write_card(recipe, folder, {"news": [counts], "books": [folder / "books-0.counts.json"]})
     with pytest.raises(BertlineError, match="no counts are given for news"):
-        write_card(folder, plan, counts={"books": [folder / "books-0.counts.json"]}, **arguments)
+        write_card(recipe, folder, {"books": [folder / "books-0.counts.json"]})
     assert finished.read_bytes() == before
 
 
@@ -125,14 +125,7 @@ def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> No
     counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
     counts["books"] = [copied.parent / "books-0.counts.json"]
     with pytest.raises(BertlineError, match=r"belongs to another dataset than stated in its dataset.json"):
-        write_card(
-            copied.parent,
-            copied.parent / "plan.json",
-            fingerprint="f" * 16,
-            settings={},
-            sequence_lengths=[32],
-            counts=counts,
-        )
+        write_card({"fingerprint": "f" * 16, "settings": {}, "sequence_lengths": [32]}, copied.parent, counts)
 
 
 @pytest.mark.parametrize(

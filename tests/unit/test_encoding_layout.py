@@ -21,6 +21,7 @@ from bertline.console import BertlineError
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.layout import open_samples, validate_samples, write_samples
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, save_tokenizer
+from bertline.files import Recipe
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/encode_shard.py"
 TYPES = {
@@ -66,15 +67,19 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_script(folder: Path, output: Path, hash_seed: str = "0") -> None:
-    settings = {"seed": 12345, "pair_objective": "next_sentence", "passes": 1, "short_sequence_probability": 0.1}
     recipe = folder / "recipe.json"
-    recipe.write_text(json.dumps({"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": [32]}))
+    recipe.write_text(json.dumps(recipe_of(passes=1)))
     subprocess.run(
         [sys.executable, SCRIPT, "--recipe", recipe, "--shard", "00000", "--directory", folder],
         check=True,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
     (folder / "seq32/00000.h5").rename(output)
+
+
+def recipe_of(passes: int) -> Recipe:
+    settings = {"seed": 12345, "pair_objective": "next_sentence", "passes": passes, "short_sequence_probability": 0.1}
+    return Recipe({"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": [32]})
 
 
 def places(path: Path) -> dict[str, tuple[int, int]]:
@@ -282,24 +287,20 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"fingerprint": FINGERPRINT, "seed": 1, "pair_objective": "next_sentence"}
-    plan = write_plan(tmp_path / "plan.json", {"00000": [("news", 0, 29)]})
-    arguments = (encoded / "shards/00000.txt.zst", encoded / "tokenizer.json", plan, {32: tmp_path / "32.h5"})
+    folder = shutil.copytree(encoded, tmp_path / "changed")
+    write_plan(folder / "plan.json", {"00000": [("news", 0, 29)]})
+    shutil.copy(folder / "shards/00000.txt.zst", folder / "shards/00001.txt.zst")
     with pytest.raises(BertlineError, match=r"holds 30 documents, .*plan.json announces 29"):
-        encode_shard(*arguments, shard_name="00000", short_sequence_probability=0.1, **settings)
+        encode_shard(recipe_of(passes=1), "00000", folder)
     with pytest.raises(BertlineError, match="has no shard '00001'; it has 00000"):
-        encode_shard(*arguments, shard_name="00001", short_sequence_probability=0.1, **settings)
-    assert not (tmp_path / "32.h5").exists()
+        encode_shard(recipe_of(passes=1), "00001", folder)
+    assert not list(folder.glob("seq32/*"))
 
 
 def test_each_pass_pairs_the_text_anew(encoded: Path, tmp_path: Path) -> None:
-    plan, outputs = encoded / "plan.json", {32: tmp_path / "32.h5"}
-    settings: dict[str, Any] = {"pair_objective": "next_sentence", "short_sequence_probability": 0.1}
-    encode_shard(
-        *(encoded / "shards/00000.txt.zst", encoded / "tokenizer.json", plan, outputs),
-        **{"shard_name": "00000", "fingerprint": FINGERPRINT, "seed": 12345, "passes": 3, **settings},
-    )
-    thrice, once = validate_samples(tmp_path / "32.h5"), validate_samples(encoded / "32.h5")
+    folder = shutil.copytree(encoded, tmp_path / "again")
+    encode_shard(recipe_of(passes=3), "00000", folder)
+    thrice, once = validate_samples(folder / "seq32/00000.h5"), validate_samples(encoded / "32.h5")
     assert (once.attributes["passes"], thrice.attributes["passes"]) == (1, 3)
     falls = np.flatnonzero(np.diff(thrice.document_index.astype(int)) < 0) + 1
     passes = np.split(np.arange(len(thrice)), falls)

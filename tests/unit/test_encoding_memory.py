@@ -26,10 +26,11 @@ ENCODE = """
 import sys
 from pathlib import Path
 from bertline.encoding.encoder import encode_shard
+from bertline.files import Recipe
 folder = Path(sys.argv[1])
-encode_shard(folder / "00000.txt.zst", folder / "tokenizer.json", folder / "plan.json",
-             {128: folder / "128.h5", 512: folder / "512.h5"}, shard_name="00000", fingerprint="0" * 16, seed=1,
-             pair_objective="next_sentence", short_sequence_probability=0.1)
+settings = {"seed": 1, "pair_objective": "next_sentence", "passes": 1, "short_sequence_probability": 0.1}
+recipe = Recipe({"fingerprint": "0" * 16, "settings": settings, "sequence_lengths": [128, 512]})
+encode_shard(recipe, "00000", folder)
 """
 READ = """
 import sys
@@ -45,18 +46,18 @@ import sys
 from pathlib import Path
 from bertline.encoding.imports import import_dataset
 folder = Path(sys.argv[1])
-import_dataset([folder / "theirs.hdf5"], [], folder / "vocab.txt", folder / "ours", lowercase=True, name="theirs")
+import_dataset([folder / "theirs.hdf5"], folder / "vocab.txt", folder / "ours", name="theirs")
 """
 
 
 def peak_megabytes(folder: Path, size: int, *, one_document: bool = False, one_line: bool = False) -> int:
     """Of a process that encodes a shard of `size` bytes: English-like words, two million of them different."""
-    folder.mkdir()
+    (folder / "shards").mkdir(parents=True)
     random = np.random.default_rng(1)
     letters = random.choice(list("etaoinshrdlu"), (2_000_000, 8)).view("<U8").ravel().tolist()
     words = [word[: 2 + number % 7] for number, word in enumerate(letters)]
     documents = 0
-    with write_compressed(folder / "00000.txt.zst") as file:
+    with write_compressed(folder / "shards/00000.txt.zst") as file:
         written = 0
         while written < size:
             drawn = [words[index] for index in (random.pareto(0.9, 20_000) * 20).astype(int) % len(words)]

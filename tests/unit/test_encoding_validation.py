@@ -17,9 +17,8 @@ from encoding_helpers import VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.imports import import_dataset
-from bertline.encoding.inspection import show_samples
-from bertline.encoding.validation import problems_of
-from bertline.training.data.exporting import export_gpauloski, export_nvidia
+from bertline.encoding.inspection import problems_of, show_samples
+from bertline.training.data.exporting import export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 CLS, SEP, MASK = 2, 3, 4
@@ -65,9 +64,9 @@ def files(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> dict[st
     folder = tmp_path_factory.mktemp("files")
     card = make_dataset(folder / "data", lengths=[32])
     samples = card.parent / "seq32/held_out.h5"
-    export_nvidia(samples, card, folder / "nvidia.hdf5", dupe_factor=2)
-    export_gpauloski(samples, card, folder / "gpauloski.hdf5")
-    import_dataset([folder / "nvidia.hdf5"], [], vocabulary, folder / "imported", lowercase=True, name="theirs")
+    export_samples([samples], card, [folder / "nvidia.hdf5"], "nvidia", dupe_factor=2)
+    export_samples([samples], card, [folder / "gpauloski.hdf5"], "gpauloski")
+    import_dataset([folder / "nvidia.hdf5"], vocabulary, folder / "imported", name="theirs")
     shutil.copy(samples, folder / "native.h5")
     shutil.copy(folder / "imported/seq32/00000.h5", folder / "masked.h5")
     return {path.stem: path for path in folder.iterdir() if path.is_file()}
@@ -273,7 +272,7 @@ def test_the_validator_s_script_prints_a_line_for_each_problem(tmp_path: Path) -
 
 def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:
     path = write(tmp_path / "a.hdf5", NVIDIA)
-    assert list(show_samples(path, first=0, count=9, vocabulary=vocabulary)) == [
+    assert show_samples(path, count=9, tokenizer=vocabulary).split("\n") == [
         "sample 0: 7 tokens, label 0, B follows A, layout nvidia",
         "  A  [CLS] a [MASK] [SEP]",
         "  B  town old [SEP]",
@@ -283,15 +282,19 @@ def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:
         "  B  the sea [SEP]",
         "  masked  3 the for king",
     ]
-    assert list(show_samples(path, first=1, count=1))[1:] == ["  A  2 11 3", "  B  5 13 3", "  masked  3 5 for 12"]
+    assert show_samples(path, sample=1, count=1).split("\n")[1:] == [
+        "  A  2 11 3",
+        "  B  5 13 3",
+        "  masked  3 5 for 12",
+    ]
     plain = write(tmp_path / "b.hdf5", GPAULOSKI)
-    assert list(show_samples(plain, first=1, count=1, vocabulary=vocabulary)) == [
+    assert show_samples(plain, sample=1, count=1, tokenizer=vocabulary).split("\n") == [
         "sample 1: 6 tokens, label 1, B is random, layout gpauloski",
         "  A  [CLS] bridge [SEP]",
         "  B  king sea [SEP]",
     ]
     with pytest.raises(BertlineError, match="has no sample 2; it has 2, counted from 0"):
-        list(show_samples(path, first=2, count=1))
+        show_samples(path, sample=2)
 
 
 def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:
@@ -299,7 +302,7 @@ def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:
     path = card.parent / "seq32/00000.h5"
     with h5py.File(path) as file:
         last = len(file["corpus_index"]) - 1
-    header, first, second = show_samples(path, first=last, count=5)
+    header, first, second = show_samples(path, sample=last, count=5).split("\n")
     assert header.startswith(f"sample {last}: ")
     assert header.endswith("document 29, corpus 1 (books)")
     assert first.startswith("  A  [CLS] ")
@@ -312,7 +315,7 @@ def test_what_a_label_says_depends_on_the_objective(tmp_path: Path) -> None:
     said = {}
     for objective in ("next_sentence", "sentence_order", "none"):
         card = make_dataset(tmp_path / objective, lengths=[32], pair_objective=objective)
-        lines = show_samples(card.parent / "seq32/00000.h5", first=0, count=100)
+        lines = show_samples(card.parent / "seq32/00000.h5", count=100).split("\n")
         said[objective] = {line.split("tokens, ")[1].split(", document")[0] for line in lines if line[0] == "s"}
     assert said == {
         "next_sentence": {"label 0, B follows A", "label 1, B is random"},

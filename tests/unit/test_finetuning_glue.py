@@ -219,27 +219,27 @@ def finished(folder: Path, task: str, score: float, *names: str) -> Path:
     (folder / "submission").mkdir()
     for name in names:
         (folder / "submission" / name).write_text(f"{folder.name} of {name}\n")
-    return folder
+    return folder / "metrics.json"
 
 
 def test_a_submission_takes_the_best_of_each_task_and_has_the_same_bytes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folders = [
+    metrics = [
         finished(tmp_path / "a", "sst2", 80.0, "SST-2.tsv"),
         finished(tmp_path / "b", "sst2", 90.0, "SST-2.tsv"),
         finished(tmp_path / "c", "sst2", 90.0, "SST-2.tsv"),
         finished(tmp_path / "d", "mnli", 70.0, "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"),
     ]
     with caplog.at_level(logging.INFO):
-        zip_submission(choose_submissions(folders), tmp_path / "one.zip")
+        zip_submission(metrics, output=tmp_path / "one.zip")
     assert f"sst2: {tmp_path}/b, 90.00 on dev" in caplog.messages
     assert caplog.messages[-1].endswith("missing: CoLA.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, QNLI.tsv, RTE.tsv, WNLI.tsv")
     with zipfile.ZipFile(tmp_path / "one.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv"]
         assert archive.read("SST-2.tsv") == b"b of SST-2.tsv\n"
     os.utime(tmp_path / "b/submission/SST-2.tsv", (1e9, 1e9))
-    zip_submission(choose_submissions([folders[3], *folders[1:3]]), tmp_path / "two.zip")
+    zip_submission([metrics[3], *metrics[1:3]], output=tmp_path / "two.zip")
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -18,7 +18,7 @@ from bertline.console import BertlineError
 from bertline.encoding.card import validate_dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
-from bertline.training.data.exporting import default_max_predictions, export_gpauloski, export_nvidia
+from bertline.training.data.exporting import default_max_predictions, export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -127,7 +127,9 @@ def test_masks_are_as_published(made: Path, tmp_path: Path) -> None:
 
 def test_room_for_fewer_predictions_limits_them(made: Path, tmp_path: Path) -> None:
     card = made / "data/dataset.json"
-    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "a.hdf5", dupe_factor=1, max_predictions=4)
+    export_samples(
+        [card.parent / "seq64/00000.h5"], card, [tmp_path / "a.hdf5"], "nvidia", dupe_factor=1, max_predictions=4
+    )
     rows = read_nvidia(tmp_path / "a.hdf5")
     assert {len(row["masked_lm_positions"]) for row in rows} == {4}
     assert max((row["labels"] >= 0).sum() for row in rows) == 4
@@ -135,10 +137,10 @@ def test_room_for_fewer_predictions_limits_them(made: Path, tmp_path: Path) -> N
 
 def test_bytes_follow_from_the_seed_and_the_shard(made: Path, tmp_path: Path) -> None:
     card = made / "data/dataset.json"
-    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "again.hdf5", seed=12345)
+    export_samples([card.parent / "seq64/00000.h5"], card, [tmp_path / "again.hdf5"], "nvidia", seed=12345)
     assert (tmp_path / "again.hdf5").read_bytes() == (made / "nvidia/b_training_00000.hdf5").read_bytes()
-    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "other.hdf5", seed=1)
-    export_nvidia(card.parent / "seq64/00001.h5", card, tmp_path / "shard.hdf5", seed=12345)
+    export_samples([card.parent / "seq64/00000.h5"], card, [tmp_path / "other.hdf5"], "nvidia", seed=1)
+    export_samples([card.parent / "seq64/00001.h5"], card, [tmp_path / "shard.hdf5"], "nvidia", seed=12345)
     for other in ("other", "shard"):
         rows = [read_nvidia(tmp_path / f"{name}.hdf5")[:50] for name in ("again", other)]
         masks, order = [[[f(row) for row in of] for of in rows] for f in (mask_of, as_native)]
@@ -153,8 +155,9 @@ def mask_of(row: Row) -> list[int]:
 def test_single_segments_are_written_and_read(tmp_path: Path) -> None:
     card = make_dataset(tmp_path / "data", pair_objective="none")
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
-    for layout, export in (("nvidia", export_nvidia), ("gpauloski", export_gpauloski)):
-        export(card.parent / "seq64/00000.h5", card, tmp_path / f"{layout}/a.hdf5")
+    layouts: tuple[Literal["nvidia", "gpauloski"], ...] = ("nvidia", "gpauloski")
+    for layout in layouts:
+        export_samples([card.parent / "seq64/00000.h5"], card, [tmp_path / f"{layout}/a.hdf5"], layout)
         again = import_all(tmp_path, tmp_path / f"{layout}-imported", f"{layout}/*")
         assert validate_dataset(again).startswith("valid: ")
         assert not open_dataset(again, LENGTH, "train").second_segment_start.any()
@@ -205,15 +208,15 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
     short = tmp_path / "short.txt"
     short.write_text("".join(f"{token}\n" for token in VOCABULARY[:-2]))
     with pytest.raises(BertlineError, match=r"b_training_00000.hdf5: sample \d+ has an id outside the vocabulary"):
-        import_dataset([made / "nvidia/b_training_00000.hdf5"], [], short, tmp_path / "b", lowercase=True, name="x")
+        import_dataset([made / "nvidia/b_training_00000.hdf5"], short, tmp_path / "b", name="x")
     assert not (tmp_path / "b/dataset.json").exists()
     card = made / "data/dataset.json"
     with pytest.raises(BertlineError, match="is native; it needs no import"):
-        import_dataset([card.parent / "seq64/00000.h5"], [], made / "vocab.txt", tmp_path, lowercase=True, name="x")
+        import_dataset([card.parent / "seq64/00000.h5"], made / "vocab.txt", tmp_path, name="x")
     with pytest.raises(BertlineError, match="was imported and keeps its own masks"):
-        export_nvidia(imported.parent / "seq64/00000.h5", imported, tmp_path / "c.hdf5")
+        export_samples([imported.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
     with pytest.raises(BertlineError, match=r"is none of the files that .*dataset.json lists"):
-        export_nvidia(card.parent / "seq64/00000.h5", imported, tmp_path / "c.hdf5")
+        export_samples([card.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
 
 
 def test_the_scripts_lead_there_and_back(made: Path, tmp_path: Path) -> None:

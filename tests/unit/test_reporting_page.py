@@ -72,7 +72,7 @@ def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
 
 
 def test_the_same_inputs_give_the_same_bytes_whatever_the_hash_seed(record: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / "report.py"), "--record", str(record), "--output-directory"]
+    command = [sys.executable, str(SCRIPTS / "report.py"), str(record), "--directory"]
     for seed in ("1", "2"):
         subprocess.run([*command, f"report-{seed}"], check=True, env=os.environ | {"PYTHONHASHSEED": seed})
     assert contents(Path("report-1")) == contents(Path("report-2"))
@@ -228,8 +228,8 @@ def test_a_task_that_was_left_out_is_told(record: Path) -> None:
 
 
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
-    text = summary([record], Path("results/report/index.html"))
+    text = summary([record], report=Path("results/report/index.html"))
     row = next(line for line in text.splitlines() if line.startswith("SQuAD 1.1 F1"))
     assert row.split()[3:] == ["79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
-    assert text.endswith("report:  results/report/index.html\nMLflow:  make ui\n")
+    assert text.endswith("report:  results/report/index.html\nMLflow:  make ui")
     assert max(map(len, text.splitlines())) <= 110

@@ -19,14 +19,14 @@ from training_processes import Trainer
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import split_part, write_plan, write_shard
+from bertline.corpus.shards import make_plan, split_part, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.files import read_json
+from bertline.files import Recipe, read_json, write_json
 from bertline.finetuning.train import finetune
 from bertline.fingerprint import STAGE_VERSIONS
 
@@ -103,7 +103,7 @@ def gather_imported(folder: Path) -> Batch:
         for name, values in columns.items():
             file[name] = np.array(values, dtype="i4" if name in ("input_ids", *MASKED) else "i1")
     vocabulary = folder / "dataset/tokenizer.json"
-    import_dataset([folder / "nvidia.hdf5"], [], vocabulary, folder / "imported", lowercase=True, name="theirs")
+    import_dataset([folder / "nvidia.hdf5"], vocabulary, folder / "imported", name="theirs")
     return open_dataset(folder / "imported/dataset.json", 8, "train").gather(np.arange(2))
 
 
@@ -116,11 +116,11 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     read_texts(sorted(BOOKS), "part.jsonl.zst", "part.counts.json")
     write_signatures("part.jsonl.zst", "part.counts.json", "signatures.npy")
     Path("dev.json").write_text(json.dumps([BOOKS["one.txt"], "No word of it."]))
-    collect_ngrams({"books": ["dev.json"]}, "ngrams.npz")
+    collect_ngrams(Recipe(sets={"books": ["dev.json"]}), "ngrams.npz")
     find_overlap("part.jsonl.zst", "ngrams.npz", "overlap.json")
     train_punkt(["part.jsonl.zst"], ["part.counts.json"], "punkt")
     split_part("part.jsonl.zst", "books", load_splitter("punkt"), "part.txt.zst", "part.index.npy")
-    write_plan([("books", ["part.txt.zst"])], 1, 0.3, "plan.json")
+    write_json("plan.json", make_plan([("books", ["part.txt.zst"])], 1, 0.3))
     write_shard("plan.json", "00000", "00000.txt.zst")
     save_tokenizer(train_wordpiece([Path("00000.txt.zst")], vocab_size=90, lowercase=True, seed=1), Path("tok.json"))
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))

@@ -45,12 +45,12 @@ def uri() -> str:
 
 def test_the_logged_model_answers_as_the_export_and_stands_there_once(record: Path) -> None:
     track([record], uri())
-    first = log_model(record, uri(), "river-bert")
-    assert log_model(record, uri(), "river-bert") == first
+    first = log_model(record, uri=uri(), register="river-bert")
+    assert log_model(record, uri=uri(), register="river-bert") == first
     client = MlflowClient(uri())
     experiment = client.get_experiment_by_name("bertline").experiment_id
     (model,) = client.search_logged_models([experiment])
-    assert model.model_id == first["model_id"]
+    assert first == f'mlflow.transformers.load_model("models:/{model.model_id}")   river-bert version 1'
     assert {metric.key: metric.value for metric in model.metrics}["squad_v1/f1"] == pytest.approx(78.7)
     (output,) = client.get_run(model.source_run_id).outputs.model_outputs
     assert output.model_id == model.model_id
@@ -73,7 +73,7 @@ def test_the_network_of_the_logged_model_gives_the_export_s_logits_for_any_lengt
         config = transformers.ModernBertConfig(vocab_size=len(WORDS), cls_token_id=2, **shape, **ids)
         transformers.ModernBertForMaskedLM(config).save_pretrained(export)
     track([record], uri())
-    log_model(record, uri(), "river-bert")
+    log_model(record, uri=uri(), register="river-bert")
     loaded = mlflow.pytorch.load_model("models:/river-bert/1")
     tokenizer = transformers.AutoTokenizer.from_pretrained(export)
     texts = ["a river is long " * 20, "a river", "long"]
@@ -93,7 +93,7 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
     cut_off = client.create_logged_model(
         experiment, name="demo", source_run_id=run.info.run_id, tags={"bertline.fingerprint": "phase2"}
     )
-    log_model(record, uri())
+    log_model(record, uri=uri())
     (model,) = client.search_logged_models([experiment])
     assert model.model_id != cut_off.model_id
     assert model.status == "READY"
@@ -101,10 +101,10 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
 
 def test_a_run_that_was_not_tracked_or_exported_is_one_line(record: Path) -> None:
     with pytest.raises(BertlineError, match=r"^MLflow does not have the run demo; run `make track` first$"):
-        log_model(record, uri())
+        log_model(record, uri=uri())
     content = json.loads(record.read_text())
     write(record, content | {"phases": content["phases"][:1]})
     with pytest.raises(
         BertlineError, match=r"^\S*phase1/huggingface does not exist; ask snakemake for `pretrain` first$"
     ):
-        log_model(record, uri())
+        log_model(record, uri=uri())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic_dataset import recipe
 
 from bertline.encoding.masking import Masking
-from bertline.training.data.batch_size_warmup import BatchSizeWarmup, batch_size_warmup_of, floor_sum
+from bertline.training.data.batch_size_warmup import BatchSizeWarmup, batch_size_warmup_of
 from bertline.training.data.batches import global_batch
 
 RAMPS = st.builds(
@@ -42,13 +42,6 @@ def test_sizes_grow_linearly_in_whole_units(ramp):
         assert size % unit == 0
     if ramp.steps:
         assert sizes[0] == ramp.first
-
-
-@given(st.integers(1, 10**15), st.integers(0, 10**15))
-def test_long_sums_are_exact(count, numerator):
-    # Graham, Knuth and Patashnik, Concrete Mathematics, equation 3.32.
-    expected = ((count - 1) * (numerator - 1) + math.gcd(count, numerator) - 1) // 2
-    assert floor_sum(count, numerator, count) == expected
 
 
 def test_the_published_batch_in_a_ramp():

@@ -21,7 +21,7 @@ from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
-from bertline.training.optimizers.registry import make_optimizer, optimizer_entry, optimizer_tensors
+from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 
 STEPS = 6
@@ -76,7 +76,7 @@ def assert_same_phase(found, expected):
 
 
 def check(options, optimizer):
-    whole = optimizer_entry(optimizer).needs_whole_matrices
+    whole = OPTIMIZERS[optimizer].needs_whole_matrices
     check_fsdp(options, optimizer=optimizer, needs_whole_matrices=whole)
 
 

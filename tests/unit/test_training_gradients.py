@@ -14,7 +14,8 @@ from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
-from bertline.training.objective import check_cuda_graphs
+from bertline.training.options import Options
+from bertline.training.setup import prepare_device
 
 WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -91,10 +92,11 @@ def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
 
 
 def test_cuda_graphs_are_refused_without_a_gpu_and_without_fixed_shapes():
+    settings = recipe()["settings"]
     with pytest.raises(BertlineError, match="--cuda-graphs: there is no GPU here"):
-        check_cuda_graphs(torch.device("cpu"), compiled=True)
+        prepare_device(settings, Group(0, 1, torch.device("cpu")), Options(cuda_graphs=True, compiled=True))
     with pytest.raises(BertlineError, match="--cuda-graphs: needs fixed shapes; give --compile"):
-        check_cuda_graphs(torch.device("cuda"), compiled=False)
+        prepare_device(settings, Group(0, 1, torch.device("cuda")), Options(cuda_graphs=True))
 
 
 @pytest.mark.slow

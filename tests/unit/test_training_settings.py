@@ -9,18 +9,18 @@ from synthetic_dataset import recipe
 
 from bertline.console import BertlineError
 from bertline.settings.configuration import definition, fill_defaults, load_schema, strip_defaults
-from bertline.training.settings import check_packing, check_together, check_used
+from bertline.training.recipe import check_together, check_used
 
 SCHEMA = load_schema(Path(__file__).parents[2] / "config/config.schema.yaml")
 NEEDED = {"sequence_length": 32, "global_batch_size": 16, "steps": 30, "learning_rate": 0.02}
 
 
-def check(**changes):
+def check(model=None, **changes):
     """What the plan does with a phase as a person wrote it."""
     part = definition(SCHEMA, "phase")
     settings = fill_defaults({**NEEDED, **changes}, part, SCHEMA)
     check_used(strip_defaults(settings, part, SCHEMA), settings, part, "phase1")
-    check_together(settings, "phase1")
+    check_together(settings, model or {}, "phase1")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_fine_tuning_without_layerwise_decay_is_the_one_of_before():
 
 def test_packing_wants_a_network_without_attention_dropout():
     with pytest.raises(BertlineError, match=r"phase1.packing: .* is 0.1; set that to 0, or packing to false"):
-        check_packing({"packing": True}, {}, "phase1")
-    check_packing({"packing": True}, {"attention_probs_dropout_prob": 0.0}, "phase1")
-    check_packing({"packing": True}, {"architecture": "modern"}, "phase1")
-    check_packing({"packing": False}, {}, "phase1")
+        check(packing=True)
+    check({"attention_probs_dropout_prob": 0.0}, packing=True)
+    check({"architecture": "modern"}, packing=True)
+    check(packing=False)

@@ -19,7 +19,7 @@ from bertline.encoding.dataset import SampleReader, open_dataset
 from bertline.encoding.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.data.batches import Layout, evaluation_batch, micro_batches
-from bertline.training.data.exporting import export_nvidia
+from bertline.training.data.exporting import export_samples
 from bertline.training.objective import compute_loss, make_loss_fn
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -99,9 +99,8 @@ def test_the_loss_is_that_of_the_native_file_with_the_same_masks(
 ) -> None:
     card = made / "data/dataset.json"
     monkeypatch.setattr("bertline.training.data.exporting._seed", lambda file, seed: seed)
-    probability = HELD_OUT_MASKING.probability
-    common = {"dupe_factor": 1, "probability": probability, "max_predictions": LENGTH, "seed": 7}
-    export_nvidia(card.parent / "seq64/00000.h5", card, tmp_path / "nvidia/a.hdf5", **common)
+    common = {"dupe_factor": 1, "max_predictions": LENGTH, "seed": 7}
+    export_samples([card.parent / "seq64/00000.h5"], card, [tmp_path / "nvidia/a.hdf5"], "nvidia", **common)
     (tmp_path / "vocab.txt").write_text((made / "vocab.txt").read_text())
     again = import_all(tmp_path, tmp_path / "imported", "nvidia/*")
     static, native = open_dataset(again, LENGTH, "train"), open_dataset(card, LENGTH, "train")

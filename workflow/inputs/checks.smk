@@ -16,10 +16,6 @@ def check_cluster():
         sys.exit(f"error: {error}")
 
 
-def phase_names():
-    return {phase["phase"] for phase in plan.phases.values()}
-
-
 def check_inputs():
     """Stop a real run, not a dry one, if files that the configuration names are absent."""
     if plan.problems:
@@ -50,7 +46,8 @@ if workflow.is_main_process:
 
 # Not an error, because one site file may serve several configurations.
 if SITE and workflow.is_main_process:
-    for name in sorted(SITE.phases.keys() - {"default", *phase_names()}):
+    names = {phase["phase"] for phase in plan.phases.values()}
+    for name in sorted(SITE.phases.keys() - {"default", *names}):
         print(
             f"{SITE.path}: phases.{name}: no run here has a phase of this name",
             file=sys.stderr,
@@ -62,7 +59,7 @@ onstart:
     check_cluster()
     print_warnings()
     write_links(plan, existing_only=False)
-    write_recipes(plan)
+    recipes.write_recipes(plan)
 
 
 # Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.

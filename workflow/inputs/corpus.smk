@@ -11,13 +11,16 @@ def slice_of(wildcards):
     return slices[wildcards.part]
 
 
+def part_of_dump(corpus, part):
+    entry = plan.corpora[corpus]
+    return paths.DUMP_PART.format(
+        wiki=entry["wiki"], dump=entry["settings"]["dump"], part=part
+    )
+
+
 def dump_part(wildcards):
     """Return the downloaded file from which a part of a Wikimedia corpus is read."""
-    entry = plan.corpora[wildcards.corpus]
-    file, _, _ = slice_of(wildcards)
-    return paths.DUMP_PART.format(
-        wiki=entry["wiki"], dump=entry["settings"]["dump"], part=file
-    )
+    return part_of_dump(wildcards.corpus, slice_of(wildcards)[0])
 
 
 def slice_option(wildcards):
@@ -41,12 +44,18 @@ def local_files(wildcards):
     return [str(Path(file)) for file in files]
 
 
-def of_all_parts(pattern):
-    """Return a function for a rule's input: the files of all parts of its corpus."""
-    return lambda wildcards: [
-        pattern.format(corpus=wildcards.corpus, part=part)
-        for part in parts_of(wildcards.corpus)
+def of_all_parts(pattern, corpora):
+    """Return the files of all parts of some corpora."""
+    return [
+        pattern.format(corpus=corpus, part=part)
+        for corpus in corpora
+        for part in parts_of(corpus)
     ]
+
+
+def of_corpus(pattern):
+    """Return a function for a rule's input: the files of all parts of its corpus."""
+    return lambda wildcards: of_all_parts(pattern, [wildcards.corpus])
 
 
 def punkt_model(wildcards):
@@ -61,11 +70,8 @@ def punkt_model(wildcards):
 def downloaded_files(wildcards):
     """Return every part of every dump, and the downloaded evaluation data."""
     parts = [
-        paths.DUMP_PART.format(
-            wiki=entry["wiki"], dump=entry["settings"]["dump"], part=part
-        )
-        for corpus, entry in plan.corpora.items()
-        if from_dump(entry)
+        part_of_dump(corpus, part)
+        for corpus in DUMPS
         for part in listing_of(corpus)["parts"]
     ]
     return parts + list(plan.downloads)
@@ -73,16 +79,9 @@ def downloaded_files(wildcards):
 
 def sentence_files(wildcards):
     """Return the sentences of every part of every corpus in this configuration's datasets."""
-    used = {
-        corpus
-        for dataset in plan.built_datasets.values()
-        for corpus in dataset["corpora"]
-    }
-    return [
-        paths.SENTENCES.format(corpus=corpus, part=part)
-        for corpus in sorted(used)
-        for part in parts_of(corpus)
-    ]
+    datasets = plan.built_datasets.values()
+    used = sorted({corpus for dataset in datasets for corpus in dataset["corpora"]})
+    return of_all_parts(paths.SENTENCES, used)
 
 
 def download_options(wildcards):

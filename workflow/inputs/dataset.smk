@@ -1,20 +1,23 @@
 """Functions from wildcards to files, for the rules of shards.smk and encode.smk."""
 
 from bertline.corpus.removal import overlap_template, removal_inputs
-from bertline.planning.recipes import dataset_recipe
 
 
 def recipe_of_dataset(wildcards):
-    return dataset_recipe(plan, wildcards.dataset)
+    return recipes.dataset_recipe(plan, wildcards.dataset)
+
+
+def datasets_by_tokenizer(key):
+    """Return the datasets whose tokenizer has the setting `key`: `train`, or `file`, which is taken as it is."""
+    datasets = plan.built_datasets.items()
+    return [name for name, entry in datasets if key in entry["settings"]["tokenizer"]]
 
 
 def of_all_corpora(pattern):
     """Return a function for a rule's input: the files of all parts of all corpora of its dataset."""
-    return lambda wildcards: [
-        pattern.format(corpus=corpus, part=part)
-        for corpus in plan.datasets[wildcards.dataset]["corpora"]
-        for part in parts_of(corpus)
-    ]
+    return lambda wildcards: of_all_parts(
+        pattern, plan.datasets[wildcards.dataset]["corpora"]
+    )
 
 
 def training_shards(wildcards):

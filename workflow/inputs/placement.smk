@@ -62,32 +62,24 @@ def phase_trainer_options(wildcards):
     )
 
 
-ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos} if SITE else {}
-CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]} if SITE else {}
-# A few such jobs form one Slurm job of the size of one of them: see the profile.
-GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1} if SITE else {}
-GPU_JOB = (
-    {
+CPU_JOB = GROUPED_JOB = FINETUNING_JOB = PHASE_JOB = {}
+if SITE:
+    ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos}
+    CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
+    # A few such jobs form one Slurm job of the size of one of them: see the profile.
+    GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1}
+    GPU_JOB = {
         **ALL_JOBS,
         "slurm_partition": SITE.partitions["gpu"],
         "constraint": SITE.constraint,
         # Otherwise the executor takes Slurm's tasks for tasks per GPU.
         "tasks_per_gpu": 0,
     }
-    if SITE
-    else {}
-)
-FINETUNING_JOB = {**GPU_JOB, "gres": "gpu:1"} if SITE else {}
-PHASE_JOB = (
-    {
+    FINETUNING_JOB = {**GPU_JOB, "gres": "gpu:1"}
+    by_slurm = ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
+    PHASE_JOB = {
         **GPU_JOB,
         "slurm_partition": phase_size("partition", None),
         "constraint": phase_size("constraint", None),
-        **{
-            name: phase_resource(name)
-            for name in ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
-        },
+        **{name: phase_resource(name) for name in by_slurm},
     }
-    if SITE
-    else {}
-)

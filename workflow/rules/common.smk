@@ -9,14 +9,8 @@ import sys
 from snakemake.utils import min_version
 
 from bertline.cluster.schedulers import export_own_job
-from bertline.planning import inputs, targets
+from bertline.planning import inputs, recipes, targets
 from bertline.planning.links import write_links
-from bertline.planning.recipes import (
-    digest_of_record,
-    digest_of_sources,
-    recipe_path,
-    write_recipes,
-)
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings.configuration import read_yaml
@@ -71,28 +65,12 @@ wildcard_constraints:
     fingerprint="[0-9a-f]{16}",
 
 
-def only(entries, holds):
-    """Return a wildcard constraint to the keys of the entries for which `holds` is true."""
-    return (
-        "|".join(re.escape(key) for key, entry in entries.items() if holds(entry))
-        or "(?!)"
-    )
+def only(names):
+    """Return a wildcard constraint to these names."""
+    return "|".join(map(re.escape, names)) or "(?!)"
 
 
-def from_dump(corpus):
-    return "wiki" in corpus
-
-
-def read_directly(corpus):
-    return corpus["settings"]["source"] in sources.SOURCES
-
-
-def trains_tokenizer(dataset):
-    return "train" in dataset.get("settings", {}).get("tokenizer", {})
-
-
-def takes_tokenizer(dataset):
-    return "file" in dataset.get("settings", {}).get("tokenizer", {})
+DUMPS = [key for key, corpus in plan.corpora.items() if "wiki" in corpus]
 
 
 def listing_of(corpus):
@@ -106,7 +84,7 @@ def listing_of(corpus):
 
 def parts_of(corpus):
     """Return the names of a corpus's parts, one per job; for a dump, slices of its files."""
-    if from_dump(plan.corpora[corpus]):
+    if corpus in DUMPS:
         listing_of(corpus)
     return sources.parts_of(plan.corpora[corpus])
 
@@ -118,11 +96,7 @@ def of(function, wildcard):
 
 def planned_recipe(wildcard):
     """Return a function for a rule's parameter: the recipe file of the result that a wildcard names."""
-    return lambda wildcards: recipe_path(wildcards[wildcard])
-
-
-def input_folder(wildcards, input):
-    return Path(input[0]).parent
+    return lambda wildcards: recipes.recipe_path(wildcards[wildcard])
 
 
 def output_folder(wildcards, output):

@@ -11,7 +11,7 @@ rule extract_part:
     benchmark:
         "benchmarks/extract_part/{corpus}/{part}.tsv"
     wildcard_constraints:
-        corpus=only(plan.corpora, from_dump),
+        corpus=only(DUMPS),
     conda:
         "../../envs/bertline.yaml"
     threads: extraction_threads
@@ -38,7 +38,7 @@ rule clean_part:
     benchmark:
         "benchmarks/clean_part/{corpus}/{part}.tsv"
     wildcard_constraints:
-        corpus=only(plan.corpora, from_dump),
+        corpus=only(DUMPS),
     conda:
         "../../envs/bertline.yaml"
     resources:
@@ -64,7 +64,7 @@ rule read_part:
     benchmark:
         "benchmarks/read_part/{corpus}/{part}.tsv"
     wildcard_constraints:
-        corpus=only(plan.corpora, read_directly),
+        corpus=only([key for key in plan.corpora if key not in DUMPS]),
     conda:
         "../../envs/bertline.yaml"
     resources:

@@ -11,7 +11,7 @@ rule train_tokenizer:
     benchmark:
         "benchmarks/train_tokenizer/{dataset}.tsv"
     wildcard_constraints:
-        dataset=only(plan.datasets, trains_tokenizer),
+        dataset=only(datasets_by_tokenizer("train")),
     conda:
         "../../envs/bertline.yaml"
     resources:
@@ -34,7 +34,7 @@ rule take_tokenizer:
     benchmark:
         "benchmarks/take_tokenizer/{dataset}.tsv"
     wildcard_constraints:
-        dataset=only(plan.datasets, takes_tokenizer),
+        dataset=only(datasets_by_tokenizer("file")),
     localrule: True
     conda:
         "../../envs/bertline.yaml"
@@ -95,7 +95,7 @@ rule write_dataset_card:
     params:
         folder=output_folder,
         recipe=planned_recipe("dataset"),
-        digest=of(digest_of_sources, "dataset"),
+        digest=of(recipes.digest_of_sources, "dataset"),
     message:
         "Describing dataset {wildcards.dataset}"
     shell:

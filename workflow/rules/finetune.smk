@@ -33,8 +33,7 @@ rule finetune_task:
         ],
     shell:
         "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer:q}"
-        " {params.initial_weights:q} --output {params.folder}"
-        " --threads {threads} > {log} 2>&1"
+        " {params.initial_weights:q} --output {params.folder} --threads {threads} > {log} 2>&1"
 
 
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.

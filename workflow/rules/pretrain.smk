@@ -54,8 +54,7 @@ rule pretrain_phase:
         " --checkpoints {params.folder}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
         " -- workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset:q}"
-        " {params.initial_weights:q} --output {params.folder}"
-        " --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+        " {params.initial_weights:q} --output {params.folder} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
         " 2>&1 | tee -a {log} {params.folder}/checkpoints/training.log"
@@ -79,7 +78,7 @@ rule export_phase:
         mem_mb=4000,
         runtime=30,
     params:
-        folder=input_folder,
+        folder=lambda wildcards, input: Path(input.weights).parent,
     shell:
         "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer:q}"
         " --output {output} > {log} 2>&1"

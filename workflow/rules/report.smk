@@ -16,7 +16,7 @@ rule describe_run:
         runtime=10,
     params:
         record=planned_recipe("fingerprint"),
-        digest=of(digest_of_record, "run"),
+        digest=of(recipes.digest_of_record, "run"),
     shell:
         "cp {params.record} {output} > {log} 2>&1"
 
@@ -113,19 +113,11 @@ rule write_report:
     input:
         records=targets.of_runs(paths.RECORD, plan.runs),
         datasets=ancient(targets.dataset_cards(plan)),
-        metrics=ancient(
-            [paths.PHASE_JOURNAL.format(phase=phase) for phase in plan.phases]
-        ),
-        trigrams=ancient(
-            [paths.PHASE_TRIGRAM.format(phase=phase) for phase in plan.phases]
-        ),
+        metrics=ancient(expand(paths.PHASE_JOURNAL, phase=plan.phases)),
+        trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),
     output:
-        report(
-            paths.REPORT_PAGE,
-            category="Report",
-            caption="../report/report.rst",
-        ),
+        report(paths.REPORT_PAGE, category="Report", caption="../report/report.rst"),
     log:
         "logs/write_report/{fingerprint}.log",
     benchmark:
@@ -141,5 +133,4 @@ rule write_report:
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py {input.records} --directory {params.folder}"
-        " > {log} 2>&1"
+        "python workflow/scripts/report.py {input.records} --directory {params.folder} > {log} 2>&1"

@@ -3,8 +3,8 @@
 
 rule train_punkt:
     input:
-        documents=ancient(of_all_parts(paths.DOCUMENTS)),
-        counts=ancient(of_all_parts(paths.COUNTS)),
+        documents=ancient(of_corpus(paths.DOCUMENTS)),
+        counts=ancient(of_corpus(paths.COUNTS)),
     output:
         directory(paths.PUNKT),
     log:

@@ -5,21 +5,8 @@ example:
     --output submission.zip
 """
 
-from pathlib import Path
-
 from bertline.command_line import run_command
-from bertline.finetuning.glue import choose_submissions, zip_submission
-
-
-def submit(metrics: list[Path], *, output: Path) -> None:
-    """Zip the predictions.
-
-    Args:
-        metrics: metrics.json of each fine-tuning with predict_test.
-        output: the zip to write.
-    """
-    zip_submission(choose_submissions([path.parent for path in metrics]), output)
-
+from bertline.finetuning.glue import zip_submission
 
 if __name__ == "__main__":
-    run_command(submit, __doc__)
+    run_command(zip_submission, __doc__)

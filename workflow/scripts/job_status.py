@@ -8,11 +8,5 @@ example:
 from bertline.cluster.jobs import job_status
 from bertline.command_line import run_command
 
-
-def print_status(number: str) -> None:
-    """Print the status of the job with this number."""
-    print(job_status(number))
-
-
 if __name__ == "__main__":
-    run_command(print_status, __doc__)
+    run_command(job_status, __doc__)

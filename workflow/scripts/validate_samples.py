@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
-from bertline.encoding.validation import problems_of, summary_of
+from bertline.encoding.inspection import problems_of, summary_of
 
 
 def validate(files: list[Path], *, tokenizer: Path | None = None, lowercase: bool = True) -> None:

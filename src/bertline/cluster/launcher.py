@@ -8,87 +8,116 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, NoReturn
+
+from cyclopts import Parameter
+from cyclopts.types import PositiveInt
 
 from bertline.cluster import jobs, schedulers, slurm
-from bertline.cluster.attempts import count_attempt
+from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
-from bertline.cluster.ranks import NodeKind, NodeRanks, free_port, parse_node_kinds
-from bertline.cluster.srun import srun_command
+from bertline.cluster.ranks import NodeKind, NodeRanks, become_rank, free_port, parse_node_kinds, srun_command
 from bertline.console import BertlineError
-from bertline.files import write_text
+from bertline.files import read_json, write_json, write_text
+from bertline.results import paths
 from bertline.training.stop import STOPPED
 
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8
+MAX_ATTEMPTS = 3  # successive ones without progress
+
+_Internal = Parameter(show=False)
 
 
 def launch(
-    script: list[str],
-    launcher: list[str],
-    *,
-    nodes: int,
-    processes_per_node: int,
-    additional_nodes: str,
-    threads: int,
-    checkpoints: Path | None,
-    attempt: int,
-    minutes_to_save: float,
-    options: str,
-) -> int:
-    """Run a script in all ranks, as a part of a scheduler's job if this process is in one.
+    *script: str,
+    nodes: PositiveInt = 1,
+    processes_per_node: PositiveInt = 1,
+    additional_nodes: str = "",
+    threads: PositiveInt = 1,
+    checkpoints: Path | None = None,
+    attempt: int = 1,
+    minutes_to_save: float = 5.0,
+    options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    within_srun: Annotated[bool, _Internal] = False,
+    on_node: Annotated[tuple[int, str, int] | None, _Internal] = None,
+) -> NoReturn:
+    """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
 
     In a job the script also gets --stop-after-minutes, before the walltime ends. A Slurm job whose ranks saved and
     stopped is requeued.
 
     Args:
-        script: a Python script and its arguments.
-        launcher: the command that starts this launcher on other nodes.
-        nodes: of the first kind, that of this node.
-        additional_nodes: nodes and processes per node of other kinds in the same Slurm job, as in 1x2,4x8.
+        script: after `--`, a Python script and its arguments.
+        nodes: of the first kind, that of this node; more than one only inside a job of a scheduler.
+        processes_per_node: one per GPU.
+        additional_nodes: nodes of other kinds in the same Slurm job, and processes per node, as in 1x2,4x8.
         threads: of a node, divided among its processes.
-        checkpoints: folder in which progress is read and attempts are counted; None disables the count.
+        checkpoints: folder in which progress is read and attempts are counted.
         attempt: 1 for a start by the user, which resets the count.
         minutes_to_save: time between the script's stop and the end of the job's walltime.
         options: further options of the script, as one shell word.
-
-    Returns:
-        The exit status of the first rank that failed, or 0.
+        within_srun: this process is a task of srun, and becomes a rank.
+        on_node: this process starts the ranks of a node: its number, and the address and port of rank 0.
 
     Raises:
+        SystemExit: always, with the exit status of the first rank that failed, or 0.
         BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
+    if not script:
+        raise BertlineError("no script is given; put it and its arguments after `--`")
+    command = list(script)
+    if within_srun:
+        become_rank(command, processes_per_node)
+    if on_node:
+        node, address, port = on_node
+        here = NodeRanks(nodes, processes_per_node, address, port, node)
+        sys.exit(wait_for_all(here.start([sys.executable, *command]), includes_all_ranks=False))
     others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
     job = slurm.own_job()
     if checkpoints is not None:
-        count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
+        _count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
     left = job.minutes_left if job else schedulers.minutes_left()
     if left is not None:
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
-        script = [*script, "--stop-after-minutes", f"{stop_after:.3f}"]
-    script = [*script, *shlex.split(options)]
+        command += ["--stop-after-minutes", f"{stop_after:.3f}"]
+    command += shlex.split(options)
     kind = NodeKind(nodes, processes_per_node)
     scheduler = schedulers.own_scheduler()
     if others and scheduler is not None:
         raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
+    launcher = [sys.executable, str(Path(sys.argv[0]).absolute())]
     if nodes > 1 and scheduler is not None:
-        status = wait_for_all(_start_on_nodes(script, launcher, scheduler, kind))
+        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind))
     elif nodes > 1 or others:
-        command = srun_command([kind, *others], max(1, threads // processes_per_node), script, launcher)
+        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher)
         # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
         heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
-        status = wait_for_all({"a rank": start(command, heterogeneous)})
+        status = wait_for_all({"a rank": start(srun, heterogeneous)})
     else:
         ranks = NodeRanks(1, processes_per_node, "127.0.0.1", free_port())
-        status = wait_for_all(ranks.start([sys.executable, *script]))
+        status = wait_for_all(ranks.start([sys.executable, *command]))
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
-    return status
+    sys.exit(status)
 
 
-def launch_on_this_node(script: list[str], ranks: NodeRanks) -> int:
-    """Run the ranks of this node, one of several. Returns the exit status of the first that failed, else 0."""
-    return wait_for_all(ranks.start([sys.executable, *script]), includes_all_ranks=False)
+def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
+    """Count one more attempt since the last durable step; `restart` resets the count."""
+    phase = checkpoints.parent
+    step = paths.durable_step(phase)
+    path = phase / paths.ATTEMPTS
+    before = {} if restart or not path.exists() else read_json(path)
+    attempts = before.get("attempts", 0) if before.get("step") == step else 0
+    if attempts >= MAX_ATTEMPTS:
+        log = phase / paths.TRAINING_LOG
+        raise BertlineError(
+            f"{attempts} attempts in a row ended without a step beyond {step} (the last: {last_words(log)}); "
+            f"see {log}; the same command tries again"
+        )
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"step": step, "attempts": attempts + 1})
 
 
 def _start_on_nodes(

@@ -1,14 +1,16 @@
-"""The ranks of a job: their number per node, and torchrun's environment for each."""
+"""The ranks of a job, started on this node or by one srun over all nodes, with torchrun's environment for each."""
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
+import sys
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from bertline.cluster.processes import start
+from bertline.cluster.processes import GRACE_SECONDS, start
 from bertline.console import BertlineError
 
 
@@ -38,23 +40,23 @@ class NodeRanks:
     port: int
     node: int = 0
 
-    def environment(self, local_rank: int) -> dict[str, str]:
-        """Return torchrun's environment for a rank of this node."""
-        return {
-            "RANK": str(self.node * self.processes_per_node + local_rank),
-            "LOCAL_RANK": str(local_rank),
+    def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
+        """Start `command` once for each rank of this node. Returns the processes by name."""
+        # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
+        # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
+        shared = {
             "WORLD_SIZE": str(self.nodes * self.processes_per_node),
             "LOCAL_WORLD_SIZE": str(self.processes_per_node),
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
         }
-
-    def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
-        """Start `command` once for each rank of this node. Returns the processes by name."""
-        # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
-        # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
-        environments = [self.environment(rank) for rank in range(self.processes_per_node)]
-        return {f"rank {environment['RANK']}": start(command, environment) for environment in environments}
+        first = self.node * self.processes_per_node
+        return {
+            f"rank {first + local_rank}": start(
+                command, {**shared, "RANK": str(first + local_rank), "LOCAL_RANK": str(local_rank)}
+            )
+            for local_rank in range(self.processes_per_node)
+        }
 
 
 def free_port() -> int:
@@ -63,3 +65,67 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str]) -> list[str]:
+    """Return the command that starts `script` in every rank of the job.
+
+    Args:
+        kinds: the nodes of the job; several kinds make a heterogeneous step.
+        threads: of each process.
+        script: a Python script and its arguments.
+        launcher: the command that each task runs, with the option --within-srun.
+    """
+    if len(kinds) == 1:
+        return ["srun", *_tasks(kinds[0], threads, script, launcher)]
+    words = []
+    for number, kind in enumerate(kinds):
+        # The last --threads counts: the threads of this kind of node, which its processes divide equally.
+        arguments = [*script, f"--threads={threads * kind.processes_per_node}"]
+        words += [":", f"--het-group={number}", *_tasks(kind, threads, arguments, launcher)]
+    return ["srun", *words[1:]]
+
+
+def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str]) -> list[str]:
+    return [
+        f"--nodes={kind.nodes}",
+        f"--ntasks={kind.nodes * kind.processes_per_node}",
+        f"--ntasks-per-node={kind.processes_per_node}",
+        # A step does not inherit the job's value.
+        f"--cpus-per-task={threads}",
+        # Ranks that were signalled to stop end one after another, so the first must not end the others.
+        "--kill-on-bad-exit=0",
+        f"--wait={GRACE_SECONDS:.0f}",
+        *launcher,
+        "--within-srun",
+        f"--processes-per-node={kind.processes_per_node}",
+        "--",
+        *script,
+    ]
+
+
+def become_rank(script: list[str], processes_per_node: int) -> NoReturn:
+    """Replace this process, a task of an srun that was started on the node of rank 0, with the rank that runs `script`.
+
+    Raises BertlineError outside such a task.
+    """
+    slurm = os.environ
+    try:
+        environment = {
+            "RANK": slurm["SLURM_PROCID"],
+            "LOCAL_RANK": slurm["SLURM_LOCALID"],
+            "WORLD_SIZE": slurm["SLURM_NTASKS"],
+            "LOCAL_WORLD_SIZE": str(processes_per_node),
+            "MASTER_ADDR": slurm["SLURM_LAUNCH_NODE_IPADDR"],
+            "MASTER_PORT": str(20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
+        }
+    except KeyError as missing:
+        raise BertlineError(
+            f"{missing.args[0]} is not set; several nodes need a job of Slurm, PBS, LSF or Cobalt"
+        ) from None
+    if environment["LOCAL_RANK"] == "0":
+        node = slurm.get("SLURMD_NODENAME", socket.gethostname())
+        last = int(environment["RANK"]) + processes_per_node - 1
+        ranks = f"ranks {environment['RANK']} to {last} of {environment['WORLD_SIZE']}"
+        print(f"{ranks} on {node}", file=sys.stderr, flush=True)
+    os.execve(sys.executable, [sys.executable, *script], {**slurm, **environment})  # noqa: S606

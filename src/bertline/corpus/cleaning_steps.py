@@ -58,20 +58,12 @@ def _has_brackets(line: str) -> bool:
     return "(" in line or "[" in line
 
 
-def _without_list_item(line: str, headings: Headings) -> str:
-    return "" if _LIST_ITEM.match(line) else line
-
-
-def _without_table_row(line: str, headings: Headings) -> str:
-    return "" if _TABLE_ROW.match(line) else line
+def _unless(matches: Callable[[str], object]) -> Step:
+    return lambda line, headings: "" if matches(line) else line
 
 
 def _without_markup(line: str, headings: Headings) -> str:
     return _MARKUP.sub(" ", line) if any(mark in line for mark in ("{", "}", "[[", "]]", "<", "''")) else line
-
-
-def _with_a_word(line: str, headings: Headings) -> str:
-    return line if any(character.isalnum() for character in line) else ""
 
 
 # config/config.schema.yaml lists the names, too, with each corpus's defaults. Only dumps have headings.
@@ -79,10 +71,10 @@ STEPS: dict[str, Step] = {
     "headings": _without_heading,
     "placeholders": _without_placeholders,
     "empty_brackets": _without_empty_brackets,
-    "lists": _without_list_item,
-    "tables": _without_table_row,
+    "lists": _unless(_LIST_ITEM.match),
+    "tables": _unless(_TABLE_ROW.match),
     "markup": _without_markup,
-    "symbols": _with_a_word,
+    "symbols": _unless(lambda line: not any(map(str.isalnum, line))),
 }
 # Unicode's NFC, no control characters, single spaces. Always runs, after the steps.
 NORMALISATION = "normalisation"

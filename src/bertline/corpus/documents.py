@@ -36,18 +36,15 @@ class Dropped(NamedTuple):
     reason: str
 
 
-def _replacements() -> dict[int, str | None]:
-    """Return the translation table: control characters become spaces; invisible layout marks are removed."""
-    table: dict[int, str | None] = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-    # Soft hyphen, zero-width space, directions, word joiner, byte order mark, interlinear marks. The zero-width joiner
-    # and non-joiner stay: they are part of the spelling in Persian and in the languages of India.
-    invisible = (0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
-    table.update(dict.fromkeys((*invisible, *range(0xFFF9, 0xFFFC)), None))
-    table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))  # half a surrogate pair cannot be written as UTF-8
-    return table
-
-
-_REPLACEMENTS = _replacements()
+_CONTROL = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+# Soft hyphen, zero-width space, directions, word joiner, byte order mark, interlinear marks. The zero-width joiner and
+# non-joiner stay: they are part of the spelling in Persian and in the languages of India.
+_INVISIBLE = (0xAD, 0x200B, *range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+_REPLACEMENTS: dict[int, str | None] = {
+    **dict.fromkeys(_CONTROL, " "),
+    **dict.fromkeys((*_INVISIBLE, *range(0xFFF9, 0xFFFC))),
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),  # half a surrogate pair cannot be written as UTF-8
+}
 # White space among them needs no replacement: `split` handles it.
 _REPLACED = re.compile("[" + "".join(re.escape(chr(code)) for code in _REPLACEMENTS if not chr(code).isspace()) + "]")
 
@@ -67,17 +64,13 @@ def problem_of(document: Any) -> str | None:
     for key, value in document.items():
         if not isinstance(value, str):
             return f"{key} is not text"
-    if not document["id"]:
-        return "its id is empty"
-    if not document["text"]:
-        return "its text is empty"
-    if document["title"] != tidy(document["title"]):
-        return "its title is not NFC, or has control characters or superfluous white space"
-    for number, paragraph in enumerate(document["text"].split("\n"), 1):
-        if not paragraph:
-            return f"its paragraph {number} is empty"
-        if paragraph != tidy(paragraph):
-            return f"its paragraph {number} is not NFC, or has control characters or superfluous white space"
+    lines = {f"paragraph {number}": line for number, line in enumerate(document["text"].split("\n"), 1)}
+    for name, line in {"id": document["id"], "text": document["text"], **lines}.items():
+        if not line:
+            return f"its {name} is empty"
+    for name, line in {"title": document["title"], **lines}.items():
+        if line != tidy(line):
+            return f"its {name} is not NFC, or has control characters or superfluous white space"
     return None
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
-import tenacity
 
 from bertline import __version__
 from bertline.console import BertlineError, progress
@@ -29,16 +29,17 @@ from bertline.files import fsync_directory, write_atomically
 
 logger = logging.getLogger(__name__)
 
-MEBIBYTE = 1 << 20
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 16  # small, because an interrupted piece is lost
 TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the response
+ATTEMPTS = 6  # failures in a row, without a byte of progress, after which a source is abandoned
+FIRST_WAIT_SECONDS = 2.0  # doubled after each failure; a longer Retry-After is honoured
 MAX_WAIT_SECONDS = 600.0
 # A busy or restarting server; any other status but success is final.
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class SourceRefused(Exception):
-    """Raised if a source does not provide the requested file; the text is the source's response."""
+    """Raised if a source does not provide the requested file, or no usable one; the text is its response or why."""
 
 
 class _Interrupted(Exception):
@@ -57,10 +58,6 @@ class Expected:
     sha1: str | None = None
     sha256: str | None = None
 
-    @property
-    def has_checksum(self) -> bool:
-        return self.sha1 is not None or self.sha256 is not None
-
     def problem_of(self, path: Path) -> str | None:
         """Return how the file at `path` differs from what is expected, or None."""
         size = path.stat().st_size
@@ -75,15 +72,7 @@ class Expected:
         return None
 
 
-def download(
-    sources: list[str],
-    destination: Path | str,
-    expected: Expected,
-    *,
-    contact: str | None = None,
-    attempts: int = 6,
-    first_wait_seconds: float = 2.0,
-) -> None:
+def download(sources: list[str], destination: Path, expected: Expected, *, contact: str | None = None) -> None:
     """Download one file from the first source that has it.
 
     Args:
@@ -92,21 +81,18 @@ def download(
         expected: the size and checksums to verify. Without a checksum the `.part` of an earlier run is not continued,
             because it may be the beginning of another file.
         contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
-        attempts: failures in a row, without a byte of progress, after which a source is abandoned.
-        first_wait_seconds: doubled after each failure, up to 10 minutes; a longer Retry-After is honoured.
 
     Raises BertlineError with the response of each source.
     """
-    destination = Path(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(f"{destination.name}.part")
-    if not expected.has_checksum:
+    if expected.sha1 is None and expected.sha256 is None:
         part.unlink(missing_ok=True)
     answers = []
     with http_session(contact) as session:
         for source in sources:
             try:
-                obtain(session, source, part, expected, attempts=attempts, first_wait_seconds=first_wait_seconds)
+                obtain(session, source, part, expected)
             except SourceRefused as refusal:
                 answers.append(f"{name_of_mirror(source)}: {refusal}")
                 continue
@@ -119,24 +105,34 @@ def download(
     )
 
 
-def download_member(
-    sources: list[str], member: str, destination: Path | str, expected: Expected, *, contact: str | None = None
+def download_file(
+    url: str, output: Path, *, sha256: str | None = None, member: str | None = None, contact: str | None = None
 ) -> None:
-    """Download one file of a zip archive; `expected` describes the archive. Raises BertlineError."""
-    archive = Path(f"{destination}.zip")
-    download(sources, archive, expected, contact=contact)
+    """Download a file, or one file of a zip archive. Raises BertlineError.
+
+    Args:
+        url: of the file, or of the archive that contains it.
+        output: the file to write.
+        sha256: of the file at the URL.
+        member: the file's path in the archive.
+        contact: an e-mail address or a URL, for the User-Agent.
+    """
+    if member is None:
+        return download([url], output, Expected(sha256=sha256), contact=contact)
+    archive = Path(f"{output}.zip")
+    download([url], archive, Expected(sha256=sha256), contact=contact)
     try:
         with (
             zipfile.ZipFile(archive) as content,
             content.open(member) as packed,
-            write_atomically(destination) as temporary,
+            write_atomically(output) as temporary,
             temporary.open("wb") as unpacked,
         ):
-            shutil.copyfileobj(packed, unpacked, MEBIBYTE)
+            shutil.copyfileobj(packed, unpacked)
     except KeyError:
-        raise BertlineError(f"{sources[0]} holds no file '{member}'; name another archive") from None
+        raise BertlineError(f"{url} holds no file '{member}'; name another archive") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BertlineError(f"{sources[0]} is not a valid zip archive ({error}); name another archive") from None
+        raise BertlineError(f"{url} is not a valid zip archive ({error}); name another archive") from None
     finally:
         archive.unlink(missing_ok=True)
 
@@ -159,20 +155,12 @@ def _is_url(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def obtain(
-    session: requests.Session,
-    source: str,
-    part: Path,
-    expected: Expected,
-    *,
-    attempts: int = 6,
-    first_wait_seconds: float = 2.0,
-) -> None:
+def obtain(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     """Download `part` from one source and verify it; a wrong file is deleted. Raises SourceRefused."""
     was_there = part.exists()
     while True:
         if _is_url(source):
-            _fetch_patiently(session, source, part, expected, attempts, first_wait_seconds)
+            _fetch_patiently(session, source, part, expected)
         else:
             _copy(Path(source), part)
         problem = expected.problem_of(part)
@@ -190,52 +178,28 @@ def obtain(
 
 def _copy(source: Path, part: Path) -> None:
     try:
-        size = source.stat().st_size
-        with source.open("rb") as original, part.open("wb") as copy:
-            chunks = iter(lambda: original.read(MEBIBYTE), b"")
-            for chunk in progress(chunks, description=source.name, unit="MiB", total=_mebibytes(size)):
-                copy.write(chunk)
+        with source.open("rb") as original:
+            _write(iter(lambda: original.read(PIECE_BYTES), b""), part, "wb", source.stat().st_size)
     except FileNotFoundError:
         raise SourceRefused("does not exist") from None
     except (PermissionError, IsADirectoryError) as error:
         raise SourceRefused(str(error.strerror).lower()) from None
 
 
-def _fetch_patiently(
-    session: requests.Session, source: str, part: Path, expected: Expected, attempts: int, first_wait_seconds: float
-) -> None:
+def _fetch_patiently(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     failures, furthest = 0, _size(part)
-
-    def attempt() -> None:
-        nonlocal failures, furthest
+    while True:
         try:
-            _fetch_once(session, source, part, expected)
-        except _Interrupted:
+            return _fetch_once(session, source, part, expected)
+        except _Interrupted as interruption:
             # A server that ignores Range sends everything again, so only bytes never reached before are progress.
             failures = 1 if _size(part) > furthest else failures + 1
             furthest = max(furthest, _size(part))
-            raise
-
-    def wait(state: tenacity.RetryCallState) -> float:
-        interruption = state.outcome.exception() if state.outcome else None
-        asked_for = interruption.retry_after if isinstance(interruption, _Interrupted) else 0.0
-        return min(max(first_wait_seconds * 2 ** (failures - 1), asked_for), MAX_WAIT_SECONDS)
-
-    def announce(state: tenacity.RetryCallState) -> None:
-        answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
-        logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), answer, seconds)
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(_Interrupted),
-        stop=lambda _: failures >= attempts,
-        wait=wait,
-        before_sleep=announce,
-        reraise=True,
-    )
-    try:
-        retrying(attempt)
-    except _Interrupted as interruption:
-        raise SourceRefused(f"{interruption}, after {attempts} failed attempts") from None
+            if failures >= ATTEMPTS:
+                raise SourceRefused(f"{interruption}, after {ATTEMPTS} failed attempts") from None
+            seconds = min(max(FIRST_WAIT_SECONDS * 2 ** (failures - 1), interruption.retry_after), MAX_WAIT_SECONDS)
+            logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), interruption, seconds)
+            time.sleep(seconds)
 
 
 def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
@@ -282,23 +246,14 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
 
 def _receive(response: requests.Response, part: Path, mode: str) -> None:
     length = response.headers.get("Content-Length", "")
-    total = _mebibytes(int(length)) if length.isdigit() else None
+    _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
 
-    def write() -> Iterator[None]:
-        """Write in small pieces, because an interrupted piece is lost; yield once per mebibyte."""
-        unannounced = 0
-        for piece in response.iter_content(PIECE_BYTES):
-            file.write(piece)
-            unannounced += len(piece)
-            if unannounced >= MEBIBYTE:
-                unannounced -= MEBIBYTE
-                yield
-        if unannounced:
-            yield
 
+def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
+    total = None if size is None else -(-size // PIECE_BYTES)
     with part.open(mode) as file:
-        for _ in progress(write(), description=part.name.removesuffix(".part"), unit="MiB", total=total):
-            pass
+        for piece in progress(pieces, description=part.stem, unit="x 64 KiB", total=total):
+            file.write(piece)
 
 
 def _retry_after(header: str) -> float:
@@ -309,10 +264,6 @@ def _retry_after(header: str) -> float:
         return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return 0.0
-
-
-def _mebibytes(size: int) -> int:
-    return -(-size // MEBIBYTE)
 
 
 def _size(path: Path) -> int:

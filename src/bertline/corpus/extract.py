@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import IO, cast
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
 from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
-from bertline.files import Recipe, fsync_directory, write_json
+from bertline.files import Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +51,7 @@ def extract_part(
     Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
     """
     extractor, (number, of) = recipe["settings"]["extractor"], slice
-    unfinished = output.with_name(f".{output.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
+    with write_folder_atomically(output) as unfinished:
         if extractor == "bertline":
             counts = write_articles(part, unfinished, number, of, recipe["settings"]["list_items"])
         else:
@@ -71,11 +67,6 @@ def extract_part(
                 "it needs the <siteinfo> with the names of the namespaces at the beginning of the file"
             )
         write_json(unfinished / "pages.json", counts)
-        shutil.rmtree(output, ignore_errors=True)
-        unfinished.replace(output)
-        fsync_directory(output.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of: int) -> dict[str, int]:
@@ -158,7 +149,5 @@ def _killed_when_idle(program: subprocess.Popen[bytes], position: Callable[[], o
 
 def _kill_group(program: subprocess.Popen[bytes]) -> None:
     """Kill the program and its workers, which share its process group; do nothing if all have ended."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(program.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.documents import Document, Dropped
 from bertline.corpus.plain_text import Converter, lines_of
 from bertline.corpus.tables import ROWS_AT_ONCE, Columns, check_columns, columns_of, text_and_origin
-from bertline.files import Json, Recipe
+from bertline.files import Json
 
 OFFLINE_ADVICE = (
     "HF_HUB_OFFLINE is set: unset it, or run `hf download --repo-type dataset` where there is a network and read the "
@@ -18,8 +18,8 @@ OFFLINE_ADVICE = (
 )
 
 
-def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
-    """Turn one part of a dataset into documents. Rows are streamed, nothing is stored on disk.
+def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
+    """Yield the documents of one part of a dataset. Rows are streamed, nothing is stored on disk.
 
     The library reads HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN.
 
@@ -27,9 +27,7 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
         corpus: its recipe, see `sources`; the settings are those of `huggingface` in config/config.schema.yaml. Without
             a column for ids these are `{data file's number}#{row's number}`, which does not depend on `parts`.
         part: its name. The data files are assigned to the parts in order.
-        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
-        counts: the `.counts.json` to write. It also contains the number of the part's `data_files`, and
-            `plain_text.Converter.counts`. Reasons to drop: `empty`, `short`.
+        counts: receives the number of the part's `data_files`.
 
     Raises BertlineError if the dataset, configuration, split, revision or a column does not exist or cannot be read, or
     if there are fewer data files than parts.
@@ -38,22 +36,16 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
     name = f"the dataset {dataset}" + (f" at {revision[:12]}" if revision else "")
     if not dataset.startswith("/") and Path(dataset).exists():
         raise BertlineError(f"'{dataset}' is a folder here, which would be read instead of {name}; rename it")
-    columns, converter = columns_of(corpus["settings"]), Converter(corpus)
-    more: Json = {}
-
-    def records() -> Iterator[Document | Dropped]:
-        rows = _numbered_rows(corpus, part, name, columns, more)
-        for file, number, row in progress(rows, description=converter.source, unit="rows"):
-            where, row_id = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
-            text, origin = text_and_origin(row, columns, where=where, identity=row_id)
-            yield from converter.documents(lines_of(text), origin)
-        more.update(converter.counts())
-
-    write_documents(records(), documents, counts, more)
+    columns = columns_of(corpus["settings"])
+    rows = _numbered_rows(corpus, part, name, columns, counts)
+    for file, number, row in progress(rows, description=converter.source, unit="rows"):
+        where, row_id = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
+        text, origin = text_and_origin(row, columns, where=where, identity=row_id)
+        yield from converter.documents(lines_of(text), origin)
 
 
 def _numbered_rows(
-    corpus: Recipe, part: str, name: str, columns: Columns, more: Json
+    corpus: Json, part: str, name: str, columns: Columns, counts: Json
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield every row of a part as (number of its data file, its number in that file, content)."""
     import datasets  # takes a second, and reads the environment when imported
@@ -75,10 +67,10 @@ def _numbered_rows(
         files = rows.num_shards
         if len(parts) > files:
             raise BertlineError(f"{name} has {files} data files and cannot be read in {len(parts)} parts; lower parts")
-        more["data_files"] = 0
+        counts["data_files"] = 0
         index = parts.index(part)
         for file in range(index * files // len(parts), (index + 1) * files // len(parts)):
-            more["data_files"] += 1
+            counts["data_files"] += 1
             for number, row in enumerate(rows.shard(num_shards=files, index=file)):
                 if number == 0:
                     check_columns(row, columns, name)

@@ -15,24 +15,27 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow.parquet import ParquetFile
 
-from bertline.console import BertlineError, progress
+from bertline.console import progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import hash_ngrams, word_ngrams
-from bertline.files import Json, read_json, write_atomically, write_json
+from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
 NGRAM_WORDS = 13
 EXAMPLES = 5
 
 
-def collect_ngrams(sets: Mapping[str, Sequence[Path | str]], output: Path | str) -> None:
+def collect_ngrams(recipe: Recipe, output: Path) -> None:
     """Write the 13-word sequences of the evaluation sets as an `.npz`, atomically.
 
     Args:
-        sets: name -> its files: JSON such as SQuAD's, Parquet, or text with one row per line and tabs between cells.
-        output: contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32, bit i for names[i]).
+        recipe: a JSON file with `sets`: the name of each, and its files: JSON such as SQuAD's, Parquet, or text with
+            one row per line and tabs between cells.
+        output: the `.npz` to write. It contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32,
+            bit i for names[i]).
 
     Raises BertlineError for a file that is missing, is not UTF-8, or is not JSON.
     """
+    sets: dict[str, list[str]] = recipe["sets"]
     hashes, bits = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.uint32)]
     for number, files in enumerate(sets.values()):
         blocks = [
@@ -57,18 +60,12 @@ def texts_of(file: Path | str) -> Iterator[str]:
     suffix = Path(file).suffix
     if suffix == ".json":
         yield from _strings(read_json(file))
-        return
-    if suffix == ".parquet":
+    elif suffix == ".parquet":
         for batch in ParquetFile(file).iter_batches():
             yield from _strings(batch.to_pylist())
-        return
-    try:
-        for line in Path(file).read_text(encoding="utf-8-sig").split("\n"):
+    else:
+        for line in read_text(file).split("\n"):
             yield from line.split("\t")
-    except FileNotFoundError:
-        raise BertlineError(f"{file} does not exist; check the path under evaluation") from None
-    except UnicodeDecodeError as error:
-        raise BertlineError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -192,21 +192,22 @@ def _split_long(line: str) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
-    # Skip a byte order mark; utf-8-sig reads files without one as well.
-    is_utf_8 = codecs.lookup(encoding).name == "utf-8"
-    decoder = codecs.getincrementaldecoder("utf-8-sig" if is_utf_8 else encoding)()
-    offset = 0
+    decoder = codecs.getincrementaldecoder(encoding)()
+    offset, is_start = 0, True
     while True:
         chunk = stream.read(CHUNK_BYTES)
         undecoded = len(decoder.getstate()[0])
         try:
-            yield decoder.decode(chunk, final=not chunk)
+            text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             where = offset - undecoded + error.start
             raise BertlineError(
                 f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
                 "convert the file or set the corpus's encoding"
             ) from None
+        # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
+        yield text.removeprefix("\ufeff") if is_start else text
+        is_start = is_start and not text
         offset += len(chunk)
         if not chunk:
             return

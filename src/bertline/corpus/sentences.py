@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from bertline.corpus.documents import read_documents
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
 from bertline.corpus.unicode_sentences import split_by_marks
-from bertline.files import Json, Recipe, fsync_directory, read_json, write_text
+from bertline.files import Json, Recipe, read_json, read_text, write_folder_atomically, write_text
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
@@ -87,31 +86,19 @@ class _QuickPunkt(PunktSentenceTokenizer):
 
 def load_parameters(model: Path | str) -> PunktParameters:
     """Read a Punkt model. Raises BertlineError naming the file that is missing or malformed."""
-    folder, parameters = Path(model), PunktParameters()
-    lines: dict[str, list[str]] = {}
-    for name in MODEL_FILES:
-        try:
-            text = (folder / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise BertlineError(
-                f"{folder / name} does not exist; a Punkt model consists of {', '.join(MODEL_FILES)}"
-            ) from None
-        except UnicodeDecodeError:
-            raise BertlineError(f"{folder / name} is not UTF-8; replace the Punkt model") from None
-        lines[name] = text.removesuffix("\n").split("\n") if text else []
+    parameters = PunktParameters()
+    texts = {name: read_text(Path(model, name)) for name in MODEL_FILES}
+    lines = {name: text.removesuffix("\n").split("\n") if text else [] for name, text in texts.items()}
     try:
         parameters.abbrev_types = set(lines["abbrev_types.txt"])
         parameters.sent_starters = set(lines["sent_starters.txt"])
-        parameters.collocations = {(first, second) for first, second in _columns(lines["collocations.tab"])}
-        contexts = {word: int(flags) for word, flags in _columns(lines["ortho_context.tab"])}
+        pairs = (line.split("\t") for line in lines["collocations.tab"])
+        parameters.collocations = {(first, second) for first, second in pairs}
+        contexts = (line.split("\t") for line in lines["ortho_context.tab"])
+        parameters.ortho_context = defaultdict(int, {word: int(flags) for word, flags in contexts})
     except ValueError as error:
-        raise BertlineError(f"{folder} is not a Punkt model in punkt_tab's layout ({error}); replace it") from None
-    parameters.ortho_context = defaultdict(int, contexts)
+        raise BertlineError(f"{model} is not a Punkt model in punkt_tab's layout ({error}); replace it") from None
     return parameters
-
-
-def _columns(lines: list[str]) -> Iterator[list[str]]:
-    return (line.split("\t") for line in lines)
 
 
 def train_punkt(
@@ -173,22 +160,15 @@ def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
 
 def _write_parameters(parameters: PunktParameters, model: Path) -> None:
     """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs."""
-    unfinished = model.with_name(f".{model.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
     content = {
         "abbrev_types.txt": sorted(parameters.abbrev_types),
         "sent_starters.txt": sorted(parameters.sent_starters),
         "collocations.tab": sorted("\t".join(pair) for pair in parameters.collocations),
         "ortho_context.tab": sorted(f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags),
     }
-    try:
+    with write_folder_atomically(model) as folder:
         for name, lines in content.items():
-            write_text(unfinished / name, "\n".join(lines))
-        shutil.rmtree(model, ignore_errors=True)
-        unfinished.replace(model)
-        fsync_directory(model.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            write_text(folder / name, "\n".join(lines))
     logger.info("Punkt model with %d abbreviations", len(parameters.abbrev_types))
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
-from bertline.corpus.documents import Document, read_documents
+from bertline.corpus.documents import read_documents
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sources import files_of_dataset
 from bertline.files import Json, Recipe, read_json, write_atomically, write_json
@@ -60,14 +60,10 @@ def split_part(
             lines = [line for paragraph in document["text"].split("\n") for line in split(paragraph)]
             content = ("\n".join(lines) + "\n\n").encode()
             file.write(content)
-            rows.append((offset, len(content), _hash(corpus, document), len(lines)))
+            rows.append((offset, len(content), hash_of_id(corpus, document["id"]), len(lines)))
             offset += len(content)
     with write_atomically(index) as temporary, temporary.open("wb") as array_file:
         np.save(array_file, np.array(rows, dtype=INDEX_TYPE), allow_pickle=False)
-
-
-def _hash(corpus: str, document: Document) -> int:
-    return hash_of_id(corpus, document["id"])
 
 
 def read_index(path: Path | str) -> Index:
@@ -212,19 +208,8 @@ def plan_shards(recipe: Recipe, output: Path) -> None:
         output: the plan.json to write.
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
-    corpora = list(files_of_dataset(recipe, paths.SENTENCES).items())
-    write_plan(corpora, recipe["settings"]["shards"], recipe["settings"]["held_out"], output, removed)
-
-
-def write_plan(
-    corpora: list[tuple[str, list[str]]],
-    shards: int,
-    held_out: float,
-    output: Path | str,
-    removed: Path | str | None = None,
-) -> None:
-    """Make a plan, see `make_plan`, and write it as JSON, atomically."""
-    write_json(output, make_plan(corpora, shards, held_out, removed))
+    corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
+    write_json(output, make_plan(corpora, settings["shards"], settings["held_out"], removed))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:

@@ -8,7 +8,6 @@ over sequences of five words.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from bertline.files import read_json, write_atomically
 PERMUTATIONS = 128
 NGRAM_WORDS = 5
 SEED = 1
-BATCH_ROWS = 10_000
 
 # digest: the first 16 bytes of the text's SHA-256. minima: the lower halves of the 32-bit minima; the upper halves of
 # a long document's are all zeros.
@@ -59,23 +57,15 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
     with write_atomically(output) as temporary, temporary.open("wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(SIGNATURE_TYPE), "fortran_order": False, "shape": (announced,)}
         np.lib.format.write_array_header_1_0(file, header)
-        written = 0
-        rows = np.empty(BATCH_ROWS, dtype=SIGNATURE_TYPE)
-        for text in _counted(texts, Path(documents).name, announced):
-            place = written % BATCH_ROWS
-            rows["digest"][place], rows["minima"][place] = signature_of(text)
+        written, row = 0, np.empty(1, dtype=SIGNATURE_TYPE)
+        for text in progress(texts, description=Path(documents).name, unit="documents", total=announced):
+            row["digest"], row["minima"] = signature_of(text)
+            file.write(row.tobytes())
             written += 1
-            if place == BATCH_ROWS - 1:
-                file.write(rows.tobytes())
-        file.write(rows[: written % BATCH_ROWS].tobytes())
         if written != announced:
             raise BertlineError(
                 f"{documents} contains {written} documents, {counts} states {announced}; make both again"
             )
-
-
-def _counted(texts: Iterable[str], name: str, total: int) -> Iterable[str]:
-    return progress(texts, description=name, unit="documents", total=total)
 
 
 def open_signatures(path: Path | str) -> Signatures:

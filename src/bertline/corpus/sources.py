@@ -7,10 +7,13 @@ name of a Wikimedia dump, whose parts are known only after its listing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.plain_text import Converter
 from bertline.files import Json, Recipe, read_json
 from bertline.results import paths
 
@@ -21,7 +24,7 @@ class Source(NamedTuple):
     """A kind of corpus; config/config.schema.yaml defines its settings under the same name.
 
     Attributes:
-        reader: the module with `read_part(corpus, part, documents, counts)`, which turns a part into documents.
+        reader: the module with `read_part(corpus, part, converter, counts)`, which yields the documents of a part.
         memory_mb, runtime: of a job that reads a part; minutes.
     """
 
@@ -44,10 +47,18 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
     Args:
         recipe: of the corpus: its settings, and the files of its parts.
         part: its name in the recipe.
-        documents: the .jsonl.zst to write.
-        counts: the .counts.json to write.
+        documents: the .jsonl.zst to write, see `documents.write_documents`.
+        counts: the .counts.json to write. It also contains `plain_text.Converter.counts` and the reader's own counts.
+            Reasons to drop: `empty`, `short`, and the reader's own.
     """
-    import_module(SOURCES[recipe["settings"]["source"]].reader).read_part(recipe, part, documents, counts)
+    reader, converter = import_module(SOURCES[recipe["settings"]["source"]].reader), Converter(recipe)
+    more: Json = {}
+
+    def records() -> Iterator[Document | Dropped]:
+        yield from reader.read_part(recipe, part, converter, more)
+        more.update(converter.counts())
+
+    write_documents(records(), documents, counts, more)
 
 
 def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.documents import Document, Dropped, tidy, write_documents
+from bertline.corpus.documents import Document, Dropped, tidy
 from bertline.corpus.plain_text import Converter, Origin, check_encoding, decoded_lines, divide, lines_of
 from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
@@ -20,7 +20,7 @@ from bertline.corpus.unpacking import (
     name_without_compression,
     open_unpacked,
 )
-from bertline.files import Recipe
+from bertline.files import Json
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ def name_of(file: str) -> str:
     return tidy(file.partition(NAME_STARTS)[2] or Path(file).name) or "?"
 
 
-def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
-    """Turn the files of a part into documents, in their order.
+def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
+    """Yield the documents of the files of a part, in their order.
 
     A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one
     document per row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) one text per member, and any other file
@@ -47,23 +47,19 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
             an archive, and `#number` for a document of a file with several. The settings are those of `files` in
             config/config.schema.yaml.
         part: its name.
-        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
-        counts: the `.counts.json` to write. It also contains the number of `files`, `plain_text.Converter.counts`, and
-            the members of archives that were not read (`members_skipped`). Reasons to drop: `empty`, `short`.
+        counts: receives the number of `files`, and the members of archives that were not read (`members_skipped`).
 
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
     """
     files, settings = corpus["parts"][part], corpus["settings"]
-    encoding, separator, unpack_ratio = settings["encoding"], settings.get("separator"), settings["unpack_ratio"]
-    columns, converter = columns_of(settings), Converter(corpus)
+    encoding, separator, columns = settings["encoding"], settings.get("separator"), columns_of(settings)
     check_encoding(encoding)
     skipped: Counter[str] = Counter()
-    more: dict[str, object] = {"files": len(files)}
 
-    def texts_of(file: str) -> Iterator[tuple[str, Origin, BinaryIO]]:
+    def texts_of(file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
         """Yield each text of a file that is not a table: its name in errors, its origin, its bytes."""
-        path, name, allowance = Path(file), name_of(file), Allowance(Path(file), unpack_ratio)
+        path, name = Path(file), name_of(file)
         if not path.name.endswith(ARCHIVES):
             with open_unpacked(path, allowance) as stream:
                 yield file, Origin(name, _title(name)), stream
@@ -76,14 +72,14 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
             raise BertlineError(f"{file} has no member that is a .txt, .txt.gz or .txt.zst; name another file")
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
+        allowance = Allowance(Path(file), settings["unpack_ratio"])
         if is_table(Path(file)):
-            found_rows = rows(Path(file), columns, encoding, Allowance(Path(file), unpack_ratio))
-            for number, row in enumerate(found_rows):
+            for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
                 text, origin = text_and_origin(row, columns, where=where, identity=row_id)
                 yield from converter.documents(lines_of(text), origin)
             return
-        for where, origin, stream in texts_of(file):
+        for where, origin, stream in texts_of(file, allowance):
             with as_damage_error(where):
                 lines = decoded_lines(stream, where, encoding)
                 if separator is None:
@@ -92,15 +88,12 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
                 for number, text_lines in enumerate(divide(lines, separator)):
                     yield from converter.documents(text_lines, origin._replace(id=f"{origin.id}#{number}"))
 
-    def records() -> Iterator[Document | Dropped]:
-        for file in progress(files, description=converter.source, unit="files", total=len(files)):
-            with as_damage_error(file):
-                yield from records_of(file)
-        if skipped:
-            logger.info("members of archives that are not read: %s", dict(skipped))
-        more.update(converter.counts(), members_skipped=dict(skipped))
-
-    write_documents(records(), documents, counts, more)
+    for file in progress(files, description=converter.source, unit="files", total=len(files)):
+        with as_damage_error(file):
+            yield from records_of(file)
+    if skipped:
+        logger.info("members of archives that are not read: %s", dict(skipped))
+    counts.update(files=len(files), members_skipped=dict(skipped))
 
 
 def _title(name: str) -> str:

@@ -15,34 +15,31 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.documents import Document, Dropped
 from bertline.corpus.plain_text import Converter, Origin, lines_of
 from bertline.corpus.unpacking import Allowance, as_damage_error, open_unpacked
-from bertline.files import Json, Recipe
+from bertline.files import Json
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
 
 
-def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | str) -> None:
-    """Turn the WET files of a part into documents, in their order. Nothing is unpacked to disk.
+def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
+    """Yield the documents of the WET files of a part, in their order. Nothing is unpacked to disk.
+
+    Reasons to drop besides the converter's: `language`, `not_utf_8`, `oversized`.
 
     Args:
         corpus: its recipe, see `sources`. A document's id is its record's, without `urn:uuid:`; it has no title. With
             the setting `language` only records whose first language, as identified by Common Crawl, equals it are kept.
         part: its name.
-        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
-        counts: the `.counts.json` to write. It also contains the number of `files`, `plain_text.Converter.counts`, and
-            the records of other types, which are not read (`records_skipped`). Reasons to drop: `language`,
-            `not_utf_8`, `oversized`, `empty`, `short`.
+        counts: receives the number of `files`, and the records of other types, which are not read (`records_skipped`).
 
     Raises BertlineError for a file that is missing, damaged, truncated, too large when unpacked, or without extracted
     text.
     """
-    files, settings, converter = corpus["parts"][part], corpus["settings"], Converter(corpus)
+    files, settings = corpus["parts"][part], corpus["settings"]
     skipped: Counter[str] = Counter()
-    more: Json = {"files": len(files)}
-
-    def records_of(file: str) -> Iterator[Document | Dropped]:
+    for file in progress(files, description=converter.source, unit="files", total=len(files)):
         any_text = False
         with (
             as_damage_error(file),
@@ -64,13 +61,7 @@ def read_part(corpus: Recipe, part: str, documents: Path | str, counts: Path | s
                         yield Dropped("not_utf_8")
         if not any_text:
             raise BertlineError(f"{file} has no records of type conversion, which contain text; name WET files")
-
-    def records() -> Iterator[Document | Dropped]:
-        for file in progress(files, description=converter.source, unit="files", total=len(files)):
-            yield from records_of(file)
-        more.update(converter.counts(), records_skipped=dict(skipped))
-
-    write_documents(records(), documents, counts, more)
+    counts.update(files=len(files), records_skipped=dict(skipped))
 
 
 def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[dict[str, str], bytes | None]]:

@@ -8,30 +8,29 @@ import tempfile
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.corpus.download import Expected, SourceRefused, http_session, name_of_mirror, obtain
-from bertline.files import Json, read_json
+from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
+from bertline.files import Json, read_json, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
-ATTEMPTS = 4
-FIRST_WAIT_SECONDS = 2.0
 
 
-def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) -> Json:
-    """Return the parts of a dump from the first mirror that lists them.
+def list_parts(wiki: str, dump: str, mirrors: list[str], output: Path, contact: str | None = None) -> None:
+    """Write the parts of a dump, as the first mirror lists them that does.
+
+    The listing is `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of
+    the pages; `path` is relative to a mirror.
 
     Args:
         wiki: the wiki's database name, such as `enwiki`.
         dump: the dump's date, such as `20261101`.
-        mirrors: URLs, or folders with a copy (such as a site's /public/dumps); `{mirror}/{wiki}/{dump}/dumpstatus.json`
-            is read. The format is described at https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
-        contact: an e-mail address or URL for the User-Agent; may be None for folders.
-
-    Returns:
-        `{"wiki", "dump", "parts": {"part-00000": {"file", "size", "sha1", "path"}, ...}}` in the order of the pages;
-        `path` is relative to a mirror.
+        mirrors: URLs, or folders with a copy (such as a site's /public/dumps), tried in order;
+            `{mirror}/{wiki}/{dump}/dumpstatus.json` is read, see
+            https://meta.wikimedia.org/wiki/Data_dumps/Status_format.
+        output: the listing to write.
+        contact: an e-mail address or a URL; Wikimedia blocks requests without one.
 
     Raises BertlineError with the response of each mirror.
     """
@@ -39,28 +38,30 @@ def list_parts(wiki: str, dump: str, mirrors: list[str], contact: str | None) ->
     for mirror in mirrors:
         try:
             status = _dump_status(mirror, wiki, dump, contact)
-            return {"wiki": wiki, "dump": dump, "parts": _parts(status, wiki, dump)}
-        except _Unusable as problem:
+            return write_json(output, {"wiki": wiki, "dump": dump, "parts": _parts(status, wiki, dump)})
+        except SourceRefused as problem:
             answers.append(f"{name_of_mirror(mirror)}: {problem}")
     raise BertlineError(f"no mirror lists the dump {dump} of {wiki}: {'; '.join(answers)}; name another date or mirror")
 
 
-def part_to_download(listing: Path | str, part: str, mirrors: list[str]) -> tuple[list[str], Expected]:
-    """Return the location of a part at every mirror, in the mirrors' order, and its size and checksum in the listing.
+def download_part(listing: Path, part: str, mirrors: list[str], output: Path, contact: str | None = None) -> None:
+    """Download a part, and verify its size and checksum.
 
-    Raises BertlineError if the file `listing` does not contain the part.
+    Args:
+        listing: the parts.json that `list_parts` wrote.
+        part: the part's name in the listing.
+        mirrors: URLs, or folders with a copy; tried in order.
+        output: the file to write.
+        contact: an e-mail address or a URL; Wikimedia blocks requests without one.
+
+    Raises BertlineError if the listing does not contain the part or no mirror has it.
     """
-    content = read_json(listing)
-    known = content["parts"]
+    known = read_json(listing)["parts"]
     if part not in known:
         raise BertlineError(f"{listing} has no '{part}'; it has {', '.join(list(known)[:3])} ({len(known)} in all)")
     described = known[part]
     sources = [f"{mirror.rstrip('/')}/{described['path']}" for mirror in mirrors]
-    return sources, Expected(size=described["size"], sha1=described["sha1"])
-
-
-class _Unusable(Exception):
-    """Raised if a mirror's response is unusable; the text is the reason."""
+    download(sources, output, Expected(size=described["size"], sha1=described["sha1"]), contact=contact)
 
 
 def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json:
@@ -68,12 +69,12 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
     with http_session(contact) as session, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "dumpstatus.json")
         try:
-            obtain(session, location, answer, Expected(), attempts=ATTEMPTS, first_wait_seconds=FIRST_WAIT_SECONDS)
+            obtain(session, location, answer, Expected())
             return json.loads(answer.read_bytes())
         except SourceRefused as refusal:
-            raise _Unusable(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
+            raise SourceRefused(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
         except ValueError:
-            raise _Unusable(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
+            raise SourceRefused(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
 
 
 def _parts(status: Json, wiki: str, dump: str) -> Json:
@@ -84,14 +85,14 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         done = next((job for job in jobs if states[job] == "done"), None)
         if done is None:
             described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
-            raise _Unusable(f"the dump is not done: {described}")
+            raise SourceRefused(f"the dump is not done: {described}")
         files = {name: file for name, file in jobs[done]["files"].items() if _PAGE_CONTENT.search(name)}
         ordered = sorted(files, key=_natural_order)
         if not ordered:
-            raise _Unusable(f"{done} lists no page content (*.xml*.bz2)")
+            raise SourceRefused(f"{done} lists no page content (*.xml*.bz2)")
         for name in ordered:
             if not _PLAIN_NAME.fullmatch(name):  # it becomes a local path, so it may not lead elsewhere
-                raise _Unusable(f"{done} lists {name!r}, which is not the name of a file")
+                raise SourceRefused(f"{done} lists {name!r}, which is not the name of a file")
         return {
             f"part-{index:05d}": {
                 "file": name,
@@ -102,7 +103,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
             for index, name in enumerate(ordered)
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _Unusable(f"its dumpstatus.json has an unknown form ({error!r})") from None
+        raise SourceRefused(f"its dumpstatus.json has an unknown form ({error!r})") from None
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:

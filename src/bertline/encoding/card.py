@@ -32,55 +32,37 @@ def write_dataset_card(recipe: Recipe, directory: Path) -> None:
         recipe: of the dataset.
         directory: the dataset's folder with plan.json, tokenizer.json and seq{length}/{shard}.h5.
     """
-    overlap = None
-    if recipe["settings"]["evaluation_overlap"] != "ignore":
-        overlap = files_of_dataset(recipe, overlap_template(recipe))
-    write_card(
-        directory,
-        directory / paths.PLAN,
-        fingerprint=recipe["fingerprint"],
-        settings=recipe["settings"],
-        sequence_lengths=recipe["sequence_lengths"],
-        counts=files_of_dataset(recipe, paths.COUNTS),
-        overlap=overlap,
-        sources=recipe["sources"],
-    )
+    reports = recipe["settings"]["evaluation_overlap"] != "ignore"
+    overlap = files_of_dataset(recipe, overlap_template(recipe)) if reports else None
+    write_card(recipe, directory, files_of_dataset(recipe, paths.COUNTS), overlap)
 
 
 def write_card(
-    directory: Path | str,
-    plan_json: Path | str,
-    *,
-    fingerprint: str,
-    settings: Json,
-    sequence_lengths: Sequence[int],
+    recipe: Json,
+    directory: Path,
     counts: Mapping[str, Sequence[Path | str]],
     overlap: Mapping[str, Sequence[Path | str]] | None = None,
-    sources: Mapping[str, Json] | None = None,
 ) -> Json:
     """Write a dataset's dataset.json, which describes the encoded files in its folder.
 
     Args:
-        directory: contains tokenizer.json and seq{length}/{shard}.h5 for every shard of the plan.
-        plan_json: the plan that the shards were made from.
-        settings: of the dataset, as configured.
+        recipe, directory: as for `write_dataset_card`.
         counts: corpus -> the counts.json of all its parts.
         overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run.
-        sources: corpus -> the origin of its text: `fingerprint`, `settings`, `licence`.
 
     Raises BertlineError if documents were lost between the corpora and the encoded files, or a file does not belong to
     this dataset.
     """
-    directory = Path(directory)
-    plan = read_json(plan_json)
+    plan = read_json(directory / paths.PLAN)
     shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
     files = {
-        length: [open_samples(directory / f"seq{length}/{shard}.h5") for shard in shards] for length in sequence_lengths
+        length: [open_samples(directory / paths.SAMPLES.format(length=length, shard=shard)) for shard in shards]
+        for length in recipe["sequence_lengths"]
     }
     described = {
-        "fingerprint": fingerprint,
-        "settings": settings,
-        "corpora": _describe_corpora(plan, counts, files, sources or {}),
+        "fingerprint": recipe["fingerprint"],
+        "settings": recipe["settings"],
+        "corpora": _describe_corpora(plan, counts, files, recipe.get("sources", {})),
         "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
     }
     return finish_card(directory, described, files)
@@ -90,7 +72,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     """Add the tokenizer and the encoded files to a card and write it as dataset.json.
 
     Args:
-        directory: as for `write_card`.
+        directory: as for `write_dataset_card`.
         card: the other keys.
         files: by sequence length, those for training first.
 
@@ -216,38 +198,43 @@ def _add(total: Json, counts: Json) -> None:
             total[key] = total.get(key, 0) + value
 
 
-def validate_dataset(card_json: Path | str) -> str:
+def validate_dataset(card: Path) -> str:
     """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a summary of one line.
+
+    Args:
+        card: the dataset's dataset.json.
 
     Raises BertlineError at the first violation.
     """
-    card, directory = read_card(card_json), Path(card_json).parent
-    tokenizer = card["tokenizer"]
+    content, directory = read_card(card), card.parent
+    tokenizer = content["tokenizer"]
     _check(
         tokenizer == describe_tokenizer(directory / tokenizer["file"]),
-        f"{card_json} does not describe the {tokenizer['file']} beside it",
+        f"{card} does not describe the {tokenizer['file']} beside it",
     )
     files: dict[str, list[SampleFile]] = {}
-    for length, section in card["sequence_lengths"].items():
+    for length, section in content["sequence_lengths"].items():
         entries = [entry for split in SPLITS for entry in section[split]]
         files[length] = [
             validate_samples(directory / entry["file"])
             for entry in progress(entries, description=f"sequence length {length}", unit="files")
         ]
-        check_files(card, int(length), files[length])
+        check_files(content, int(length), files[length])
         found = describe_files(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
-                _check(given == actual, f"{directory / given['file']} is {actual}, {card_json} states {given}")
-        _check(section == found, f"{card_json}: the counts of sequence length {length} are not those of the files")
+                _check(given == actual, f"{directory / given['file']} is {actual}, {card} states {given}")
+        _check(section == found, f"{card}: the counts of sequence length {length} are not those of the files")
     shared = ("shard", "documents", *COUNTS_OF_TEXT)
     # Imported files of different lengths may contain different text.
-    for siblings in zip(*files.values(), strict=True) if "imported" not in card else ():
+    for siblings in zip(*files.values(), strict=True) if "imported" not in content else ():
         texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
         _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
-    _check_documents(card, card_json, next(iter(files.values())))
-    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in card["sequence_lengths"].items())
-    return f"valid: {card['documents']:,} documents and {card['held_out_documents']:,} held out; samples: {samples}"
+    _check_documents(content, card, next(iter(files.values())))
+    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in content["sequence_lengths"].items())
+    return (
+        f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {samples}"
+    )
 
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from bertline.encoding.samples import (
 )
 from bertline.encoding.tokenization import tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
-from bertline.encoding.word_cache import WordCache
 from bertline.files import Recipe, read_json, sha256_of_file
 from bertline.results import paths
 
@@ -31,69 +29,37 @@ SETTINGS_OF_SAMPLES = ("seed", "pair_objective", "passes", "short_sequence_proba
 log = logging.getLogger(__name__)
 
 
-def encode_shard_of_dataset(recipe: Recipe, shard: str, directory: Path) -> None:
-    """Encode a shard for every sequence length.
+def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
+    """Tokenize a shard once and write its samples for every sequence length. Memory does not grow with the shard.
 
     Args:
         recipe: of the dataset.
         shard: 00000, 00001, ... or held_out; its name also seeds the random choices.
         directory: the dataset's folder with tokenizer.json, plan.json and shards/; receives seq{length}/{shard}.h5.
     """
-    lengths = recipe["sequence_lengths"]
-    encode_shard(
-        directory / paths.SHARD.format(shard=shard),
-        directory / paths.TOKENIZER,
-        directory / paths.PLAN,
-        {length: directory / paths.SAMPLES.format(length=length, shard=shard) for length in lengths},
-        shard_name=shard,
-        fingerprint=recipe["fingerprint"],
-        **{key: recipe["settings"][key] for key in SETTINGS_OF_SAMPLES},
-    )
-
-
-def encode_shard(
-    shard: Path | str,
-    tokenizer_json: Path | str,
-    plan_json: Path | str,
-    outputs: Mapping[int, Path],
-    *,
-    shard_name: str,
-    fingerprint: str,
-    seed: int,
-    pair_objective: str,
-    short_sequence_probability: float,
-    passes: int = 1,
-    words: WordCache | None = None,
-) -> None:
-    """Tokenize `shard` once and write its samples for every sequence length. Memory does not grow with the shard.
-
-    Args:
-        shard: `{shard}.txt.zst`.
-        tokenizer_json: the dataset's tokenizer.
-        plan_json: the plan that the shard was made from, which contains the corpus of each document.
-        outputs: sequence length -> file to write. Unnamed temporary files of tokens are put into the first one's
-            folder.
-        fingerprint: of the dataset; readers reject files of another.
-        words: a cache filled by other shards with the same tokenizer; it never changes the result.
-    """
-    tokenizer = load_tokenizer(tokenizer_json)
+    settings = {key: recipe["settings"][key] for key in SETTINGS_OF_SAMPLES}
+    text_file, plan_json = directory / paths.SHARD.format(shard=shard), directory / paths.PLAN
+    outputs = {
+        length: directory / paths.SAMPLES.format(length=length, shard=shard) for length in recipe["sequence_lengths"]
+    }
+    tokenizer = load_tokenizer(directory / paths.TOKENIZER)
     special = special_token_ids(tokenizer)
-    folder = next(iter(outputs.values())).parent
+    folder = next(iter(outputs.values())).parent  # unnamed temporary files are put on its disk
     folder.mkdir(parents=True, exist_ok=True)
-    text = tokenize_shard(shard, tokenizer, folder, words)
+    text = tokenize_shard(text_file, tokenizer, folder)
     documents = len(text.document_offsets) - 1
-    corpora, ends, documents_of_corpora = corpora_of_documents(read_json(plan_json), shard_name, plan_json)
+    corpora, ends, documents_of_corpora = corpora_of_documents(read_json(plan_json), shard, plan_json)
     if (announced := int(documents_of_corpora.sum())) != documents:
         raise BertlineError(
-            f"{shard} holds {documents} documents, {plan_json} announces {announced}; "
+            f"{text_file} holds {documents} documents, {plan_json} announces {announced}; "
             "delete the shard and make it again"
         )
     shared: dict[str, Any] = {
-        "fingerprint": fingerprint,
-        "shard": shard_name,
-        "pair_objective": pair_objective,
-        "seed": seed,
-        "tokenizer_sha256": sha256_of_file(tokenizer_json),
+        "fingerprint": recipe["fingerprint"],
+        "shard": shard,
+        "pair_objective": settings["pair_objective"],
+        "seed": settings["seed"],
+        "tokenizer_sha256": sha256_of_file(directory / paths.TOKENIZER),
         "vocab_size": tokenizer.get_vocab_size(),
         "cls_id": special["[CLS]"],
         "sep_id": special["[SEP]"],
@@ -102,19 +68,10 @@ def encode_shard(
         "sentences": len(text.sentence_offsets) - 1,
         "text_tokens": len(text.ids),
         "unknown_tokens": text.unknown_tokens,
-        **({"passes": passes} if passes > 1 else {}),
+        **({"passes": settings["passes"]} if settings["passes"] > 1 else {}),
     }
     for sequence_length, output in outputs.items():
-        samples = make_samples(
-            text,
-            folder,
-            sequence_length=sequence_length,
-            pair_objective=pair_objective,
-            short_sequence_probability=short_sequence_probability,
-            seed=seed,
-            shard_name=shard_name,
-            passes=passes,
-        )
+        samples = make_samples(text, folder, sequence_length=sequence_length, shard_name=shard, **settings)
         columns = {
             "input_ids": (
                 np.concatenate(list(sample_ids(text, table, special["[CLS]"], special["[SEP]"])))

@@ -45,61 +45,70 @@ NUMBERS_PER_BLOCK = 1 << 18
 
 
 def import_dataset(
-    training: Sequence[Path | str],
-    held_out: Sequence[Path | str],
-    vocabulary: Path | str,
-    directory: Path | str,
+    training: list[Path],
+    tokenizer: Path,
+    output: Path,
     *,
-    lowercase: bool,
-    name: str,
-) -> Json:
-    """Make a dataset from files in NVIDIA's or gpauloski's layout; returns its card, which is written last.
+    held_out: tuple[Path, ...] = (),
+    lowercase: bool = True,
+    name: str = "imported",
+) -> str:
+    """Make a dataset from files in NVIDIA's or gpauloski's layout; returns a summary. dataset.json is written last.
 
     Args:
-        training, held_out: files of one layout, of one or more sequence lengths; `held_out` may be empty.
-        vocabulary: the vocab.txt or tokenizer.json that the files were made with; `lowercase` is for a vocab.txt.
-        directory: receives tokenizer.json, seq{length}/{number}.h5 and dataset.json.
-        name: of the corpus in the card.
+        training: files to train on, of one layout and all lengths.
+        tokenizer: the vocab.txt or tokenizer.json of the files.
+        output: the dataset's folder.
+        held_out: files to evaluate on.
+        lowercase: case of a vocab.txt.
+        name: of the corpus in reports.
 
     The files do not record document boundaries: each counts as one document. Raises BertlineError for the first file
     and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.
     """
-    directory = Path(directory)
-    given = {"train": training, HELD_OUT: held_out}
+    given = {"train": sorted(training), HELD_OUT: sorted(held_out)}
     files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
-    save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), directory / "tokenizer.json")
-    tokenizer = describe_tokenizer(directory / "tokenizer.json")
+    save_tokenizer(take_tokenizer(tokenizer, lowercase=lowercase), output / "tokenizer.json")
+    taken = describe_tokenizer(output / "tokenizer.json")
     layout = files["train"][0].layout
     sources = {
         split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
         for split, of_split in files.items()
     }
     digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
-    made_from = {"layout": layout, "files": digests, "tokenizer": tokenizer["sha256"]}
+    made_from = {"layout": layout, "files": digests, "tokenizer": taken["sha256"]}
     name_of_result = fingerprint({**made_from, "versions": stage_versions("import")})
     written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
     dropped = dict.fromkeys(UNUSABLE, 0)
     for file, shard in progress(_shards(files), description="importing", unit="files"):
-        output = directory / f"seq{file.sequence_length}/{shard}.h5"
-        counts = _import_file(file, output, tokenizer, {"fingerprint": name_of_result, "shard": shard})
+        path = output / f"seq{file.sequence_length}/{shard}.h5"
+        counts = _import_file(file, path, taken, {"fingerprint": name_of_result, "shard": shard})
         for what, count in counts.items():
             dropped[what] += count
-        written[file.sequence_length].append(open_samples(output))
+        written[file.sequence_length].append(open_samples(path))
     objectives = {
         file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
     }
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
     documents = len(written[lengths[0]])
-    card = {
+    card: Json = {
         "fingerprint": name_of_result,
         "settings": {"pair_objective": objectives.pop() if objectives else "none"},
         "imported": {"layout": layout, "sources": sources, "dropped_samples": dropped},
         "static_masks": layout == "nvidia",
         "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
     }
-    return finish_card(directory, card, written)
+    card = finish_card(output, card, written)
+    lines = []
+    for length, section in card["sequence_lengths"].items():
+        samples = sum(entry["samples"] for entry in section["held_out"])
+        lines.append(f"length {length}: {section['samples']:,} samples to train on, {samples:,} held out")
+    for reason, count in dropped.items():
+        if count:
+            lines.append(f"left out: {count:,} samples that each {reason.replace('has', 'have', 1)}")
+    return "\n".join(lines)
 
 
 def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Samples of a file, in any layout, as readable text."""
+"""Files of samples in any layout: validation against every rule of the layout, and samples as readable text."""
 
 from __future__ import annotations
 
@@ -9,42 +9,106 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import read_card
-from bertline.encoding.interchange import Block, open_any, read_blocks
+from bertline.encoding import interchange, layout
+from bertline.encoding.dataset import SPLITS, check_belongs, read_card
+from bertline.encoding.interchange import Block, open_any
 from bertline.encoding.layout import SampleFile
-from bertline.encoding.tokenizer import take_tokenizer
+from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
+from bertline.files import Json, sha256_of_file
+
+
+def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
+    """Yield all problems of a file of samples, one line each: the file, the first sample, the problem.
+
+    A native file is also checked against the dataset.json of its dataset, if that exists two folders above: its digest
+    covers attributes without a rule, such as the seed. `vocabulary` is a vocab.txt or a tokenizer.json.
+    """
+    path = Path(path)
+    try:
+        described: Json | None = None
+        if vocabulary is not None:
+            tokenizer = take_tokenizer(vocabulary, lowercase=lowercase)
+            described = {"vocab_size": tokenizer.get_vocab_size(), "special_tokens": special_token_ids(tokenizer)}
+        file = open_any(path)
+        if isinstance(file, SampleFile):
+            yield from _problems_of_native(file, described)
+        else:
+            yield from map(str, interchange.violations_of(file, described))
+    except BertlineError as error:
+        yield str(error)
+
+
+def summary_of(path: Path | str) -> str:
+    """Describe a valid file in one line."""
+    file = open_any(path)
+    if isinstance(file, SampleFile):
+        kind = "native" if file.masks is None else "native with static masks"
+        length = file.attributes["sequence_length"]
+    else:
+        kind, length = file.layout, file.sequence_length
+    return f"{path}: valid, {kind}, {len(file):,} samples of at most {length}"
+
+
+def _problems_of_native(file: SampleFile, tokenizer: Json | None) -> Iterator[str]:
+    if tokenizer is not None:
+        special = tokenizer["special_tokens"]
+        expected = {"vocab_size": tokenizer["vocab_size"], "cls_id": special["[CLS]"], "sep_id": special["[SEP]"]}
+        for name, value in expected.items():
+            if file.attributes[name] != value:
+                yield f"{file.path}: {name} is {file.attributes[name]}, that of the vocabulary given is {value}"
+    yield from map(str, layout.violations_of(file))
+    card_json = _beside(file.path, "dataset.json")
+    if not card_json.exists():
+        return
+    card, name = read_card(card_json), f"{file.path.absolute().parent.name}/{file.path.name}"
+    for length, section in card["sequence_lengths"].items():
+        for entry in (entry for split in SPLITS for entry in section[split] if entry["file"] == name):
+            try:
+                check_belongs(file, entry, card, int(length))
+            except BertlineError as error:
+                yield str(error)
+            if sha256_of_file(file.path) != entry["sha256"]:
+                yield f"{file.path}: is not the file that {card_json} describes: another digest"
+
+
+def _beside(path: Path, name: str) -> Path:
+    """Return a file of the dataset that a native file belongs to."""
+    return path.absolute().parent.parent / name
 
 
 def show_samples(
-    path: Path | str, *, first: int, count: int, vocabulary: Path | str | None = None, lowercase: bool = True
-) -> Iterator[str]:
-    """Yield lines of text about `count` samples, beginning with number `first`.
+    file: Path, *, tokenizer: Path | None = None, lowercase: bool = True, sample: int = 0, count: int = 3
+) -> str:
+    """Return samples as text. Raises BertlineError if the file has no such sample.
 
-    `vocabulary` is a vocab.txt or a tokenizer.json; None selects the tokenizer.json of the file's dataset, and if there
-    is none, ids are shown. Raises BertlineError if the file has no such sample.
+    Args:
+        file: native, NVIDIA's or gpauloski's.
+        tokenizer: tokenizer.json or vocab.txt (default: the dataset's; ids are shown if there is none).
+        lowercase: case of a vocab.txt.
+        sample: the first sample to show, counted from 0.
+        count: number of samples.
     """
-    path = Path(path)
-    beside = path.absolute().parent.parent / "tokenizer.json"
-    if vocabulary is None and beside.exists():
-        vocabulary = beside
-    tokenizer = take_tokenizer(vocabulary, lowercase=lowercase) if vocabulary is not None else None
-    file = open_any(path)
-    if not 0 <= first < len(file):
-        raise BertlineError(f"{path} has no sample {first}; it has {len(file)}, counted from 0")
-    card_json = path.absolute().parent.parent / "dataset.json"
-    native = isinstance(file, SampleFile)
+    if tokenizer is None and _beside(file, "tokenizer.json").exists():
+        tokenizer = _beside(file, "tokenizer.json")
+    taken = take_tokenizer(tokenizer, lowercase=lowercase) if tokenizer is not None else None
+    opened = open_any(file)
+    if not 0 <= sample < len(opened):
+        raise BertlineError(f"{file} has no sample {sample}; it has {len(opened)}, counted from 0")
+    card_json = _beside(file, "dataset.json")
+    native = isinstance(opened, SampleFile)
     corpora = [corpus["name"] for corpus in read_card(card_json)["corpora"]] if native and card_json.exists() else []
-    for number in range(first, min(first + count, len(file))):
-        if isinstance(file, SampleFile):
-            corpus = int(file.corpus_index[number])
+    lines: list[str] = []
+    for number in range(sample, min(sample + count, len(opened))):
+        if isinstance(opened, SampleFile):
+            corpus = int(opened.corpus_index[number])
             name = f" ({corpora[corpus]})" if corpus < len(corpora) else ""
-            origin = f"document {file.document_index[number]}, corpus {corpus}{name}"
-            yield from _lines(
-                number, _native_sample(file, number), origin, file.attributes["pair_objective"], tokenizer
-            )
+            origin = f"document {opened.document_index[number]}, corpus {corpus}{name}"
+            objective = opened.attributes["pair_objective"]
+            lines += _lines(number, _native_sample(opened, number), origin, objective, taken)
         else:
-            for block in read_blocks(file, number, number + 1):
-                yield from _lines(number, block, f"layout {file.layout}", "next_sentence", tokenizer)
+            for block in interchange.read_blocks(opened, number, number + 1):
+                lines += _lines(number, block, f"layout {opened.layout}", "next_sentence", taken)
+    return "\n".join(lines)
 
 
 def _native_sample(file: SampleFile, number: int) -> Block:

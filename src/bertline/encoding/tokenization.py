@@ -44,9 +44,7 @@ class TokenizedShard:
             spool.release()
 
 
-def tokenize_shard(
-    path: Path | str, tokenizer: Tokenizer, folder: Path, words: WordCache | None = None
-) -> TokenizedShard:
+def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> TokenizedShard:
     """Tokenize a whole shard.
 
     A sentence without any token (control characters only) is left out; a document of such sentences is kept as empty.
@@ -54,11 +52,10 @@ def tokenize_shard(
     Args:
         path: `{shard}.txt.zst`.
         folder: for temporary files of 3 bytes per token (5 for a large vocabulary), 8 per sentence and 16 per document.
-        words: a cache filled by earlier shards; None for an empty one. It never changes the ids.
 
     Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """
-    words = words or WordCache(tokenizer)
+    words = WordCache(tokenizer)
     begins_word = ~continuations(tokenizer)
     unknown = special_token_ids(tokenizer)["[UNK]"]
     ids_of = Spool(folder, id_type(tokenizer.get_vocab_size()))

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SampleReader
+from bertline.encoding.dataset import SampleReader, open_dataset
+from bertline.files import write_json
 
 MAX_TOKENS = 20_000_000
 BITS = 21  # of an id in a packed trigram: vocabularies up to two million
@@ -38,6 +40,26 @@ class Order:
     contexts: np.ndarray
     spare: np.ndarray
     discounts: np.ndarray
+
+
+def write_trigram_baseline(dataset: Path, sequence_length: int, output: Path, *, max_tokens: int = MAX_TOKENS) -> None:
+    """Evaluate the model on the held-out tokens that a masked language model is evaluated on.
+
+    Args:
+        dataset: the dataset's dataset.json.
+        sequence_length: of the phase, in tokens.
+        output: file for cross_entropy in nats per token.
+        max_tokens: to train on.
+    """
+    from bertline.encoding.masking import held_out_positions  # imports torch, which only this function needs
+
+    train = open_dataset(dataset, sequence_length, "train")
+    held_out = open_dataset(dataset, sequence_length, "held_out")
+    # An imported dataset may have no held-out samples: then there is no loss to compare with.
+    baseline: dict[str, Any] = {"cross_entropy": None, "tokens": 0}
+    if len(held_out):
+        baseline = trigram_cross_entropy(train, held_out, held_out_positions(held_out), max_tokens=max_tokens)
+    write_json(output, baseline)
 
 
 def trigram_cross_entropy(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import is_byte_level, special_token_ids
-from bertline.files import fsync_directory, read_json, write_json, write_text
+from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.vocabulary import check_vocabulary
@@ -46,19 +44,10 @@ def export_huggingface(
     """
     directory = Path(directory)
     layout = architecture_of(model_config).layout
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".part", dir=directory.parent))
-    try:
+    with write_folder_atomically(directory) as aside:
         identifiers = _write_tokenizer(Path(tokenizer_json), model_config, layout, aside)
         save_tensors(aside / WEIGHTS, to_huggingface(model_config, state_dict))
         write_json(aside / "config.json", layout.config_json(model_config, identifiers))
-        aside.chmod(0o755)
-        if directory.exists():
-            shutil.rmtree(directory)
-        aside.rename(directory)
-        fsync_directory(directory.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from bertline.planning.external_weights import external_weights, without_directo
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.settings.configuration import check_allowed, definition, strip_defaults
-from bertline.training.settings import check_packing, check_static_masks, check_together, check_used
+from bertline.training.recipe import check_together, check_used
 
 
 def add_phase(
@@ -67,10 +67,12 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: J
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
-    if dataset.get("static_masks"):
-        check_static_masks(chosen, where)
-    check_together(settings, where)
-    check_packing(settings, model, where)
+    if dataset.get("static_masks") and "masking" in chosen:
+        raise BertlineError(
+            f"{where}.masking: given {chosen['masking']}, but the dataset's samples were masked before and keep their "
+            "masks; leave it out"
+        )
+    check_together(settings, model, where)
 
 
 def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from bertline.files import Json, write_atomically
@@ -32,11 +33,9 @@ def write_recipes(plan: Plan) -> None:
     for key, content in _recipes(plan):
         path = Path(recipe_path(key))
         text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-        try:
+        with suppress(FileNotFoundError, UnicodeDecodeError):
             if path.read_text(encoding="utf-8") == text:
                 continue
-        except (FileNotFoundError, UnicodeDecodeError):
-            pass
         with write_atomically(path, durable=False) as temporary:
             temporary.write_text(text, encoding="utf-8")
 

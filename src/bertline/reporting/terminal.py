@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,16 @@ from bertline.results.describe import number, score_title, task_title
 from bertline.results.records import Record, read_record
 
 
-def summary(records: Sequence[Path | str], report: Path | None = None) -> str:
-    """Return the text printed at the end of a run of the workflow."""
+def summary(records: list[Path], *, report: Path | None = None) -> str:
+    """Return the text printed at the end of a run of the workflow.
+
+    Args:
+        records: record-*.json of each run to show.
+        report: the report's index.html.
+    """
     blocks = [_run_block(read_record(path)) for path in records]
     closing = [f"report:  {report}"] if report else []
-    return "\n\n".join([*blocks, "\n".join([*closing, "MLflow:  make ui"])]) + "\n"
+    return "\n\n".join([*blocks, "\n".join([*closing, "MLflow:  make ui"])])
 
 
 def _run_block(run: Record) -> str:

@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bertline.console import BertlineError
+from bertline.files import write_json
 from bertline.results import paths
 from bertline.results.records import Record, read_record
 from bertline.tracking.run_tree import run_summary
-from bertline.tracking.store import connect, one_line_errors, tracking_lock
+from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,31 +23,35 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def log_model(record_path: Path | str, tracking_uri: str, registered_name: str | None = None) -> dict[str, Any]:
+def log_model(record: Path, *, uri: str | None = None, register: str | None = None, output: Path | None = None) -> str:
     """Log the export of a run's last phase as a model of the run, with its scores. The function is idempotent.
 
     Args:
-        record_path: of a tracked run.
-        registered_name: also make it a version of this registered model, unless it already is one.
+        record: record.json of a tracked run.
+        uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
+        register: make it a version of the registered model of this name, unless it already is one.
+        output: write the model's id to this file.
 
-    Returns the ids and how to load it. Raises BertlineError if the run was not tracked or not exported.
+    Returns how to load it. Raises BertlineError if the run was not tracked or not exported.
     """
-    record = read_record(record_path)
-    if not record.phases:
-        raise BertlineError(f"the run {record.name} pretrains no model, so there is none to keep; name another run")
-    phase = record.phases[-1]
+    run_record, uri = read_record(record), uri or default_tracking_uri()
+    if not run_record.phases:
+        raise BertlineError(f"the run {run_record.name} pretrains no model, so there is none to keep; name another run")
+    phase = run_record.phases[-1]
     export = phase.path / paths.EXPORT
     if not (export / "config.json").exists():
         raise BertlineError(f"{export} does not exist; ask snakemake for `pretrain` first")
-    with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
-        client = connect(tracking_uri)
-        run = _run_of(client, record)
-        model = _logged_model(client, run, phase.fingerprint) or _log(client, run, record, export)
+    with tracking_lock(uri), one_line_errors(uri):
+        client = connect(uri)
+        run = _run_of(client, run_record)
+        model = _logged_model(client, run, phase.fingerprint) or _log(client, run, run_record, export)
         address = f"models:/{model.model_id}"
         result = {"model_id": model.model_id, "load": f'mlflow.transformers.load_model("{address}")'}
-        if registered_name is not None:
-            result["version"] = _register(client, run, record, model, registered_name)
-    return result
+        if register is not None:
+            result["version"] = _register(client, run, run_record, model, register)
+    if output:
+        write_json(output, result)
+    return result["load"] + (f"   {register} version {result['version']}" if register else "")
 
 
 def _run_of(client: MlflowClient, record: Record) -> Run:

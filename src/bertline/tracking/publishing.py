@@ -30,6 +30,7 @@ PARAMETERS_PER_BATCH = 100
 TAGS_PER_BATCH = 99  # one more is the note of what was sent
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
+MAX_RUNS = 50_000  # found by a search
 
 # Tag of the MLflow runs of a recipe that has changed since: the record that now has its name.
 SUPERSEDED_TAG = "bertline.superseded_by"
@@ -101,15 +102,9 @@ def _and_below(entry: Entry) -> Iterator[Entry]:
 
 
 def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
-    """Return the runs that meet a condition, oldest first."""
-    runs: list[Run] = []
-    order, page = ["attributes.start_time", "attributes.run_id"], None
-    while True:
-        found = client.search_runs([experiment_id], condition, max_results=1000, order_by=order, page_token=page)
-        runs += found
-        page = found.token
-        if not page:
-            return runs
+    """Return the runs that meet a condition, oldest first; few of one run have the same tag."""
+    order = ["attributes.start_time", "attributes.run_id"]
+    return list(client.search_runs([experiment_id], condition, max_results=MAX_RUNS, order_by=order))
 
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
@@ -148,7 +143,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
     client, run = here.client, here.find(entry)
     parameters = {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
-    if run is not None and not (_holds_prefix(run, entry.points) and _agrees(run.data.params, parameters)):
+    if run is not None and not _can_continue(run, entry.points, parameters):
         logger.info("%s was made again; its old MLflow run is deleted", entry.name)
         client.delete_run(run.info.run_id)
         run = None
@@ -259,16 +254,12 @@ def _sent(run: Run) -> dict[str, Any]:
     return json.loads(run.data.tags.get(SENT_TAG, "{}"))
 
 
-def _holds_prefix(run: Run, points: Sequence[Point]) -> bool:
-    """Return whether the points sent to `run` are a prefix of `points`."""
-    sent = _sent(run)
+def _can_continue(run: Run, points: Sequence[Point], parameters: dict[str, str]) -> bool:
+    """Return whether the points sent are a prefix of `points` and no parameter changes, as both are immutable."""
+    sent, stored = _sent(run), run.data.params
     number = sent.get("points", 0)
-    return number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
-
-
-def _agrees(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Return whether no parameter would have to change: MLflow's parameters are immutable."""
-    return all(stored.get(key, value) == value for key, value in wanted.items())
+    is_prefix = number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
+    return is_prefix and all(stored.get(key, value) == value for key, value in parameters.items())
 
 
 def _digest(points: Sequence[Point]) -> str:

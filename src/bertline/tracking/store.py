@@ -53,14 +53,18 @@ def default_tracking_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
-def initialise(tracking_uri: str) -> None:
-    """Create the SQLite database of `tracking_uri`, or upgrade an older one to this MLflow's schema.
+def initialise(uri: str | None = None) -> None:
+    """Create the SQLite database of a tracking store, or upgrade an older one to this MLflow's schema.
 
     Safe against concurrent starts and kills: a new database appears complete or not at all. Does nothing for a server.
+
+    Args:
+        uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
     """
-    if _sqlite_file(tracking_uri) is not None:
-        with tracking_lock(tracking_uri):
-            connect(tracking_uri)
+    uri = uri or default_tracking_uri()
+    if _sqlite_file(uri) is not None:
+        with tracking_lock(uri):
+            connect(uri)
 
 
 def track(

@@ -20,7 +20,7 @@ from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
-from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_entry
+from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def load_carried_over_moments(
             f"carry_over: {checkpoints} no longer has the moments of step {published}; set carry_over: weights"
         )
     _, moments = load_checkpoint(found[0])
-    resets = optimizer_entry(theirs).restarts_bias_correction and settings["carry_over"] != "everything"
+    resets = OPTIMIZERS[theirs].restarts_bias_correction and settings["carry_over"] != "everything"
     try:
         load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
     except BertlineError as error:

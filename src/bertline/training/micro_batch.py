@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import psutil
 import torch
-from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
@@ -115,19 +115,12 @@ def find_micro_batch_tokens(
             f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
             "memory; give --activation-checkpointing, or choose a smaller model"
         )
-    agreed = torch.tensor(rows, device=group.device)
-    distributed.all_reduce(agreed, distributed.ReduceOp.MIN)
-    return int(agreed) * layout.sequence_length
+    return -group.all_reduce_max(-rows) * layout.sequence_length
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
     """Find the largest of 1, 2, 4, ... and `most` that fits, up to the first that does not; 0 if none does."""
-    found = 0
-    for rows in _doubled(most):
-        if not fits(rows):
-            break
-        found = rows
-    return found
+    return max(itertools.takewhile(fits, _doubled(most)), default=0)
 
 
 def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], bool] = lambda: True) -> int:
@@ -147,12 +140,8 @@ def fastest(seconds: Callable[[int], float], most: int, *, go_on: Callable[[], b
     return found
 
 
-def _doubled(most: int) -> Iterator[int]:
-    rows = 1
-    while rows < most:
-        yield rows
-        rows *= 2
-    yield most
+def _doubled(most: int) -> list[int]:
+    return [*(1 << bits for bits in range((most - 1).bit_length())), most]
 
 
 def _most_rows(settings: dict[str, Any], world_size: int) -> int:

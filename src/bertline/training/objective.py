@@ -86,14 +86,6 @@ def compute_loss(
     return loss_fn(input_ids, *arguments, positions, labels, batch.pair_labels)
 
 
-def check_cuda_graphs(device: torch.device, *, compiled: bool) -> None:
-    """Raise BertlineError if CUDA graphs cannot be recorded."""
-    if device.type != "cuda":
-        raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
-    if not compiled:
-        raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
-
-
 def prepare_precision(precision: str, device: torch.device) -> None:
     """Set PyTorch's switches for a precision. Raises BertlineError if the device does not support it."""
     if precision == "fp16" and device.type != "cuda":

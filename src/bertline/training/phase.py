@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,7 @@ class Phase:
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due."""
-        votes = {
-            "stop_wanted": float(stop_signal.received),
-            "checkpoint_wanted": float(self._checkpoint_is_due()),
-        }
+        votes = {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
         result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes)
         self.stop_wanted = result.statistics["stop_wanted"] > 0
         self.progress.count(result)
@@ -227,7 +225,7 @@ class Phase:
         learner = self.learner
         weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
         state = {
-            **self.progress.state(),
+            **asdict(self.progress),
             "fingerprint": self.recipe["fingerprint"],
             "loss_scale": learner.scale.state(),
             "best": self.best.state(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.training.step import StepResult
@@ -40,13 +40,9 @@ class Progress:
             self.skipped_in_a_row.append(self.next_batch)
         self.skipped += 1
 
-    def state(self) -> dict[str, Any]:
-        """Return the state for `from_state`, JSON-compatible."""
-        return asdict(self)
-
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Progress:
-        """Restore `state()`; other keys are ignored."""
+        """Restore a checkpoint's counts; other keys of its state are ignored."""
         return cls(**{name: state[name] for name in cls.__dataclass_fields__})
 
 

@@ -1,17 +1,20 @@
-"""The recipe of a phase: everything that determines its result, as JSON with every default filled in."""
+"""The recipe of a phase: everything that determines its result, as JSON with every default filled in.
+
+Imports no PyTorch, since the workflow uses the checks when planning.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.training.settings import check_packing, check_together
+from bertline.training.optimizers.schedules import share_or_steps
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +35,7 @@ def parse_recipe(text: str) -> Json:
     except json.JSONDecodeError as error:
         raise BertlineError(f"recipe: not JSON ({error}); give that of a planned phase or a recipe.json") from None
     recipe = complete_recipe(given, "phase")
-    check_together(recipe["settings"], "recipe.settings")
-    check_packing(recipe["settings"], recipe["model"], "recipe.settings")
+    check_together(recipe["settings"], recipe["model"], "recipe.settings")
     return recipe
 
 
@@ -57,3 +59,69 @@ def complete_recipe(recipe: Any, kind: str, *, others: Sequence[str] = ()) -> Js
     form = {"type": "object", "required": [*keys, *others], "properties": keys, "$defs": schema["$defs"]}
     validate(recipe, form, what="recipe")
     return {**recipe, "settings": fill_defaults(recipe["settings"], definition(schema, kind), schema)}
+
+
+def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for a setting that has no effect given another one.
+
+    Args:
+        chosen: the settings that differ from their defaults.
+        settings: all of the phase's.
+        schema: of a phase. Its `used_with` lists, for a setting, the values of another one with which it has an effect.
+    """
+    for key, part in schema["properties"].items():
+        for other, values in part.get("used_with", {}).items():
+            if key in chosen and settings[other] not in values:
+                raise BertlineError(
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' does not use it; "
+                    f"leave it out, or choose {other} {' or '.join(values)}"
+                )
+
+
+def check_together(settings: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key after `where`, for settings that contradict each other or the model.
+
+    Args:
+        settings: of a phase, with every default filled in.
+        model: its keys; absent ones have their defaults.
+    """
+    for problem in _contradictions(settings, model):
+        raise BertlineError(f"{where}.{problem}")
+
+
+def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
+    total, peak, end = settings["steps"], settings["learning_rate"], settings["end_learning_rate"]
+    scaling = settings["learning_rate_scaling"]
+    if scaling != "none" and settings["base_batch_size"] is None:
+        yield (
+            f"base_batch_size: missing, but learning_rate_scaling '{scaling}' needs it; give the global batch that the "
+            "learning rate was found for"
+        )
+    if end > peak:
+        yield f"end_learning_rate: given {end}, allowed is at most learning_rate, {peak}"
+    rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
+    if rise > total:
+        yield (
+            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, {total}; "
+            "otherwise the learning rate is never reached"
+        )
+    if settings["schedule"] == "wsd" and rise + decay > total:
+        yield (
+            f"decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than the phase ({total} steps); "
+            "shorten one of them"
+        )
+    every, warmup, batch = (settings[key] for key in ("publish_best_every", "batch_size_warmup", "global_batch_size"))
+    if every is not None and not 1 <= every <= total:
+        yield f"publish_best_every: given {every}, allowed is 1 to steps, {total}"
+    if warmup is not None and not 1 <= warmup["from"] <= batch:
+        yield f"batch_size_warmup.from: given {warmup['from']}, allowed is 1 to global_batch_size, {batch}"
+    if warmup is not None and not 0 < share_or_steps(warmup["steps"], total) <= total:
+        allowed = f"a share of the steps above 0, or at most steps, {total}"
+        yield f"batch_size_warmup.steps: given {warmup['steps']}, allowed is {allowed}"
+    published = 0.1 if model.get("architecture", "bert") == "bert" else 0.0
+    dropout = model.get("attention_probs_dropout_prob", published)
+    if settings["packing"] and dropout:
+        yield (
+            "packing: packed sequences have no attention dropout, and attention_probs_dropout_prob of the model is "
+            f"{dropout}; set that to 0, or packing to false"
+        )

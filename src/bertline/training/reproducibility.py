@@ -12,27 +12,16 @@ from typing import Any
 import torch
 
 from bertline.training.distributed.process_group import Group
-from bertline.training.optimizers.registry import optimizer_entry
+from bertline.training.optimizers.registry import OPTIMIZERS
 from bertline.training.options import Options
 from bertline.training.step import Learner
 
 logger = logging.getLogger(__name__)
 
 
-def compute_deterministically() -> None:
-    """Restrict PyTorch to deterministic kernels; on a CPU, all kernels used here are deterministic anyway.
-
-    cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: `pretrain.py` sets it.
-    """
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-    # Do not fill memory that is overwritten anyway.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
 def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict[str, Any]:
     """Return how this process computes, JSON-compatible; a checkpoint stores rank 0's."""
-    optimizer = optimizer_entry(learner.settings["optimizer"])
+    optimizer = OPTIMIZERS[learner.settings["optimizer"]]
     return {
         "world_size": group.world_size,
         "rank_weights": list(learner.accumulator.rank_weights),

@@ -26,10 +26,9 @@ from bertline.training.initial import (
     make_model,
 )
 from bertline.training.micro_batch import choose_layout
-from bertline.training.objective import check_cuda_graphs, prepare_precision
-from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_entry
+from bertline.training.objective import prepare_precision
+from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
-from bertline.training.reproducibility import compute_deterministically
 from bertline.training.scaling import LossScale
 from bertline.training.step import Learner
 
@@ -39,12 +38,19 @@ logger = logging.getLogger(__name__)
 def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) -> None:
     """Set PyTorch's switches. Raises BertlineError for options that the device or the settings do not allow."""
     prepare_precision(settings["precision"], group.device)
-    if options.cuda_graphs:
-        check_cuda_graphs(group.device, compiled=options.compiled)
+    if options.cuda_graphs and group.device.type != "cuda":
+        raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
+    if options.cuda_graphs and not options.compiled:
+        raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
     name = settings["optimizer"]
-    check_fsdp(options, optimizer=name, needs_whole_matrices=optimizer_entry(name).needs_whole_matrices)
+    check_fsdp(options, optimizer=name, needs_whole_matrices=OPTIMIZERS[name].needs_whole_matrices)
     if options.deterministic:
-        compute_deterministically()
+        # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
+        # environment before PyTorch is imported: `pretrain.py` sets it.
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        # Do not fill memory that is overwritten anyway.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def make_learner(

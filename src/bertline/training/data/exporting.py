@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -28,52 +29,57 @@ def default_max_predictions(sequence_length: int) -> int:
     return max(-(-sequence_length * 5 // 32), round(0.15 * sequence_length) + 1)
 
 
-def export_nvidia(
-    samples: Path | str,
-    card_json: Path | str,
-    output: Path | str,
+def export_samples(
+    samples: list[Path],
+    dataset: Path,
+    outputs: list[Path],
+    layout: Literal["nvidia", "gpauloski"],
     *,
-    dupe_factor: int = 5,
-    probability: float = 0.15,
-    max_predictions: int | None = None,
     seed: int | None = None,
+    dupe_factor: int | None = None,
+    max_predictions: int | None = None,
 ) -> None:
-    """Write a native file in NVIDIA's layout: every sample `dupe_factor` times, masked differently each time.
+    """Convert native files to NVIDIA's layout, masked, or to gpauloski's, unmasked.
 
-    Masking is as in training: max(1, round(probability x length)) positions, at most `max_predictions`; 80 percent
-    become [MASK] and 10 percent a random word. Rows are shuffled, because some readers do not shuffle them. Masks and
-    order depend on `seed` and the name of the shard.
+    Masking is as in training: max(1, round(0.15 x length)) positions, at most `max_predictions`; 80 percent become
+    [MASK] and 10 percent a random word. Rows are shuffled, because some readers do not shuffle them. Masks and order
+    depend on `seed` and the name of the shard.
 
     Args:
-        samples: `seq{length}/{shard}.h5` of the dataset whose dataset.json is `card_json`.
-        max_predictions: None for `default_max_predictions`.
-        seed: None for that of the dataset.
+        samples: files of the dataset.
+        dataset: its dataset.json.
+        outputs: one for each file.
+        layout: of the outputs.
+        seed: of masks and order (default: that of the dataset).
+        dupe_factor: differently masked copies of every sample; nvidia only (default: 5).
+        max_predictions: masked tokens of a sample; nvidia only (default: 20 of 128, 80 of 512).
 
-    Raises BertlineError if the file is not the card's, or was imported and is already masked.
+    Raises BertlineError if a file is not the dataset's, or, for NVIDIA's layout, was imported and is already masked.
     """
-    file, reader = _open(samples, card_json)
-    if reader.mask_counts is not None:
-        raise BertlineError(f"{file.path} was imported and keeps its own masks; use the files it was made from")
-    length = reader.sequence_length
-    most = default_max_predictions(length) if max_predictions is None else max_predictions
-    masking, vocabulary, shard_seed = Masking(probability, most), Vocabulary.of_card(reader.card), _seed(file, seed)
-    blocks = (
-        _masked_rows(batch, reader, masking, vocabulary, shard_seed)
-        for batch in _shuffled(file, reader, masking, shard_seed, dupe_factor)
-    )
-    write_interchange(output, "nvidia", blocks, samples=dupe_factor * len(reader), widths={"S": length, "P": most})
-
-
-def export_gpauloski(
-    samples: Path | str, card_json: Path | str, output: Path | str, *, seed: int | None = None
-) -> None:
-    """Write a native file in gpauloski's layout, unmasked, in random order; parameters as in `export_nvidia`."""
-    file, reader = _open(samples, card_json)
-    places = 2 if file.attributes["pair_objective"] == "none" else 3
-    widths = {"S": reader.sequence_length, "T": places}
-    pieces = _shuffled(file, reader, Masking(0.0), _seed(file, seed), 1)
-    blocks = (_plain_rows(batch, reader, places) for batch in pieces)
-    write_interchange(output, "gpauloski", blocks, samples=len(reader), widths=widths)
+    if len(outputs) != len(samples):
+        raise BertlineError("--outputs: give one file for each of the samples' files, in the same order")
+    for name, value in (("--dupe-factor", dupe_factor), ("--max-predictions", max_predictions)):
+        if value is not None and layout == "gpauloski":
+            raise BertlineError(f"{name}: gpauloski's layout has no masks; leave it out")
+        if value is not None and value < 1:
+            raise BertlineError(f"{name}: given {value}, allowed is at least 1")
+    for path, output in zip(samples, outputs, strict=True):
+        file, reader = _open(path, dataset)
+        length, shard_seed = reader.sequence_length, _seed(file, seed)
+        if layout == "gpauloski":
+            places = 2 if file.attributes["pair_objective"] == "none" else 3
+            copies, widths = 1, {"S": length, "T": places}
+            pieces = _shuffled(file, reader, Masking(0.0), shard_seed, copies)
+            blocks = (_plain_rows(batch, reader, places) for batch in pieces)
+        else:
+            if reader.mask_counts is not None:
+                raise BertlineError(f"{path} was imported and keeps its own masks; use the files it was made from")
+            most = max_predictions or default_max_predictions(length)
+            masking, vocabulary = Masking(0.15, most), Vocabulary.of_card(reader.card)
+            copies, widths = dupe_factor or 5, {"S": length, "P": most}
+            pieces = _shuffled(file, reader, masking, shard_seed, copies)
+            blocks = (_masked_rows(batch, reader, masking, vocabulary, shard_seed) for batch in pieces)
+        write_interchange(output, layout, blocks, samples=copies * len(reader), widths=widths)
 
 
 def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, SampleReader]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import distributed
 
 from bertline.console import BertlineError
 from bertline.training.distributed.process_group import Group
@@ -43,16 +42,15 @@ def measure_rank_weights(compute: Callable[[], int], group: Group) -> list[float
     All ranks measure at the same time, as in training. Weights are rounded to 1/50 of the fastest, so that noise does
     not divide a batch unequally among equal ranks.
     """
-    tokens, started = compute() * 0, 0.0
+    compute()
     group.barrier()
+    tokens, started = 0, 0.0
     for number in range(PASSES):
         if number == 1:
-            started, tokens = time.monotonic(), 0
+            tokens, started = 0, time.monotonic()
         tokens += compute()
         if group.device.type == "cuda":
             torch.cuda.synchronize()
-    speeds = torch.zeros(group.world_size, dtype=torch.float64, device=group.device)
-    speeds[group.rank] = tokens / (time.monotonic() - started)
-    distributed.all_reduce(speeds)
+    speeds = group.gather([tokens / (time.monotonic() - started)]).flatten().double()
     weights = (speeds / speeds.max() * WEIGHT_STEPS).round() / WEIGHT_STEPS
     return weights.clamp(min=1 / WEIGHT_STEPS).tolist()

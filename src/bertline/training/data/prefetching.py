@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bertline.encoding.masking import Masking
-from bertline.training.data.batch_size_warmup import BatchSizeWarmup
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, collate, global_batch, of_rank, split
 from bertline.training.data.opening import TrainingData
 
@@ -29,12 +29,10 @@ class WorkItem(NamedTuple):
 def work_items(
     data: TrainingData,
     layout: Layout,
+    recipe: Mapping[str, Any],
     *,
     first_step: int,
     first_position: int,
-    batch_size_warmup: BatchSizeWarmup,
-    seed: int,
-    masking: Masking,
     rank_weights: list[float],
     rank: int,
 ) -> Iterator[WorkItem]:
@@ -43,13 +41,14 @@ def work_items(
     Args:
         first_position: of global batch 0 in the order of samples.
     """
-    reader = data.train
+    reader, masking = data.train, Masking(**recipe["settings"]["masking"])
+    warmup = batch_size_warmup_of(recipe["settings"])
     for step in itertools.count(first_step):
         batch = global_batch(
             reader.lengths,
-            start=first_position + batch_size_warmup.position_at(step),
-            size=batch_size_warmup.batch_size_at(step),
-            seed=seed,
+            start=first_position + warmup.position_at(step),
+            size=warmup.batch_size_at(step),
+            seed=recipe["seed"],
             masking=masking,
             mask_counts=reader.mask_counts,
             mixture=data.mixture,

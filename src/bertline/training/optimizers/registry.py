@@ -55,13 +55,6 @@ OPTIMIZERS = {
 }
 
 
-def optimizer_entry(name: str) -> Entry:
-    """Return the entry of `OPTIMIZERS`. Raises BertlineError for an unknown name."""
-    if name not in OPTIMIZERS:
-        raise BertlineError(f"recipe: optimizer: given '{name}', allowed are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]
-
-
 def make_optimizer(
     model: nn.Module,
     settings: Mapping[str, Any],
@@ -75,7 +68,7 @@ def make_optimizer(
         compiled: compile its update, if it is compilable.
         owns: whether this rank updates the parameter of this name.
     """
-    entry = optimizer_entry(settings["optimizer"])
+    entry = OPTIMIZERS[settings["optimizer"]]
     if compiled and not entry.is_compilable:
         logger.info("--compile-optimizer changes nothing for %s, which gains nothing by it", settings["optimizer"])
     owned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad and owns(name)]
@@ -107,7 +100,7 @@ def load_optimizer_tensors(
 
     Raises BertlineError if a tensor is missing or has another shape.
     """
-    new_state = optimizer_entry(kind).new_state
+    new_state = OPTIMIZERS[kind].new_state
     updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for name, weight in model.named_parameters():
         if id(weight) not in updated:
