@@ -18,7 +18,7 @@ PHASE, FINETUNING, DATASET, RUN = "a" * 16, "b" * 16, "c" * 16, "d" * 16
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(tmp_path)
-    plan = Plan({"experiment": "e"}, {"$defs": {"files": {}}}, Path("models"))
+    plan = Plan({"experiment": "e", "sequence_lengths": [128]}, {"$defs": {"files": {}}}, Path("models"))
     plan.corpora["books-1"] = {"name": "books", "settings": {"source": "files", "licence": "none"}}
     plan.datasets[DATASET] = {"name": "small", "settings": {"shards": 2}, "corpora": ["books-1"]}
     plan.phases[PHASE] = {"fingerprint": PHASE, "settings": {"steps": 1}}
