@@ -19,13 +19,14 @@ from torch.nn import functional as F
 
 from bertline.console import BertlineError, progress
 from bertline.finetuning.batches import evaluation_batches, pad, pad_values, training_batches
-from bertline.finetuning.optimizer import AdamW, layerwise_factors
+from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
+from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
 from bertline.training.optimizers.schedules import learning_rate_at
 from bertline.training.scaling import LossScale
 
@@ -70,9 +71,9 @@ def train(
     steps = max(1, round(settings["epochs"] * an_epoch))
     every = max(1, steps // JOURNAL_POINTS)
     device = next(model.parameters()).device
-    names = [name for name, _ in model.named_parameters()]
-    factors = layerwise_factors(model, settings["layerwise_decay"])
-    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
+    optimizer = make_optimizer(
+        model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
+    )
     best = None if settings["patience"] is None else Best()
     scale, in_fp16 = LossScale(settings["precision"]), settings["precision"] == "fp16"
     summed, counted, done = torch.zeros((), device=device), 0, 0
@@ -83,7 +84,7 @@ def train(
         path, kept = found
         weights, tensors = load_checkpoint(path)
         model.load_state_dict(weights)
-        optimizer.load(names, tensors)
+        load_optimizer_tensors(optimizer, model, tensors, kind="adamw")
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
         if in_fp16:
@@ -112,10 +113,10 @@ def train(
         loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
         (loss * scale.value).backward()
         norm = _clip(model, scale)
-        if in_fp16 and scale.update(bool(torch.isfinite(norm))):
-            model.zero_grad()
-        else:
-            optimizer.step(learning_rate)
+        if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
+            set_learning_rate(optimizer, learning_rate)
+            optimizer.step()
+        optimizer.zero_grad()
         summed += loss.detach()
         counted += 1
         done = step
@@ -133,7 +134,7 @@ def train(
         if best is not None and (step % an_epoch == 0 or step == steps):
             _compare(best, step, model, task, settings["precision"], journal)
         if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
-            tensors = optimizer.tensors(names) | _random_state(device) | {"loss": summed}
+            tensors = optimizer_tensors(optimizer, model) | _random_state(device) | {"loss": summed}
             state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
             if in_fp16:
                 state["loss_scale"] = scale.state()
