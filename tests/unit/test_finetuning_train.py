@@ -657,14 +657,13 @@ def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
         finetune(recipe_for("ax", tmp_path / "train.tsv"), tokenizer, tmp_path / "out")
 
 
-def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_script(recipe: Json, tokenizer: Path, output: Path) -> subprocess.CompletedProcess[str]:
     path = output.with_suffix(".recipe.json")
     path.write_text(json.dumps(recipe))
     arguments = ["--recipe", str(path), "--tokenizer", str(tokenizer)]
     return subprocess.run(
         [
             sys.executable,
-            *options,
             "workflow/scripts/finetune.py",
             *arguments,
             "--output",
@@ -679,14 +678,11 @@ def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> su
     )
 
 
-def test_the_script_starts_quickly_and_takes_no_initial_weights_as_random_ones(tmp_path: Path, tokenizer: Path) -> None:
+def test_the_script_takes_no_initial_weights_as_random_ones(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
-    done = run_script(recipe, tokenizer, tmp_path / "out", "-X", "importtime")
+    done = run_script(recipe, tokenizer, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out/metrics.json").exists()
-    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
-    assert "torch" in imported
-    assert not imported & {"torch._dynamo", "sklearn", "scipy", "transformers.utils", "mlflow"}
 
 
 def test_the_script_ends_with_one_line_for_a_bad_file(tmp_path: Path, tokenizer: Path) -> None:

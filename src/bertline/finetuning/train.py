@@ -156,7 +156,7 @@ def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
     model = recipe["model"]
     if "directory" not in model:
         return dict(recipe)
-    return {**recipe, "model": read_configuration(model["directory"]).to_dict()}
+    return {**recipe, "model": read_configuration(Path(model["directory"], "config.json")).to_dict()}
 
 
 def make_model(
