@@ -81,7 +81,8 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
     def training(precision: str, seeds: itertools.count) -> int:
         seed = next(seeds)
         with tempfile.TemporaryDirectory() as folder:
-            train(model, task, SETTINGS | {"precision": precision, "epochs": epochs}, seed, Path(folder), "bench")
+            settings = SETTINGS | {"precision": precision, "epochs": epochs}
+            train(model, task, settings, seed, Path(folder), "bench", checkpoint_minutes=10)
         drawn = itertools.islice(training_batches(task.train.lengths, BATCH, seed), batches)
         return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
 

@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 JOURNAL_POINTS = 100
 EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are no faster on a CPU
-CHECKPOINT_MINUTES = 10.0
 
 
 @dataclass
@@ -56,7 +55,7 @@ def train(
     output: Path,
     fingerprint: str,
     *,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    checkpoint_minutes: float,
 ) -> tuple[Journal, int, Best | None]:
     """Train in place with AdamW, linear warm-up and decay, resuming from the newest checkpoint below `output`.
 

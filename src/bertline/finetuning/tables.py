@@ -177,11 +177,9 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             _check_columns(str(path), columns, file.schema_arrow.names)
-            row = 0
-            for batch in file.iter_batches(columns=list(columns)):
-                for cells in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
-                    row += 1
-                    yield f"{path}: row {row}", list(cells)
+            records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
+            for number, record in enumerate(records, start=1):
+                yield f"{path}: row {number}", [record[column] for column in columns]
     except pyarrow.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
         raise BertlineError(f"{path} is no Parquet file ({reason}); fetch it again") from None

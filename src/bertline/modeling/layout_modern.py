@@ -67,10 +67,7 @@ def renamed_settings(path: Path, given: Mapping[str, Any], config: ModernConfig)
             f"{path}: classifier_activation is {given['classifier_activation']!r}, only {activation!r} can be read; "
             "choose other weights"
         )
-    every, layers = (
-        given.get("global_attn_every_n_layers", 3),
-        given.get("num_hidden_layers", ModernConfig.num_hidden_layers),
-    )
+    every = given.get("global_attn_every_n_layers", 3)
     by_default = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
     local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
     if local:
