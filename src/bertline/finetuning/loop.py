@@ -86,8 +86,7 @@ def train(
         load_optimizer_tensors(optimizer, model, tensors, kind="adamw")
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
-        if in_fp16:
-            scale.restore(kept["loss_scale"])
+        scale.restore(kept["loss_scale"])
         _set_random_state(tensors, device)
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
@@ -106,10 +105,8 @@ def train(
             step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
         )
         rows = next(batches)
-        inputs = pad(task.train, rows, task.special.padding, device)
-        with _autocast(device, settings["precision"]):
-            outputs = model(*inputs)
-        loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
+        outputs, attention_mask = _forward(model, task, task.train, rows, settings["precision"])
+        loss = loss_of(outputs, targets_of(task, rows).to(device), attention_mask)
         (loss * scale.value).backward()
         norm = _clip(model, scale)
         if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
@@ -134,9 +131,7 @@ def train(
             _compare(best, step, model, task, settings["precision"], journal)
         if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
             tensors = optimizer_tensors(optimizer, model) | _random_state(device) | {"loss": summed}
-            state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
-            if in_fp16:
-                state["loss_scale"] = scale.state()
+            state = {"fingerprint": fingerprint, "step": step, "counted": counted, "loss_scale": scale.state()}
             if best is not None and best.step:
                 tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
                 state["early_stop"] = [best.score, best.step, best.evaluations_ago]
@@ -148,9 +143,14 @@ def train(
     return journal, done, best
 
 
-def _autocast(device: torch.device, precision: str) -> torch.autocast:
-    dtype = AUTOCAST[precision]
-    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+def _forward(
+    model: nn.Module, task: PreparedTask, sequences: Sequences, rows: np.ndarray, precision: str
+) -> tuple[Any, Tensor | None]:
+    """Compute the outputs for inputs `rows`; return them and the attention mask."""
+    device, dtype = next(model.parameters()).device, AUTOCAST[precision]
+    inputs = pad(sequences, rows, task.special.padding, device)
+    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+        return model(*inputs), inputs[2]
 
 
 def _clip(model: nn.Module, scale: LossScale) -> Tensor:
@@ -213,14 +213,11 @@ def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_
 @torch.inference_mode()
 def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
     """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
-    device = next(model.parameters()).device
     model.eval()
     by_token = task.head != "sequence"
     result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
-        inputs = pad(sequences, rows, task.special.padding, device)
-        with _autocast(device, precision):
-            outputs = model(*inputs)
+        outputs, _ = _forward(model, task, sequences, rows, precision)
         logits = torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs
         values = logits.float().cpu().numpy()
         if not by_token:

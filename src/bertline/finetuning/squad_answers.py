@@ -64,13 +64,14 @@ def answer_questions(
     answers: dict[str, QuestionAnswers] = {}
     for question, group in groupby(range(len(windows.question)), key=lambda window: int(windows.question[window])):
         found: list[tuple[int, int, Candidate]] = []
-        null: Candidate | None = None
+        unanswered: list[Candidate] = []
         asked = squad.questions[question]
         context, spans = squad.contexts[asked.context], windows.spans[asked.context]
         for window in group:
             at_classification = windows.sequences.offsets[window]
-            unanswered = Candidate("", float(start_logits[at_classification]), float(end_logits[at_classification]))
-            null = unanswered if null is None else min(null, unanswered, key=lambda candidate: candidate.score)
+            unanswered.append(
+                Candidate("", *(float(logits[at_classification]) for logits in (start_logits, end_logits)))
+            )
             begin = at_classification + windows.sequences.second_segment_start[window]
             part = slice(begin, begin + windows.context_tokens[window])
             starts, ends = np.where(allowed[part], start_logits[part], -np.inf), end_logits[part]
@@ -82,7 +83,8 @@ def answer_questions(
         best: dict[str, Candidate] = {}
         for _, _, candidate in found[:N_BEST]:
             best.setdefault(candidate.text, candidate)
-        answers[asked.id] = QuestionAnswers(list(best.values()), null or Candidate("", 0.0, 0.0))
+        null = min(unanswered, key=lambda candidate: candidate.score)
+        answers[asked.id] = QuestionAnswers(list(best.values()), null)
     return answers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,11 @@ def prepare_squad(
     if len(train.sequences) == 0:
         raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")
     dev_file, majority = files["dev"], most_frequent_answer(files["train"])
-
-    def score(predictions: dict[str, str]) -> float:
-        return _score(dev_file, predictions, task.version)["f1"]
-
-    def evaluate(logits: np.ndarray) -> Evaluation:
-        return _evaluate(dev_file, dev, logits, settings["max_answer_length"], task.version)
-
+    baselines = {
+        "majority": {question.id: majority for question in dev_file.questions},
+        "copy_position": copy_position(train, dev_file, dev),
+    }
+    evaluate = partial(_evaluate, dev_file, dev, settings["max_answer_length"], task.version)
     return PreparedTask(
         head="answer",
         outputs=2,
@@ -60,10 +59,7 @@ def prepare_squad(
         train=train.sequences,
         train_targets=train.answer,
         predicted=(PredictedSet("dev", dev.sequences, evaluate),),
-        baselines={
-            "majority": score({question.id: majority for question in dev_file.questions}),
-            "copy_position": score(copy_position(train, dev_file, dev)),
-        },
+        baselines={name: _score(dev_file, texts, task.version)["f1"] for name, texts in baselines.items()},
         examples={
             "train": len(files["train"].questions) - train.unusable,
             "dev": len(dev_file.questions),
@@ -79,7 +75,7 @@ def prepare_squad(
 
 
 def _evaluate(
-    squad: SquadFile, windows: Windows, logits: np.ndarray, max_answer_length: int, version: str
+    squad: SquadFile, windows: Windows, max_answer_length: int, version: str, logits: np.ndarray
 ) -> Evaluation:
     answered = answer_questions(squad, windows, logits[:, 0], logits[:, 1], max_answer_length=max_answer_length)
     predictions = {question: found.best_text for question, found in answered.items()}

@@ -122,8 +122,8 @@ def prepare_tagging(
             unknown = [tag for tag in tags if tag not in labels]
             if unknown:
                 raise BertlineError(
-                    f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are {', '.join(labels)}; "
-                    "correct the file or the configuration's labels"
+                    f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are "
+                    f"{', '.join(labels)}; correct the file or the configuration's labels"
                 )
     special, limit = special_tokens(tokenizer), settings["max_sequence_length"]
     inputs = {name: tag_inputs(file, tokenizer, special, limit) for name, file in files.items()}
