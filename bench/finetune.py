@@ -106,7 +106,7 @@ def their_work(task: PreparedTask, shape: str, batches: int, device: torch.devic
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
 
     def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, device)
+        input_ids, token_type_ids, mask = pad(sequences, rows, task.padding, device)
         mask = torch.ones_like(input_ids) if mask is None else mask.long()
         return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
 

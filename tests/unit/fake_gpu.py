@@ -168,7 +168,7 @@ def fine_tune(data: TrainingData, *, network: str, head: Head) -> None:
         placed = [tensor if tensor is None else mode.from_tensor(tensor).to(GPU) for tensor in batch]
         with torch.autocast("cuda", torch.bfloat16):
             outputs = model(*placed)
-        loss_of(outputs, mode.from_tensor(targets).to(GPU), placed[2]).backward()
+        loss_of(head, outputs, mode.from_tensor(targets).to(GPU), placed[2]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 

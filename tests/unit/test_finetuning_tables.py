@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED
-from bertline.finetuning.sequences import special_tokens
 from bertline.finetuning.tables import read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.tasks.registry import prepare_task
@@ -260,8 +259,7 @@ def test_words_that_are_cut_off_count_as_misses(tmp_path: Path, tokenizer: Path)
 def test_every_kept_word_has_one_place_in_its_input(words: list[list[str]]) -> None:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "we", "ada", "##da", "tarn", "##ia", "-"]
     made = make_tokenizer(vocabulary, lowercase=True, source="the test")
-    special = special_tokens(made)
-    inputs = tag_inputs(TaggedFile(words, words), made, special, 8)
+    inputs = tag_inputs(TaggedFile(words, words), made, 8)
     assert inputs.sequences.lengths.max() <= 8
     places = np.split(inputs.first_pieces, np.cumsum(inputs.words_of)[:-1])
     for sentence, (found, begin, end) in enumerate(

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning import loop
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import loss_of, predict
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factors, make_optimizer, set_learning_rate
-from bertline.finetuning.sequences import SpecialTokens, make_sequences
+from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
@@ -148,15 +148,15 @@ def test_evaluation_batches_hold_every_input_once_and_no_more_tokens_than_allowe
     assert [len(rows) for rows in evaluation_batches(np.array([300, 5]), 200)] == [1, 1]
 
 
-def test_padded_batches_hold_the_inputs_and_their_segments() -> None:
-    sequences = make_sequences([([7, 8], [9]), ([7], None)], SpecialTokens(0, 2, 3))
+def test_padded_batches_hold_the_inputs_and_their_segments(tokenizer: Path) -> None:
+    sequences = make_sequences([([7, 8], [9]), ([7], None)], read_tokenizer(tokenizer))
     assert sequences.second_segment_start.tolist() == [4, 0]
     input_ids, token_type_ids, mask = pad(sequences, np.array([1, 0]), 0, torch.device("cpu"))
     assert input_ids.tolist() == [[2, 7, 3, 0, 0, 0], [2, 7, 8, 3, 9, 3]]
     assert token_type_ids.tolist() == [[0] * 6, [0, 0, 0, 0, 1, 1]]
     assert mask is not None
     assert mask.tolist() == [[True] * 3 + [False] * 3, [True] * 6]
-    shorter = make_sequences([([7, 8], [9]), ([7], [9])], SpecialTokens(0, 2, 3))
+    shorter = make_sequences([([7, 8], [9]), ([7], [9])], read_tokenizer(tokenizer))
     assert pad(shorter, np.array([0, 1]), 0, torch.device("cpu"))[1].tolist() == [
         [0, 0, 0, 0, 1, 1],
         [0, 0, 0, 1, 1, 0],
@@ -324,7 +324,7 @@ def test_the_loss_does_not_depend_on_the_batch(tmp_path: Path, tokenizer: Path) 
 
     def loss(rows: list[int]) -> torch.Tensor:
         inputs = pad(task.train, np.array(rows), 0, torch.device("cpu"))
-        return loss_of(model(*inputs), torch.from_numpy(task.train_targets[rows]), inputs[2])
+        return loss_of(task.head, model(*inputs), torch.from_numpy(task.train_targets[rows]), inputs[2])
 
     rows = [int(task.train.lengths.argmin()), int(task.train.lengths.argmax())]
     torch.testing.assert_close(loss(rows), (loss(rows[:1]) + loss(rows[1:])) / 2)

@@ -22,6 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, pad_values, tra
 from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
+from bertline.modeling.heads import Head
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
@@ -106,7 +107,7 @@ def train(
         )
         rows = next(batches)
         outputs, attention_mask = _forward(model, task, task.train, rows, settings["precision"])
-        loss = loss_of(outputs, targets_of(task, rows).to(device), attention_mask)
+        loss = loss_of(task.head, outputs, targets_of(task, rows).to(device), attention_mask)
         (loss * scale.value).backward()
         norm = _clip(model, scale)
         if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
@@ -145,10 +146,10 @@ def train(
 
 def _forward(
     model: nn.Module, task: PreparedTask, sequences: Sequences, rows: np.ndarray, precision: str
-) -> tuple[Any, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs for inputs `rows`; return them and the attention mask."""
     device, dtype = next(model.parameters()).device, AUTOCAST[precision]
-    inputs = pad(sequences, rows, task.special.padding, device)
+    inputs = pad(sequences, rows, task.padding, device)
     with torch.autocast(device.type, dtype, enabled=dtype is not None):
         return model(*inputs), inputs[2]
 
@@ -194,20 +195,19 @@ def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
     return torch.from_numpy(task.train_targets[rows])
 
 
-def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+def loss_of(head: Head, outputs: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Compute the mean loss over a batch for classes, scores, tokens' classes, or first and last tokens.
 
     Padding is excluded from the answers, so the loss of an input does not depend on the others in its batch.
     """
-    if isinstance(outputs, tuple):
-        start, end = (
-            logits.float() if attention_mask is None else logits.float().masked_fill(~attention_mask, -torch.inf)
-            for logits in outputs
-        )
-        return (F.cross_entropy(start, targets[:, 0]) + F.cross_entropy(end, targets[:, 1])) / 2
+    outputs = outputs.float()
+    if head == "answer":
+        if attention_mask is not None:
+            outputs = outputs.masked_fill(~attention_mask[:, :, None], -torch.inf)
+        return (F.cross_entropy(outputs[:, :, 0], targets[:, 0]) + F.cross_entropy(outputs[:, :, 1], targets[:, 1])) / 2
     if targets.is_floating_point():
-        return F.mse_loss(outputs[:, 0].float(), targets)
-    return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+        return F.mse_loss(outputs[:, 0], targets)
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
 
 
 @torch.inference_mode()
@@ -217,9 +217,7 @@ def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precisio
     by_token = task.head != "sequence"
     result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
-        outputs, _ = _forward(model, task, sequences, rows, precision)
-        logits = torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs
-        values = logits.float().cpu().numpy()
+        values = _forward(model, task, sequences, rows, precision)[0].float().cpu().numpy()
         if not by_token:
             result[rows] = values
             continue

@@ -12,10 +12,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_json
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
-from bertline.finetuning.sequences import special_tokens
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
 from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
 from bertline.finetuning.tasks.squad import SquadTask
@@ -27,8 +27,7 @@ def prepare_squad(
     task: SquadTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
     """Prepare SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, or one without an answer to train on."""
-    version_2, special = task.version == "v2", special_tokens(tokenizer)
-    files = {split: read_squad(data[split], version_2=version_2) for split in ("train", "dev")}
+    files = {split: read_squad(data[split], version_2=task.version == "v2") for split in ("train", "dev")}
     for split, file in files.items():
         if file.misplaced:
             logger.warning(
@@ -40,8 +39,7 @@ def prepare_squad(
             )
     limits = {key: settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
     windows = {
-        split: make_windows(file, tokenizer, special, **limits, for_training=split == "train")
-        for split, file in files.items()
+        split: make_windows(file, tokenizer, **limits, for_training=split == "train") for split, file in files.items()
     }
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
@@ -69,7 +67,7 @@ def prepare_squad(
             "train_misplaced": len(files["train"].misplaced),
             "dev_misplaced": len(dev_file.misplaced),
         },
-        special=special,
+        padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
     )
 

@@ -17,7 +17,7 @@ from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
-from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, special_tokens, tokenize
+from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
 
 OUTSIDE = "O"
@@ -78,7 +78,7 @@ class TaggedInputs:
     words_of: np.ndarray
 
 
-def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> TaggedInputs:
+def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, limit: int) -> TaggedInputs:
     """Tokenize words one by one; a word that the tokenizer removes becomes one [UNK].
 
     Sentences are truncated to `limit` tokens at the end of a word, or within the first word if it is longer.
@@ -101,7 +101,7 @@ def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, l
         words_of.append(kept)
         offset += len(ids) + 2
     return TaggedInputs(
-        make_sequences(((ids, None) for ids in inputs), special),
+        make_sequences(((ids, None) for ids in inputs), tokenizer),
         np.array(first_pieces, dtype=np.int64),
         np.array(words_of, dtype=np.int64),
     )
@@ -125,8 +125,8 @@ def prepare_tagging(
                     f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are "
                     f"{', '.join(labels)}; correct the file or the configuration's labels"
                 )
-    special, limit = special_tokens(tokenizer), settings["max_sequence_length"]
-    inputs = {name: tag_inputs(file, tokenizer, special, limit) for name, file in files.items()}
+    limit = settings["max_sequence_length"]
+    inputs = {name: tag_inputs(file, tokenizer, limit) for name, file in files.items()}
     train = inputs["train"]
     targets = np.full(len(train.sequences.tokens), IGNORED, dtype=np.int64)
     kept = [tag for tags, words in zip(files["train"].tags, train.words_of, strict=True) for tag in tags[:words]]
@@ -147,7 +147,7 @@ def prepare_tagging(
             f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
             for name, file in files.items()
         },
-        special=special,
+        padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
     )
 
