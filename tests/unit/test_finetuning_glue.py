@@ -19,13 +19,13 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.finetuning.glue import (
+from bertline.finetuning.metrics.texts import compute_metrics
+from bertline.finetuning.sequences import truncate_pair
+from bertline.finetuning.submissions import (
     choose_submissions,
     write_submission_file,
     zip_submission,
 )
-from bertline.finetuning.metrics.texts import compute_metrics
-from bertline.finetuning.sequences import truncate_pair
 from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tasks.glue import GLUE_TASKS
 

@@ -8,7 +8,7 @@ example:
 from pathlib import Path
 
 from bertline.command_line import run_command
-from bertline.finetuning.glue import choose_submissions, zip_submission
+from bertline.finetuning.submissions import choose_submissions, zip_submission
 
 
 def submit(metrics: list[Path], *, output: Path) -> None:

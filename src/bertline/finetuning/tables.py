@@ -97,16 +97,15 @@ def read_columns(
     """
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
-    try:
-        if path.suffix == ".jsonl":
-            yield from _read_jsonl(path, columns)
-        elif path.suffix == ".parquet":
-            yield from _read_parquet(path, columns)
-        else:
-            rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
-            yield from _select(path, rows, columns, header, skips_broken_rows)
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    if not path.exists():
+        raise BertlineError(f"{path} does not exist; put the task's file there")
+    if path.suffix == ".jsonl":
+        yield from _read_jsonl(path, columns)
+    elif path.suffix == ".parquet":
+        yield from _read_parquet(path, columns)
+    else:
+        rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
+        yield from _select(path, rows, columns, header, skips_broken_rows)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

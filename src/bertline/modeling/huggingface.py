@@ -25,7 +25,7 @@ from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 
-OF_ENCODER = re.compile(r"(bert|encoder)\.(embeddings|layers|final_normalization)\.")
+OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
 def export_huggingface(
@@ -87,8 +87,13 @@ def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Te
     are absent. Raises BertlineError if the directory is neither, is incomplete or has its weights only as a pickle.
     """
     directory = Path(directory)
-    config = read_configuration(directory / "config.json")
-    return config, from_huggingface(config, _read_weights(directory), str(directory))
+    config, path = read_configuration(directory / "config.json"), directory / "model.safetensors"
+    if not path.exists() and (directory / "pytorch_model.bin").exists():
+        raise BertlineError(
+            f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
+            f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
+        )
+    return config, from_huggingface(config, load_tensors(path), str(directory))
 
 
 def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
@@ -170,16 +175,6 @@ def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
         )
     padding = tensor.new_zeros(config.padded_vocab_size - config.vocab_size, *tensor.shape[1:])
     return torch.cat([tensor, padding])
-
-
-def _read_weights(directory: Path) -> dict[str, Tensor]:
-    path = directory / "model.safetensors"
-    if not path.exists() and (directory / "pytorch_model.bin").exists():
-        raise BertlineError(
-            f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
-            f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
-        )
-    return load_tensors(path)
 
 
 def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:
