@@ -63,7 +63,7 @@ def test_every_kind_of_file_gives_back_what_was_written(
         write(folder / f"data{suffix}", rows)
         read = read_examples(folder / f"data{suffix}", TASK)
         assert list(zip(read.first, read.second or [], strict=True)) == [row[:2] for row in rows]
-        assert [TASK.labels[target] for target in read.labels] == [row[2] for row in rows]
+        assert [TASK.labels[target] for target in read.targets] == [row[2] for row in rows]
         assert read_labels(folder / f"data{suffix}", "verdict") == tuple(sorted({row[2] for row in rows}))
 
 
@@ -118,7 +118,7 @@ def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"t": "a", "l": 3}\n{"t": "b", "l": 10}\n')
     task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", "labels": [3, 10]}, "unused")
     assert task.labels == ("3", "10")
-    assert read_examples(tmp_path / "d.jsonl", task).labels.tolist() == [0, 1]
+    assert read_examples(tmp_path / "d.jsonl", task).targets.tolist() == [0, 1]
 
 
 def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: 
     for labels in ({}, {"labels": ["false", "true"]}):
         task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", **labels}, str(path))
         assert task.labels == (("false", "true") if labels else ("False", "True"))
-        assert read_examples(path, task).labels.tolist() == [1, 0]
+        assert read_examples(path, task).targets.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tok
 from bertline.finetuning import loop
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import loss_of, predict
-from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factors, make_optimizer, set_learning_rate
+from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer
 
@@ -169,7 +170,7 @@ def test_padded_batches_hold_the_inputs_and_their_segments(tokenizer: Path) -> N
 
 def test_lower_layers_move_by_smaller_steps() -> None:
     model = make_task_network(BertConfig.from_dict({"vocab_size": 40, **MODEL, "num_hidden_layers": 3}), "sequence", 2)
-    factors = layerwise_factors(model, 0.5)
+    factors = [layerwise_factor(name, 3, 0.5) for name, _ in model.named_parameters()]
     assert {
         (
             ".".join(name.split(".")[1 : 3 if "layers" in name else 2]) if "encoder." in name else name.split(".")[0],
@@ -219,7 +220,7 @@ def test_a_fine_tuning_uses_its_layerwise_decay(
 ) -> None:
     given: list[float] = []
 
-    def make(model: torch.nn.Module, *, weight_decay: float, layerwise_decay: float) -> torch.optim.AdamW:
+    def make(model: TaskNetwork, *, weight_decay: float, layerwise_decay: float) -> torch.optim.AdamW:
         given.append(layerwise_decay)
         return make_optimizer(model, weight_decay=weight_decay, layerwise_decay=layerwise_decay)
 

@@ -22,7 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, pad_values, tra
 from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
-from bertline.modeling.heads import Head
+from bertline.modeling.heads import Head, TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
@@ -49,7 +49,7 @@ class Best:
 
 
 def train(
-    model: nn.Module,
+    model: TaskNetwork,
     task: PreparedTask,
     settings: Mapping[str, Any],
     seed: int,

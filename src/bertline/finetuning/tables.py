@@ -30,20 +30,14 @@ Cells = tuple[str, list[Any] | None]  # location of the row, and the selected ce
 class Examples:
     """The examples of a file.
 
-    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids, float32 [N]
-    numbers of a regression, or None without labels. skipped: number of broken rows.
+    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids or float32 [N]
+    numbers of a regression, empty without labels. skipped: number of broken rows.
     """
 
     first: list[str]
     second: list[str] | None
-    targets: np.ndarray | None
+    targets: np.ndarray
     skipped: int
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Targets of a file that was read with its labels."""
-        assert self.targets is not None  # noqa: S101
-        return self.targets
 
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
@@ -76,8 +70,8 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
             targets.append(_target(cells[-1], task, f"{where}: column '{columns[-1]}'"))
     if not texts[0]:
         raise BertlineError(f"{path} contains no example; name a file with at least one")
-    array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
-    return Examples(texts[0], texts[1] if len(texts) > 1 else None, array, skipped)
+    dtype = np.float32 if task.is_regression else np.int64
+    return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped)
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:

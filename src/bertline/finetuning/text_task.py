@@ -28,14 +28,14 @@ def prepare_text_task(
 ) -> PreparedTask:
     """Prepare a task whose files have named columns. Raises BertlineError for a bad file."""
     files = {name: read_examples(path, task, labelled=name in LABELLED_SETS) for name, path in data.items()}
-    train, dev = files["train"].labels, files["dev"].labels
+    train, dev = files["train"].targets, files["dev"].targets
     constant = train.mean() if task.is_regression else np.bincount(train).argmax()
     majority = np.full(len(dev), constant)
     limit = settings["max_sequence_length"]
 
     def predicted(name: str, file: Examples) -> PredictedSet:
         def evaluate(outputs: np.ndarray) -> Evaluation:
-            if file.targets is None:
+            if name not in LABELLED_SETS:
                 return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs), {})
             suffix = name.removeprefix("dev")  # "_mismatched" of MNLI's second dev set
             path = f"predictions{suffix}.tsv"
