@@ -96,7 +96,9 @@ def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, sett
         "settings": settings,
     }
     with tempfile.TemporaryDirectory() as folder:
-        return finetune(recipe, tokenizer, folder, initial_weights=directory, threads=torch.get_num_threads())["scores"]
+        return finetune(recipe, tokenizer, Path(folder), initial_weights=directory, threads=torch.get_num_threads())[
+            "scores"
+        ]
 
 
 def main(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ class Evaluation:
 
     scores: dict[str, float]
     write_predictions: Callable[[Path], None]
-    details: dict[str, float]
+    details: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -68,11 +68,9 @@ def answer_questions(
         asked = squad.questions[question]
         context, spans = squad.contexts[asked.context], windows.spans[asked.context]
         for window in group:
-            at_classification = windows.sequences.offsets[window]
-            unanswered.append(
-                Candidate("", *(float(logits[at_classification]) for logits in (start_logits, end_logits)))
-            )
-            begin = at_classification + windows.sequences.second_segment_start[window]
+            offset = windows.sequences.offsets[window]  # of [CLS]
+            unanswered.append(Candidate("", float(start_logits[offset]), float(end_logits[offset])))
+            begin = offset + windows.sequences.second_segment_start[window]
             part = slice(begin, begin + windows.context_tokens[window])
             starts, ends = np.where(allowed[part], start_logits[part], -np.inf), end_logits[part]
             first = int(windows.first_token[window])

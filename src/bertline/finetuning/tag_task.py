@@ -164,7 +164,6 @@ def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[
         return Evaluation(
             {} if name == "test" else _score(tags, file.tags),
             lambda folder: write_text(folder / path, _conll(TaggedFile(file.words, tags))),
-            {},
         )
 
     return PredictedSet(name, inputs.sequences, evaluate)

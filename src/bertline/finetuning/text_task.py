@@ -36,14 +36,13 @@ def prepare_text_task(
     def predicted(name: str, file: Examples) -> PredictedSet:
         def evaluate(outputs: np.ndarray) -> Evaluation:
             if name not in LABELLED_SETS:
-                return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs), {})
+                return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs))
             suffix = name.removeprefix("dev")  # "_mismatched" of MNLI's second dev set
             path = f"predictions{suffix}.tsv"
             scores = _score(task, outputs[:, 0] if task.is_regression else outputs.argmax(axis=1), file.targets)
             return Evaluation(
                 {f"{metric}{suffix}": score for metric, score in scores.items()},
                 lambda folder: write_predictions(folder / path, _cells(task, outputs)),
-                {},
             )
 
         return PredictedSet(name, _sequences(name, file, tokenizer, limit), evaluate)

@@ -42,10 +42,10 @@ KEYS = ("task", "start", "initial_weights", "data")
 
 def finetune(
     recipe: Mapping[str, Any],
-    tokenizer_path: Path | str,
-    output: Path | str,
+    tokenizer_path: Path,
+    output: Path,
     *,
-    initial_weights: Path | str | None = None,
+    initial_weights: Path | None = None,
     threads: int | None = None,
     checkpoint_minutes: float = 10.0,
 ) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def finetune(
     recipe = check_recipe(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
         recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
-    settings, output = recipe["settings"], Path(output)
+    settings = recipe["settings"]
     if threads:
         torch.set_num_threads(threads)
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
@@ -126,7 +126,7 @@ def finetune(
     return metrics
 
 
-def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) -> dict[str, Any]:
+def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | None) -> dict[str, Any]:
     """Check a recipe against the configuration's schema; return it with the defaults of its settings filled in.
 
     Raises BertlineError for a missing or wrong key, or if recipe and command disagree on the initial weights.
@@ -141,7 +141,7 @@ def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) 
 
 
 def make_model(
-    settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
+    settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | None
 ) -> TaskNetwork:
     """Make the network with the task's head, its encoder from `initial_weights` if given, else from `settings`.
 

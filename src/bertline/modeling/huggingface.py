@@ -29,10 +29,7 @@ OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
 def export_huggingface(
-    model_config: NetworkConfig,
-    state_dict: Mapping[str, Tensor],
-    tokenizer_json: Path | str,
-    directory: Path | str,
+    model_config: NetworkConfig, state_dict: Mapping[str, Tensor], tokenizer_json: Path, directory: Path
 ) -> None:
     """Write a directory that transformers loads without Bertline's code, complete or absent.
 
@@ -43,12 +40,11 @@ def export_huggingface(
         tokenizer_json: a `tokenizers` file with `vocab_size` entries.
         directory: replaced if it exists.
     """
-    directory = Path(directory)
     layout = architecture_of(model_config).layout
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".part", dir=directory.parent))
     try:
-        identifiers = _write_tokenizer(Path(tokenizer_json), model_config, layout, aside)
+        identifiers = _write_tokenizer(tokenizer_json, model_config, layout, aside)
         save_tensors(aside / "model.safetensors", to_huggingface(model_config, state_dict))
         config_json = {
             **dataclasses.asdict(model_config),
@@ -80,13 +76,12 @@ def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> d
     return weights
 
 
-def load_huggingface(directory: Path | str) -> tuple[NetworkConfig, dict[str, Tensor]]:
+def load_huggingface(directory: Path) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """Read a BERT or a ModernBERT in Hugging Face's layout.
 
     Returns its configuration and its weights in Bertline's names, the vocabulary padded; heads that the directory lacks
     are absent. Raises BertlineError if the directory is neither, is incomplete or has its weights only as a pickle.
     """
-    directory = Path(directory)
     config, path = read_configuration(directory / "config.json"), directory / "model.safetensors"
     if not path.exists() and (directory / "pytorch_model.bin").exists():
         raise BertlineError(
