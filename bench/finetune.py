@@ -81,7 +81,8 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
     def training(precision: str, seeds: itertools.count) -> int:
         seed = next(seeds)
         with tempfile.TemporaryDirectory() as folder:
-            train(model, task, SETTINGS | {"precision": precision, "epochs": epochs}, seed, Path(folder), "bench")
+            settings = SETTINGS | {"precision": precision, "epochs": epochs}
+            train(model, task, settings, seed, Path(folder), "bench", checkpoint_minutes=10)
         drawn = itertools.islice(training_batches(task.train.lengths, BATCH, seed), batches)
         return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
 
@@ -105,7 +106,7 @@ def their_work(task: PreparedTask, shape: str, batches: int, device: torch.devic
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
 
     def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
-        input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, device)
+        input_ids, token_type_ids, mask = pad(sequences, rows, task.padding, device)
         mask = torch.ones_like(input_ids) if mask is None else mask.long()
         return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
 

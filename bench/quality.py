@@ -34,7 +34,7 @@ Settings = dict[str, Any]
 
 def inputs_of(task: PreparedTask, sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
     """Return a padded batch under transformers' names."""
-    input_ids, token_type_ids, mask = pad(sequences, rows, task.special.padding, torch.device("cpu"))
+    input_ids, token_type_ids, mask = pad(sequences, rows, task.padding, torch.device("cpu"))
     mask = torch.ones_like(input_ids) if mask is None else mask.long()
     return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
 
@@ -96,7 +96,9 @@ def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, sett
         "settings": settings,
     }
     with tempfile.TemporaryDirectory() as folder:
-        return finetune(recipe, tokenizer, folder, initial_weights=directory, threads=torch.get_num_threads())["scores"]
+        return finetune(recipe, tokenizer, Path(folder), initial_weights=directory, threads=torch.get_num_threads())[
+            "scores"
+        ]
 
 
 def main(

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from bertline.finetuning.batches import pad  # noqa: E402
 from bertline.finetuning.loop import loss_of  # noqa: E402
-from bertline.finetuning.optimizer import AdamW  # noqa: E402
+from bertline.finetuning.optimizer import make_optimizer as make_finetuning_optimizer  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.float8 import compute_in_float8  # noqa: E402
@@ -164,13 +164,13 @@ def fine_tune(data: TrainingData, *, network: str, head: Head) -> None:
     batch = pad(inputs, rows, 0, torch.device("cpu"))
     with on_fake_gpu() as mode:
         model = moved(model, mode)
-        optimizer = AdamW(model.parameters(), weight_decay=0.01)
+        optimizer = make_finetuning_optimizer(model, weight_decay=0.01, layerwise_decay=1.0)
         placed = [tensor if tensor is None else mode.from_tensor(tensor).to(GPU) for tensor in batch]
         with torch.autocast("cuda", torch.bfloat16):
             outputs = model(*placed)
-        loss_of(outputs, mode.from_tensor(targets).to(GPU), placed[2]).backward()
+        loss_of(head, outputs, mode.from_tensor(targets).to(GPU), placed[2]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step(1e-4)
+        optimizer.step()
 
 
 def cases(data: TrainingData) -> dict[str, Callable[[], None]]:

@@ -19,13 +19,13 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.finetuning.glue import (
+from bertline.finetuning.metrics.texts import compute_metrics
+from bertline.finetuning.sequences import truncate_pair
+from bertline.finetuning.submissions import (
     choose_submissions,
     write_submission_file,
     zip_submission,
 )
-from bertline.finetuning.metrics.texts import compute_metrics
-from bertline.finetuning.sequences import truncate_pair
 from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tasks.glue import GLUE_TASKS
 
@@ -132,7 +132,7 @@ def test_official_test_files_are_read_without_labels_and_are_numbered_from_0(
 ) -> None:
     path = test_data / "glue" / file
     read = read_examples(path, GLUE_TASKS[task], labelled=False)
-    assert (len(read.first), read.targets) == (examples, None)
+    assert (len(read.first), len(read.targets)) == (examples, 0)
     assert all(read.first)
     rows = list(csv.DictReader(path.open(encoding="utf-8-sig"), delimiter="\t", quoting=csv.QUOTE_NONE))
     # A submission names examples by this number, and ours counts the rows.
@@ -178,7 +178,7 @@ def test_the_parquet_of_the_hub_gives_the_examples_of_the_official_file(
     pyarrow.parquet.write_table(pyarrow.table({**table, "label": values, "idx": list(range(len(rows)))}), path)
     ours, official = read_examples(path, GLUE_TASKS[task]), read_examples(test_data / "glue" / file, GLUE_TASKS[task])
     assert (ours.first, ours.second) == (official.first, official.second)
-    np.testing.assert_array_equal(ours.labels, official.labels)
+    np.testing.assert_array_equal(ours.targets, official.targets)
 
 
 def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(tmp_path: Path) -> None:

@@ -18,12 +18,10 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
 from bertline.finetuning.metrics.squad import (
     best_null_threshold,
-    leave_unanswered,
     normalize_answer,
     question_scores,
     score_squad,
 )
-from bertline.finetuning.sequences import SpecialTokens, special_tokens
 from bertline.finetuning.squad_answers import (
     Candidate,
     answer_questions,
@@ -58,22 +56,22 @@ def write(path: Path, document: Json) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> tuple[Tokenizer, SpecialTokens]:
+def tokenizer() -> Tokenizer:
     words = sorted({word.strip("?.,").lower() for word in f"{CONTEXT} where when did she die".split()})
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", "?", *words]
     made = make_tokenizer(vocabulary, lowercase=True, source="the test")
-    return made, special_tokens(made)
+    return made
 
 
 @pytest.fixture(scope="module")
-def google_tokenizer(test_data: Path) -> tuple[Tokenizer, SpecialTokens]:
+def google_tokenizer(test_data: Path) -> Tokenizer:
     taken = take_tokenizer(test_data / "vocab/bert-base-uncased-vocab.txt", lowercase=True)
-    return taken, special_tokens(taken)
+    return taken
 
 
-def windows_of(squad: SquadFile, tokenizer: tuple[Tokenizer, SpecialTokens], **changes: Any) -> Windows:
+def windows_of(squad: SquadFile, tokenizer: Tokenizer, **changes: Any) -> Windows:
     settings = {"max_sequence_length": 24, "doc_stride": 8, "max_query_length": 8, "for_training": False} | changes
-    return make_windows(squad, *tokenizer, **settings)
+    return make_windows(squad, tokenizer, **settings)
 
 
 def text_of_answer(squad: SquadFile, windows: Windows, window: int) -> str:
@@ -167,7 +165,8 @@ def test_the_published_v2_predictions_by_no_threshold_and_with_rebuilt_answers(t
     assert (round(scores["exact_match"], 3), round(scores["f1"], 3)) == (78.742, 81.775)
     # Published answers are final: a doubt of 1 where the text is empty leaves them as they are.
     doubts = {question: float(text == "") for question, text in predictions.items()}
-    left = leave_unanswered(predictions, doubts, best_null_threshold(gold, predictions, doubts))
+    threshold = best_null_threshold(gold, predictions, doubts)
+    left = {question: text if doubts[question] <= threshold else "" for question, text in predictions.items()}
     assert score_squad(gold, left, version_2=True) == scores
 
 
@@ -219,9 +218,7 @@ def test_plausible_answers_of_an_impossible_question_are_not_answers(tmp_path: P
     assert [len(question.answers) for question in squad.questions] == [1, 0]
 
 
-def test_a_misplaced_answer_is_counted_and_left_out_of_training(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_a_misplaced_answer_is_counted_and_left_out_of_training(tmp_path: Path, tokenizer: Tokenizer) -> None:
     document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start=3))
     squad = read_squad(write(tmp_path / "squad.json", document), version_2=False)
     assert squad.misplaced == ["q1"]
@@ -234,9 +231,7 @@ def test_a_misplaced_answer_is_counted_and_left_out_of_training(
 # Windows
 
 
-def test_windows_overlap_by_the_stride_and_cover_the_context(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_windows_overlap_by_the_stride_and_cover_the_context(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
     assert windows.sequences.lengths.max() == 24
@@ -247,7 +242,7 @@ def test_windows_overlap_by_the_stride_and_cover_the_context(
         assert first[-1] + count[-1] == len(windows.spans[0])
         assert first[-2] + count[-2] < len(windows.spans[0])
     kept = windows.sequences.tokens[windows.sequences.offsets[0] : windows.sequences.offsets[1]]
-    vocabulary = tokenizer[0]
+    vocabulary = tokenizer
     text = [vocabulary.id_to_token(int(token)) for token in kept]
     assert text[:8] == ["[CLS]", "where", "was", "ada", "veli", "born", "?", "[SEP]"]
     assert text[8:12] == ["ada", "veli", "was", "born"]
@@ -255,9 +250,7 @@ def test_windows_overlap_by_the_stride_and_cover_the_context(
     assert windows.sequences.second_segment_start[0] == 8
 
 
-def test_a_window_without_the_answer_points_at_the_classification_token(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_a_window_without_the_answer_points_at_the_classification_token(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
     labelled = {0: 0, 1: 0}
@@ -270,9 +263,7 @@ def test_a_window_without_the_answer_points_at_the_classification_token(
     assert labelled == {0: 1, 1: 1}
 
 
-def test_an_answer_is_labelled_in_exactly_the_windows_that_hold_all_of_it(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_an_answer_is_labelled_in_exactly_the_windows_that_hold_all_of_it(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer, doc_stride=1)
     first, last = windows.answer_tokens[windows.question].T
@@ -282,9 +273,7 @@ def test_an_answer_is_labelled_in_exactly_the_windows_that_hold_all_of_it(
     assert ((windows.answer[:, 0] > 0) == held).all()
 
 
-def test_each_word_and_mark_as_an_answer_is_labelled_with_itself(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_each_word_and_mark_as_an_answer_is_labelled_with_itself(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     answers = [Answer(match.group(), match.start()) for match in re.finditer(r"\w+|[.,]", CONTEXT)]
     squad = replace(squad, questions=[replace(squad.questions[0], answers=(answer,)) for answer in answers])
@@ -299,7 +288,7 @@ def test_each_word_and_mark_as_an_answer_is_labelled_with_itself(
 @pytest.mark.parametrize(("length", "stride"), [(384, 128), (128, 64)])
 def test_every_real_answer_can_be_recovered_from_its_tokens(
     test_data: Path,
-    google_tokenizer: tuple[Tokenizer, SpecialTokens],
+    google_tokenizer: Tokenizer,
     file: str,
     version_2: bool,
     length: int,
@@ -317,7 +306,7 @@ def test_every_real_answer_can_be_recovered_from_its_tokens(
         squad = replace(squad, questions=[question for question in squad.questions[:1500] if question.answers])
     windows = make_windows(
         squad,
-        *google_tokenizer,
+        google_tokenizer,
         max_sequence_length=length,
         doc_stride=stride,
         max_query_length=64,
@@ -334,13 +323,11 @@ def test_every_real_answer_can_be_recovered_from_its_tokens(
         assert not set(before + after) & set(" \n\t")
 
 
-def test_each_token_has_most_context_in_exactly_one_window(
-    test_data: Path, google_tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_each_token_has_most_context_in_exactly_one_window(test_data: Path, google_tokenizer: Tokenizer) -> None:
     squad = read_squad(test_data / "squad/dev-v2.0-slice.json", version_2=True)
     squad = replace(squad, questions=squad.questions[::20])
     windows = make_windows(
-        squad, *google_tokenizer, max_sequence_length=96, doc_stride=20, max_query_length=32, for_training=False
+        squad, google_tokenizer, max_sequence_length=96, doc_stride=20, max_query_length=32, for_training=False
     )
     chosen = has_most_context(windows)
     times = [np.zeros(len(windows.spans[question.context]), dtype=int) for question in squad.questions]
@@ -352,7 +339,7 @@ def test_each_token_has_most_context_in_exactly_one_window(
     assert chosen.sum() == sum(len(count) for count in times)
 
 
-def test_a_query_that_leaves_no_room_is_an_error(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
+def test_a_query_that_leaves_no_room_is_an_error(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     with pytest.raises(BertlineError, match="max_query_length 64 leaves no room"):
         windows_of(squad, tokenizer, max_query_length=64)
@@ -376,9 +363,7 @@ def test_the_best_spans_are_those_of_a_search_over_all() -> None:
         assert sorted(best_spans(start, end, width, count), reverse=True) == expected
 
 
-def test_a_network_that_knows_answers_every_question(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_a_network_that_knows_answers_every_question(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
     start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
@@ -394,9 +379,7 @@ def test_a_network_that_knows_answers_every_question(
     assert answers["q1"].null_difference == pytest.approx(-10)
 
 
-def randomly_scored(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> tuple[SquadFile, Windows, np.ndarray, np.ndarray]:
+def randomly_scored(tmp_path: Path, tokenizer: Tokenizer) -> tuple[SquadFile, Windows, np.ndarray, np.ndarray]:
     """A small file, its windows, and random start and end scores of their tokens."""
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
@@ -405,9 +388,7 @@ def randomly_scored(
     return squad, windows, start, end
 
 
-def test_an_answer_starts_where_its_window_has_most_context(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_an_answer_starts_where_its_window_has_most_context(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     best = answer_questions(squad, windows, start, end, max_answer_length=5)
     elsewhere = ~has_most_context(windows)
@@ -416,19 +397,17 @@ def test_an_answer_starts_where_its_window_has_most_context(
     assert answer_questions(squad, windows, start, end, max_answer_length=5) == best
 
 
-def test_of_a_text_in_two_places_the_better_score_is_kept(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_of_a_text_in_two_places_the_better_score_is_kept(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer, max_sequence_length=64)
     logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
-    kord = np.flatnonzero(windows.sequences.tokens == tokenizer[0].token_to_id("kord"))
+    kord = np.flatnonzero(windows.sequences.tokens == tokenizer.token_to_id("kord"))
     logits[kord] = [5, 4, 4, 5]
     answers = answer_questions(squad, windows, logits, logits, max_answer_length=1)
     assert [found.candidates[0] for found in answers.values()] == [Candidate("Kord", 5.0, 5.0)] * 2
 
 
-def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]) -> None:
+def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def change(document: Json) -> None:
         document["data"][0]["paragraphs"][0]["context"] = " "
 
@@ -444,7 +423,7 @@ def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: tuple[
 
 
 def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
+    tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     def change(document: Json) -> None:
         questions = document["data"][0]["paragraphs"][0]["qas"]
@@ -467,9 +446,7 @@ def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
     assert set(copy_position(longer_windows, short, windows_of(short, tokenizer)).values()) == {"."}
 
 
-def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     answers = answer_questions(squad, windows, start, end, max_answer_length=5)
     for with_null in (True, False):
@@ -489,9 +466,7 @@ def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(
             assert answers[question].null_difference == pytest.approx(null - best["start_logit"] - best["end_logit"])
 
 
-def test_a_text_of_100_000_characters_is_cut_into_windows_and_answered(
-    tmp_path: Path, tokenizer: tuple[Tokenizer, SpecialTokens]
-) -> None:
+def test_a_text_of_100_000_characters_is_cut_into_windows_and_answered(tmp_path: Path, tokenizer: Tokenizer) -> None:
     def change(document: Json) -> None:
         paragraph = document["data"][0]["paragraphs"][0]
         paragraph["context"] = "was born in " * 8400 + CONTEXT

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED
-from bertline.finetuning.sequences import special_tokens
 from bertline.finetuning.tables import read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.tasks.registry import prepare_task
@@ -64,7 +63,7 @@ def test_every_kind_of_file_gives_back_what_was_written(
         write(folder / f"data{suffix}", rows)
         read = read_examples(folder / f"data{suffix}", TASK)
         assert list(zip(read.first, read.second or [], strict=True)) == [row[:2] for row in rows]
-        assert [TASK.labels[target] for target in read.labels] == [row[2] for row in rows]
+        assert [TASK.labels[target] for target in read.targets] == [row[2] for row in rows]
         assert read_labels(folder / f"data{suffix}", "verdict") == tuple(sorted({row[2] for row in rows}))
 
 
@@ -119,7 +118,7 @@ def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"t": "a", "l": 3}\n{"t": "b", "l": 10}\n')
     task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", "labels": [3, 10]}, "unused")
     assert task.labels == ("3", "10")
-    assert read_examples(tmp_path / "d.jsonl", task).labels.tolist() == [0, 1]
+    assert read_examples(tmp_path / "d.jsonl", task).targets.tolist() == [0, 1]
 
 
 def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_the_classes_of_booleans_have_python_s_names_or_those_of_json(tmp_path: 
     for labels in ({}, {"labels": ["false", "true"]}):
         task = text_task_of({"kind": "classification", "texts": ["t"], "label": "l", **labels}, str(path))
         assert task.labels == (("false", "true") if labels else ("False", "True"))
-        assert read_examples(path, task).labels.tolist() == [1, 0]
+        assert read_examples(path, task).targets.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -260,8 +259,7 @@ def test_words_that_are_cut_off_count_as_misses(tmp_path: Path, tokenizer: Path)
 def test_every_kept_word_has_one_place_in_its_input(words: list[list[str]]) -> None:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "we", "ada", "##da", "tarn", "##ia", "-"]
     made = make_tokenizer(vocabulary, lowercase=True, source="the test")
-    special = special_tokens(made)
-    inputs = tag_inputs(TaggedFile(words, words), made, special, 8)
+    inputs = tag_inputs(TaggedFile(words, words), made, 8)
     assert inputs.sequences.lengths.max() <= 8
     places = np.split(inputs.first_pieces, np.cumsum(inputs.words_of)[:-1])
     for sentence, (found, begin, end) in enumerate(

@@ -121,8 +121,8 @@ def test_padding_changes_nothing():
 def test_question_answering_scores_every_position():
     model = make_task_network(BertConfig.from_dict(SHAPE), "answer", 2)
     batch = random_batch(torch.Generator().manual_seed(5))
-    start, end = model(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"])
-    assert start.shape == end.shape == (4, 24)
+    logits = model(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"])
+    assert logits.shape == (4, 24, 2)
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ def test_a_task_goes_on_from_the_pretrained_head_as_in_transformers(export, task
         torch.testing.assert_close(found, expected.logits, **TOLERANCE)
     else:
         inside = batch["attention_mask"]
-        torch.testing.assert_close(found[0][inside], expected.start_logits[inside], **TOLERANCE)
-        torch.testing.assert_close(found[1][inside], expected.end_logits[inside], **TOLERANCE)
+        torch.testing.assert_close(found[inside][:, 0], expected.start_logits[inside], **TOLERANCE)
+        torch.testing.assert_close(found[inside][:, 1], expected.end_logits[inside], **TOLERANCE)
 
 
 def test_the_exported_tokenizer_gives_what_the_model_takes(export):

@@ -128,7 +128,8 @@ def train(plan: Plan) -> Path:
     for key, entry in plan.finetunings.items():
         initial = (entry["initial_weights"] or {}).get("directory")
         folder = Path("results/finetunings", key)
-        finetune(read_json(recipe_path(key)), entry["tokenizer"], folder, initial_weights=initial, threads=1)
+        weights = Path(initial) if initial else None
+        finetune(read_json(recipe_path(key)), Path(entry["tokenizer"]), folder, initial_weights=weights, threads=1)
     path = Path("results/runs/theirs/record-x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record(plan, "theirs")))
@@ -169,9 +170,9 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
     with pytest.raises(
         BertlineError, match=r"^models/theirs/vocab\.txt: 'the' is entry 5, but 11 of other/vocab\.txt; "
     ):
-        finetune(entry, "other/vocab.txt", "out", initial_weights="models/theirs", threads=1)
+        finetune(entry, Path("other/vocab.txt"), Path("out"), initial_weights=Path("models/theirs"), threads=1)
     Path("models/theirs/vocab.txt").unlink()
     Path("other/vocab.txt").write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
     with pytest.raises(BertlineError, match=r"^other/vocab\.txt has 13 entries where models/theirs has 12; name the"):
-        finetune(entry, "other/vocab.txt", "out", initial_weights="models/theirs", threads=1)
+        finetune(entry, Path("other/vocab.txt"), Path("out"), initial_weights=Path("models/theirs"), threads=1)
     assert not Path("out").exists()

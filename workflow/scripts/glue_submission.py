@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.finetuning.glue import zip_submission
+from bertline.finetuning.submissions import zip_submission
 
 if __name__ == "__main__":
     run_command(zip_submission, __doc__)

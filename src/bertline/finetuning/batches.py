@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 import torch
@@ -22,8 +23,7 @@ def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterato
     would always share a batch.) The last batch of an epoch may be smaller.
     """
     pool_size = batch_size * max(1, min(MAX_BATCHES_IN_A_POOL, len(lengths) // (MIN_POOLS * batch_size)))
-    epoch = 0
-    while True:
+    for epoch in count():
         generator = np.random.default_rng([seed, epoch])
         order = generator.permutation(len(lengths))
         batches: list[np.ndarray] = []
@@ -33,7 +33,6 @@ def training_batches(lengths: np.ndarray, batch_size: int, seed: int) -> Iterato
             batches += [pool[at : at + batch_size] for at in range(0, len(pool), batch_size)]
         for index in generator.permutation(len(batches)):
             yield batches[index]
-        epoch += 1
 
 
 def evaluation_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:

@@ -19,13 +19,15 @@ from torch.nn import functional as F
 
 from bertline.console import BertlineError, progress
 from bertline.finetuning.batches import evaluation_batches, pad, pad_values, training_batches
-from bertline.finetuning.optimizer import AdamW, layerwise_factors
+from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.prepared import IGNORED, PreparedTask
 from bertline.finetuning.sequences import Sequences
+from bertline.modeling.heads import Head, TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
 from bertline.training.objective import AUTOCAST
+from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
 from bertline.training.optimizers.schedules import learning_rate_at
 from bertline.training.scaling import LossScale
 
@@ -34,7 +36,6 @@ logger = logging.getLogger(__name__)
 MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 JOURNAL_POINTS = 100
 EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are no faster on a CPU
-CHECKPOINT_MINUTES = 10.0
 
 
 @dataclass
@@ -48,14 +49,14 @@ class Best:
 
 
 def train(
-    model: nn.Module,
+    model: TaskNetwork,
     task: PreparedTask,
     settings: Mapping[str, Any],
     seed: int,
     output: Path,
     fingerprint: str,
     *,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    checkpoint_minutes: float,
 ) -> tuple[Journal, int, Best | None]:
     """Train in place with AdamW, linear warm-up and decay, resuming from the newest checkpoint below `output`.
 
@@ -70,9 +71,9 @@ def train(
     steps = max(1, round(settings["epochs"] * an_epoch))
     every = max(1, steps // JOURNAL_POINTS)
     device = next(model.parameters()).device
-    names = [name for name, _ in model.named_parameters()]
-    factors = layerwise_factors(model, settings["layerwise_decay"])
-    optimizer = AdamW(model.parameters(), weight_decay=settings["weight_decay"], factors=factors)
+    optimizer = make_optimizer(
+        model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
+    )
     best = None if settings["patience"] is None else Best()
     scale, in_fp16 = LossScale(settings["precision"]), settings["precision"] == "fp16"
     summed, counted, done = torch.zeros((), device=device), 0, 0
@@ -83,11 +84,10 @@ def train(
         path, kept = found
         weights, tensors = load_checkpoint(path)
         model.load_state_dict(weights)
-        optimizer.load(names, tensors)
+        load_optimizer_tensors(optimizer, model, tensors, kind="adamw")
         summed.copy_(tensors["loss"])
         counted, done = kept["counted"], kept["step"]
-        if in_fp16:
-            scale.restore(kept["loss_scale"])
+        scale.restore(kept["loss_scale"])
         _set_random_state(tensors, device)
         if best is not None and "early_stop" in kept:
             score, at, ago = kept["early_stop"]
@@ -106,16 +106,14 @@ def train(
             step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
         )
         rows = next(batches)
-        inputs = pad(task.train, rows, task.special.padding, device)
-        with _autocast(device, settings["precision"]):
-            outputs = model(*inputs)
-        loss = loss_of(outputs, targets_of(task, rows).to(device), inputs[2])
+        outputs, attention_mask = _forward(model, task, task.train, rows, settings["precision"])
+        loss = loss_of(task.head, outputs, targets_of(task, rows).to(device), attention_mask)
         (loss * scale.value).backward()
         norm = _clip(model, scale)
-        if in_fp16 and scale.update(bool(torch.isfinite(norm))):
-            model.zero_grad()
-        else:
-            optimizer.step(learning_rate)
+        if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
+            set_learning_rate(optimizer, learning_rate)
+            optimizer.step()
+        optimizer.zero_grad()
         summed += loss.detach()
         counted += 1
         done = step
@@ -133,10 +131,8 @@ def train(
         if best is not None and (step % an_epoch == 0 or step == steps):
             _compare(best, step, model, task, settings["precision"], journal)
         if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
-            tensors = optimizer.tensors(names) | _random_state(device) | {"loss": summed}
-            state: dict[str, Any] = {"fingerprint": fingerprint, "step": step, "counted": counted}
-            if in_fp16:
-                state["loss_scale"] = scale.state()
+            tensors = optimizer_tensors(optimizer, model) | _random_state(device) | {"loss": summed}
+            state = {"fingerprint": fingerprint, "step": step, "counted": counted, "loss_scale": scale.state()}
             if best is not None and best.step:
                 tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
                 state["early_stop"] = [best.score, best.step, best.evaluations_ago]
@@ -148,9 +144,14 @@ def train(
     return journal, done, best
 
 
-def _autocast(device: torch.device, precision: str) -> torch.autocast:
-    dtype = AUTOCAST[precision]
-    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+def _forward(
+    model: nn.Module, task: PreparedTask, sequences: Sequences, rows: np.ndarray, precision: str
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the outputs for inputs `rows`; return them and the attention mask."""
+    device, dtype = next(model.parameters()).device, AUTOCAST[precision]
+    inputs = pad(sequences, rows, task.padding, device)
+    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+        return model(*inputs), inputs[2]
 
 
 def _clip(model: nn.Module, scale: LossScale) -> Tensor:
@@ -194,35 +195,29 @@ def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
     return torch.from_numpy(task.train_targets[rows])
 
 
-def loss_of(outputs: Tensor | tuple[Tensor, Tensor], targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+def loss_of(head: Head, outputs: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Compute the mean loss over a batch for classes, scores, tokens' classes, or first and last tokens.
 
     Padding is excluded from the answers, so the loss of an input does not depend on the others in its batch.
     """
-    if isinstance(outputs, tuple):
-        start, end = (
-            logits.float() if attention_mask is None else logits.float().masked_fill(~attention_mask, -torch.inf)
-            for logits in outputs
-        )
-        return (F.cross_entropy(start, targets[:, 0]) + F.cross_entropy(end, targets[:, 1])) / 2
+    outputs = outputs.float()
+    if head == "answer":
+        if attention_mask is not None:
+            outputs = outputs.masked_fill(~attention_mask[:, :, None], -torch.inf)
+        return (F.cross_entropy(outputs[:, :, 0], targets[:, 0]) + F.cross_entropy(outputs[:, :, 1], targets[:, 1])) / 2
     if targets.is_floating_point():
-        return F.mse_loss(outputs[:, 0].float(), targets)
-    return F.cross_entropy(outputs.float().flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+        return F.mse_loss(outputs[:, 0], targets)
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
 
 
 @torch.inference_mode()
 def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
     """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
-    device = next(model.parameters()).device
     model.eval()
     by_token = task.head != "sequence"
     result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
-        inputs = pad(sequences, rows, task.special.padding, device)
-        with _autocast(device, precision):
-            outputs = model(*inputs)
-        logits = torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs
-        values = logits.float().cpu().numpy()
+        values = _forward(model, task, sequences, rows, precision)[0].float().cpu().numpy()
         if not by_token:
             result[rows] = values
             continue

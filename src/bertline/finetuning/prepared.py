@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from bertline.finetuning.sequences import Sequences, SpecialTokens
+from bertline.finetuning.sequences import Sequences
 from bertline.modeling.heads import Head
 
 IGNORED = -100  # the target of a token that is not scored
@@ -20,7 +20,7 @@ class Evaluation:
 
     scores: dict[str, float]
     write_predictions: Callable[[Path], None]
-    details: dict[str, float]
+    details: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class PreparedTask:
     "tokens"; int64 [N, 2] first and last token for "answer".
     predicted: the dev set first, then every other set.
     baselines: the primary score, in percent, of baselines without a network. examples: counts, by name.
+    padding, vocabulary: the id of [PAD] and the number of entries of the tokenizer.
     """
 
     head: Head
@@ -56,7 +57,7 @@ class PreparedTask:
     predicted: tuple[PredictedSet, ...]
     baselines: dict[str, float]
     examples: dict[str, int]
-    special: SpecialTokens
+    padding: int
     vocabulary: int
 
     @property

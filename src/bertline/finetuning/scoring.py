@@ -6,7 +6,6 @@ folder of this process, so that concurrent jobs share no file.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -35,25 +34,13 @@ def compute_scores(
 @cache
 def load_metric(module: str, config: str | None = None) -> Any:
     """Load a metric module of the package as an `evaluate.Metric`; for the arguments see `compute_scores`."""
-    evaluate, folder = _import_evaluate()
-    path = str(MODULES / f"{module}.py")
-    return evaluate.load(path, config, cache_dir=folder.name, keep_in_memory=True)
+    import evaluate  # takes seconds: it imports the pipelines of transformers
+
+    evaluate.config.HF_EVALUATE_OFFLINE = True
+    evaluate.config.HF_MODULES_CACHE = _cache_folder().name
+    return evaluate.load(str(MODULES / f"{module}.py"), config, cache_dir=_cache_folder().name, keep_in_memory=True)
 
 
 @cache
-def _import_evaluate() -> tuple[Any, tempfile.TemporaryDirectory[str]]:
-    """Import `evaluate`, which then uses a temporary folder as its cache; return both.
-
-    Its evaluators, which scores do not need, import all pipelines of transformers, and scipy, if they can: 3 of 4 s.
-    """
-    hidden = [name for name in ("transformers", "scipy") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing them raises ImportError
-    try:
-        import evaluate
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-    folder = tempfile.TemporaryDirectory(prefix="bertline-metrics-")
-    evaluate.config.HF_EVALUATE_OFFLINE = True
-    evaluate.config.HF_MODULES_CACHE = folder.name
-    return evaluate, folder
+def _cache_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="bertline-metrics-")

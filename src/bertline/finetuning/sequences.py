@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.tokenizer import special_token_ids
-
-
-class SpecialTokens(NamedTuple):
-    """Ids of the special tokens of an input."""
-
-    padding: int
-    classification: int
-    separator: int
 
 
 @dataclass(frozen=True)
@@ -42,18 +33,19 @@ class Sequences:
         return np.diff(self.offsets)
 
 
-def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], special: SpecialTokens) -> Sequences:
+def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], tokenizer: Tokenizer) -> Sequences:
     """Join each (first, second) with [CLS] and [SEP]; if `second` is None, there is a single segment."""
+    special = special_token_ids(tokenizer)
     tokens: list[int] = []
     offsets, second_segment_start = [0], []
     for first, second in pairs:
-        tokens.append(special.classification)
+        tokens.append(special["[CLS]"])
         tokens.extend(first)
-        tokens.append(special.separator)
+        tokens.append(special["[SEP]"])
         second_segment_start.append(0 if second is None else len(first) + 2)
         if second is not None:
             tokens.extend(second)
-            tokens.append(special.separator)
+            tokens.append(special["[SEP]"])
         offsets.append(len(tokens))
     return Sequences(
         np.array(tokens, dtype=np.int32),
@@ -72,12 +64,6 @@ def truncate_pair(first: Sequence[int], second: Sequence[int], limit: int) -> tu
     rest = excess - from_longer
     from_first = rest // 2 + (from_longer if len(first) > len(second) else 0)
     return first[: len(first) - from_first], second[: len(second) - (excess - from_first)]
-
-
-def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """Return the ids of [PAD], [CLS] and [SEP]."""
-    ids = special_token_ids(tokenizer)
-    return SpecialTokens(ids["[PAD]"], ids["[CLS]"], ids["[SEP]"])
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:

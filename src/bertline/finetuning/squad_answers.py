@@ -64,14 +64,13 @@ def answer_questions(
     answers: dict[str, QuestionAnswers] = {}
     for question, group in groupby(range(len(windows.question)), key=lambda window: int(windows.question[window])):
         found: list[tuple[int, int, Candidate]] = []
-        null: Candidate | None = None
+        unanswered: list[Candidate] = []
         asked = squad.questions[question]
         context, spans = squad.contexts[asked.context], windows.spans[asked.context]
         for window in group:
-            at_classification = windows.sequences.offsets[window]
-            unanswered = Candidate("", float(start_logits[at_classification]), float(end_logits[at_classification]))
-            null = unanswered if null is None else min(null, unanswered, key=lambda candidate: candidate.score)
-            begin = at_classification + windows.sequences.second_segment_start[window]
+            offset = windows.sequences.offsets[window]  # of [CLS]
+            unanswered.append(Candidate("", float(start_logits[offset]), float(end_logits[offset])))
+            begin = offset + windows.sequences.second_segment_start[window]
             part = slice(begin, begin + windows.context_tokens[window])
             starts, ends = np.where(allowed[part], start_logits[part], -np.inf), end_logits[part]
             first = int(windows.first_token[window])
@@ -82,7 +81,8 @@ def answer_questions(
         best: dict[str, Candidate] = {}
         for _, _, candidate in found[:N_BEST]:
             best.setdefault(candidate.text, candidate)
-        answers[asked.id] = QuestionAnswers(list(best.values()), null or Candidate("", 0.0, 0.0))
+        null = min(unanswered, key=lambda candidate: candidate.score)
+        answers[asked.id] = QuestionAnswers(list(best.values()), null)
     return answers
 
 

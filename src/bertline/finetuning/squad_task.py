@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_json
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
-from bertline.finetuning.sequences import special_tokens
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
 from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
 from bertline.finetuning.tasks.squad import SquadTask
@@ -26,8 +27,7 @@ def prepare_squad(
     task: SquadTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
     """Prepare SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, or one without an answer to train on."""
-    version_2, special = task.version == "v2", special_tokens(tokenizer)
-    files = {split: read_squad(data[split], version_2=version_2) for split in ("train", "dev")}
+    files = {split: read_squad(data[split], version_2=task.version == "v2") for split in ("train", "dev")}
     for split, file in files.items():
         if file.misplaced:
             logger.warning(
@@ -39,20 +39,17 @@ def prepare_squad(
             )
     limits = {key: settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
     windows = {
-        split: make_windows(file, tokenizer, special, **limits, for_training=split == "train")
-        for split, file in files.items()
+        split: make_windows(file, tokenizer, **limits, for_training=split == "train") for split, file in files.items()
     }
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
         raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")
     dev_file, majority = files["dev"], most_frequent_answer(files["train"])
-
-    def score(predictions: dict[str, str]) -> float:
-        return _score(dev_file, predictions, task.version)["f1"]
-
-    def evaluate(logits: np.ndarray) -> Evaluation:
-        return _evaluate(dev_file, dev, logits, settings["max_answer_length"], task.version)
-
+    baselines = {
+        "majority": {question.id: majority for question in dev_file.questions},
+        "copy_position": copy_position(train, dev_file, dev),
+    }
+    evaluate = partial(_evaluate, dev_file, dev, settings["max_answer_length"], task.version)
     return PreparedTask(
         head="answer",
         outputs=2,
@@ -60,10 +57,7 @@ def prepare_squad(
         train=train.sequences,
         train_targets=train.answer,
         predicted=(PredictedSet("dev", dev.sequences, evaluate),),
-        baselines={
-            "majority": score({question.id: majority for question in dev_file.questions}),
-            "copy_position": score(copy_position(train, dev_file, dev)),
-        },
+        baselines={name: _score(dev_file, texts, task.version)["f1"] for name, texts in baselines.items()},
         examples={
             "train": len(files["train"].questions) - train.unusable,
             "dev": len(dev_file.questions),
@@ -73,13 +67,13 @@ def prepare_squad(
             "train_misplaced": len(files["train"].misplaced),
             "dev_misplaced": len(dev_file.misplaced),
         },
-        special=special,
+        padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
     )
 
 
 def _evaluate(
-    squad: SquadFile, windows: Windows, logits: np.ndarray, max_answer_length: int, version: str
+    squad: SquadFile, windows: Windows, max_answer_length: int, version: str, logits: np.ndarray
 ) -> Evaluation:
     answered = answer_questions(squad, windows, logits[:, 0], logits[:, 1], max_answer_length=max_answer_length)
     predictions = {question: found.best_text for question, found in answered.items()}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.files import read_json
-from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, tokenize
+from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,6 @@ class Windows:
 def make_windows(
     squad: SquadFile,
     tokenizer: Tokenizer,
-    special: SpecialTokens,
     *,
     max_sequence_length: int,
     doc_stride: int,
@@ -170,7 +169,7 @@ def make_windows(
             rows.append((index, end - start, start, first, last))
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
     return Windows(
-        make_sequences(pairs, special),
+        make_sequences(pairs, tokenizer),
         columns[:, 0].astype(np.int32),
         columns[:, 1].astype(np.int32),
         columns[:, 2].astype(np.int32),

@@ -30,20 +30,14 @@ Cells = tuple[str, list[Any] | None]  # location of the row, and the selected ce
 class Examples:
     """The examples of a file.
 
-    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids, float32 [N]
-    numbers of a regression, or None without labels. skipped: number of broken rows.
+    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids or float32 [N]
+    numbers of a regression, empty without labels. skipped: number of broken rows.
     """
 
     first: list[str]
     second: list[str] | None
-    targets: np.ndarray | None
+    targets: np.ndarray
     skipped: int
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Targets of a file that was read with its labels."""
-        assert self.targets is not None  # noqa: S101
-        return self.targets
 
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
@@ -76,8 +70,8 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
             targets.append(_target(cells[-1], task, f"{where}: column '{columns[-1]}'"))
     if not texts[0]:
         raise BertlineError(f"{path} contains no example; name a file with at least one")
-    array = np.array(targets, dtype=np.float32 if task.is_regression else np.int64) if labelled else None
-    return Examples(texts[0], texts[1] if len(texts) > 1 else None, array, skipped)
+    dtype = np.float32 if task.is_regression else np.int64
+    return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped)
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
@@ -97,16 +91,15 @@ def read_columns(
     """
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
-    try:
-        if path.suffix == ".jsonl":
-            yield from _read_jsonl(path, columns)
-        elif path.suffix == ".parquet":
-            yield from _read_parquet(path, columns)
-        else:
-            rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
-            yield from _select(path, rows, columns, header, skips_broken_rows)
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    if not path.exists():
+        raise BertlineError(f"{path} does not exist; put the task's file there")
+    if path.suffix == ".jsonl":
+        yield from _read_jsonl(path, columns)
+    elif path.suffix == ".parquet":
+        yield from _read_parquet(path, columns)
+    else:
+        rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
+        yield from _select(path, rows, columns, header, skips_broken_rows)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -177,11 +170,9 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             _check_columns(str(path), columns, file.schema_arrow.names)
-            row = 0
-            for batch in file.iter_batches(columns=list(columns)):
-                for cells in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
-                    row += 1
-                    yield f"{path}: row {row}", list(cells)
+            records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
+            for number, record in enumerate(records, start=1):
+                yield f"{path}: row {number}", [record[column] for column in columns]
     except pyarrow.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
         raise BertlineError(f"{path} is no Parquet file ({reason}); fetch it again") from None

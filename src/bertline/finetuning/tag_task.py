@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
-from bertline.finetuning.sequences import Sequences, SpecialTokens, make_sequences, special_tokens
+from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
 
 OUTSIDE = "O"
@@ -44,7 +44,7 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
     file = TaggedFile([], [])
     words: list[str] = []
     tags: list[str] = []
-    for number, line in read_lines(Path(path)):
+    for number, line in chain(read_lines(Path(path)), [(0, "")]):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == DOCUMENT_START:
             if words:
@@ -60,9 +60,6 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
                 f"{path}: line {number}: {len(columns)} columns, words are in column {word} and tags in {tag}; correct "
                 "the line, or the columns in the configuration"
             ) from None
-    if words:
-        file.words.append(words)
-        file.tags.append(tags)
     if not file.words:
         raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
@@ -81,31 +78,30 @@ class TaggedInputs:
     words_of: np.ndarray
 
 
-def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> TaggedInputs:
+def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, limit: int) -> TaggedInputs:
     """Tokenize words one by one; a word that the tokenizer removes becomes one [UNK].
 
     Sentences are truncated to `limit` tokens at the end of a word, or within the first word if it is longer.
     """
     flat = [word for words in file.words for word in words]
     unknown = special_token_ids(tokenizer)["[UNK]"]
-    pieces = [encoding.ids or [unknown] for encoding in tokenizer.encode_batch_fast(flat, add_special_tokens=False)]
+    pieces = (ids or [unknown] for ids in tokenize(tokenizer, flat))
     room = limit - 2
     inputs: list[list[int]] = []
     first_pieces: list[int] = []
     words_of: list[int] = []
-    begin, offset = 0, 0
+    offset = 0
     for words in file.words:
-        of_sentence = pieces[begin : begin + len(words)]
+        of_sentence = list(islice(pieces, len(words)))
         ends = list(accumulate(len(ids) for ids in of_sentence))
         kept = max(1, sum(end <= room for end in ends))
         ids = [piece for word in of_sentence[:kept] for piece in word][:room]
         first_pieces += [offset + 1 + start for start in [0, *ends[: kept - 1]]]
         inputs.append(ids)
         words_of.append(kept)
-        begin += len(words)
         offset += len(ids) + 2
     return TaggedInputs(
-        make_sequences(((ids, None) for ids in inputs), special),
+        make_sequences(((ids, None) for ids in inputs), tokenizer),
         np.array(first_pieces, dtype=np.int64),
         np.array(words_of, dtype=np.int64),
     )
@@ -123,14 +119,14 @@ def prepare_tagging(
     labels = tuple(map(str, table.get("labels", ()))) or tuple(sorted(found | {OUTSIDE}))
     for name in ("train", "dev"):
         for sentence, tags in enumerate(files[name].tags, start=1):
-            for tag in tags:
-                if tag not in labels:
-                    raise BertlineError(
-                        f"{data[name]}: sentence {sentence}: given the tag '{tag}', allowed are {', '.join(labels)}; "
-                        "correct the file or the configuration's labels"
-                    )
-    special, limit = special_tokens(tokenizer), settings["max_sequence_length"]
-    inputs = {name: tag_inputs(file, tokenizer, special, limit) for name, file in files.items()}
+            unknown = [tag for tag in tags if tag not in labels]
+            if unknown:
+                raise BertlineError(
+                    f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are "
+                    f"{', '.join(labels)}; correct the file or the configuration's labels"
+                )
+    limit = settings["max_sequence_length"]
+    inputs = {name: tag_inputs(file, tokenizer, limit) for name, file in files.items()}
     train = inputs["train"]
     targets = np.full(len(train.sequences.tokens), IGNORED, dtype=np.int64)
     kept = [tag for tags, words in zip(files["train"].tags, train.words_of, strict=True) for tag in tags[:words]]
@@ -151,7 +147,7 @@ def prepare_tagging(
             f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
             for name, file in files.items()
         },
-        special=special,
+        padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
     )
 
@@ -159,17 +155,15 @@ def prepare_tagging(
 def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[str, ...]) -> PredictedSet:
     def evaluate(outputs: np.ndarray) -> Evaluation:
         chosen = outputs[inputs.first_pieces].argmax(axis=1)
-        tags: list[list[str]] = []
-        begin = 0
-        for words, kept in zip(file.words, inputs.words_of, strict=True):
-            found = [labels[index] for index in chosen[begin : begin + kept]]
-            tags.append(found + [OUTSIDE] * (len(words) - len(found)))  # truncated words count as O
-            begin += kept
+        of_sentences = np.split(chosen, np.cumsum(inputs.words_of)[:-1])
+        tags = [
+            [labels[index] for index in found] + [OUTSIDE] * (len(words) - len(found))  # truncated words count as O
+            for words, found in zip(file.words, of_sentences, strict=True)
+        ]
         path = "predictions.conll" if name == "dev" else f"predictions_{name}.conll"
         return Evaluation(
             {} if name == "test" else _score(tags, file.tags),
-            lambda folder: write_text(folder / path, _conll(file.words, tags)),
-            {},
+            lambda folder: write_text(folder / path, _conll(TaggedFile(file.words, tags))),
         )
 
     return PredictedSet(name, inputs.sequences, evaluate)
@@ -180,8 +174,6 @@ def _score(predictions: list[list[str]], references: list[list[str]]) -> dict[st
     return {name: 100.0 * value for name, value in scores.items()}
 
 
-def _conll(words: list[list[str]], tags: list[list[str]]) -> str:
-    sentences = (
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(*pair, strict=True)) for pair in zip(words, tags, strict=True)
-    )
-    return "\n".join(sentences)
+def _conll(file: TaggedFile) -> str:
+    sentences = zip(file.words, file.tags, strict=True)
+    return "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*pair, strict=True)) for pair in sentences)

@@ -12,17 +12,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.finetuning.glue import write_predictions, write_submission_file
+from bertline.encoding.tokenizer import special_token_ids
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
-from bertline.finetuning.sequences import (
-    Sequences,
-    SpecialTokens,
-    make_sequences,
-    special_tokens,
-    tokenize,
-    truncate_pair,
-)
+from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
+from bertline.finetuning.submissions import write_predictions, write_submission_file
 from bertline.finetuning.tables import Examples, read_examples, read_labels
 from bertline.finetuning.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
@@ -34,43 +28,41 @@ def prepare_text_task(
 ) -> PreparedTask:
     """Prepare a task whose files have named columns. Raises BertlineError for a bad file."""
     files = {name: read_examples(path, task, labelled=name in LABELLED_SETS) for name, path in data.items()}
-    special = special_tokens(tokenizer)
-    train, dev = files["train"].labels, files["dev"].labels
+    train, dev = files["train"].targets, files["dev"].targets
     constant = train.mean() if task.is_regression else np.bincount(train).argmax()
     majority = np.full(len(dev), constant)
     limit = settings["max_sequence_length"]
 
     def predicted(name: str, file: Examples) -> PredictedSet:
         def evaluate(outputs: np.ndarray) -> Evaluation:
-            if file.targets is None:
-                return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs), {})
+            if name not in LABELLED_SETS:
+                return Evaluation({}, lambda folder: _write_test(task, name, folder, outputs))
             suffix = name.removeprefix("dev")  # "_mismatched" of MNLI's second dev set
             path = f"predictions{suffix}.tsv"
             scores = _score(task, outputs[:, 0] if task.is_regression else outputs.argmax(axis=1), file.targets)
             return Evaluation(
                 {f"{metric}{suffix}": score for metric, score in scores.items()},
                 lambda folder: write_predictions(folder / path, _cells(task, outputs)),
-                {},
             )
 
-        return PredictedSet(name, _sequences(name, file, tokenizer, special, limit), evaluate)
+        return PredictedSet(name, _sequences(name, file, tokenizer, limit), evaluate)
 
     return PreparedTask(
         head="sequence",
         outputs=len(task.labels) or 1,
         primary=task.metrics[0],
-        train=_sequences("train", files["train"], tokenizer, special, limit),
+        train=_sequences("train", files["train"], tokenizer, limit),
         train_targets=train,
         predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
         baselines={"majority": _score(task, majority, dev)[task.metrics[0]]},
         examples={name: len(file.first) for name, file in files.items()}
         | {f"{name}_skipped": file.skipped for name, file in files.items() if name in LABELLED_SETS},
-        special=special,
+        padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
     )
 
 
-def _sequences(name: str, file: Examples, tokenizer: Tokenizer, special: SpecialTokens, limit: int) -> Sequences:
+def _sequences(name: str, file: Examples, tokenizer: Tokenizer, limit: int) -> Sequences:
     first = tokenize(tokenizer, file.first)
     second = [] if file.second is None else tokenize(tokenizer, file.second)
     room = limit - (2 if file.second is None else 3)
@@ -81,8 +73,8 @@ def _sequences(name: str, file: Examples, tokenizer: Tokenizer, special: Special
             *(name, longer, len(first), limit),
         )
     if file.second is None:
-        return make_sequences(((ids[:room], None) for ids in first), special)
-    return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), special)
+        return make_sequences(((ids[:room], None) for ids in first), tokenizer)
+    return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), tokenizer)
 
 
 def prepare_table(

@@ -17,7 +17,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import write_json, write_text
 from bertline.finetuning.device import claim_device
-from bertline.finetuning.loop import CHECKPOINT_MINUTES, predict, train
+from bertline.finetuning.loop import predict, train
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
@@ -42,12 +42,12 @@ KEYS = ("task", "start", "initial_weights", "data")
 
 def finetune(
     recipe: Mapping[str, Any],
-    tokenizer_path: Path | str,
-    output: Path | str,
+    tokenizer_path: Path,
+    output: Path,
     *,
-    initial_weights: Path | str | None = None,
+    initial_weights: Path | None = None,
     threads: int | None = None,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    checkpoint_minutes: float = 10.0,
 ) -> dict[str, Any]:
     """Run a recipe and write its results; return the content of metrics.json.
 
@@ -65,8 +65,10 @@ def finetune(
     Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
     """
     started, started_at = time.monotonic(), datetime.now(UTC)
-    recipe = with_network(check_recipe(recipe, initial_weights))
-    settings, output = recipe["settings"], Path(output)
+    recipe = check_recipe(recipe, initial_weights)
+    if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
+        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
+    settings = recipe["settings"]
     if threads:
         torch.set_num_threads(threads)
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
@@ -74,13 +76,8 @@ def finetune(
     device, _claim = claim_device()  # held until the end of this function
     prepare_precision(settings["precision"], device)
     model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
-    check_vocabulary(
-        read_tokenizer(tokenizer_path),
-        tokenizer_path,
-        model.config.vocab_size,
-        initial_weights or "the model",
-        padding=MAX_PADDING,
-    )
+    tokenizer, rows = read_tokenizer(tokenizer_path), model.config.vocab_size
+    check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
     folder = output / paths.CHECKPOINTS
@@ -90,13 +87,7 @@ def finetune(
     frozen["jobs"] = write_started(folder, frozen)
     try:
         journal, steps, best = train(
-            model,
-            task,
-            settings,
-            recipe["seed"],
-            output,
-            recipe["fingerprint"],
-            checkpoint_minutes=checkpoint_minutes,
+            model, task, settings, recipe["seed"], output, recipe["fingerprint"], checkpoint_minutes=checkpoint_minutes
         )
     except torch.OutOfMemoryError:
         raise BertlineError(
@@ -135,32 +126,22 @@ def finetune(
     return metrics
 
 
-def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | str | None) -> dict[str, Any]:
+def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | None) -> dict[str, Any]:
     """Check a recipe against the configuration's schema; return it with the defaults of its settings filled in.
 
     Raises BertlineError for a missing or wrong key, or if recipe and command disagree on the initial weights.
     """
-    completed = complete_recipe(recipe, settings_of_task(str(recipe.get("task"))), others=KEYS)
+    recipe = complete_recipe(recipe, settings_of_task(str(recipe.get("task"))), others=KEYS)
     if recipe["initial_weights"] is None and initial_weights is not None:
         raise BertlineError(f"the recipe starts from random weights; leave out the initial weights {initial_weights}")
     if recipe["initial_weights"] is not None and initial_weights is None:
         raise BertlineError("the recipe starts from pretrained weights; name their directory with --initial-weights")
-    return {
-        **completed,
-        "settings": {key: value for key, value in completed["settings"].items() if key not in PLANNED_SETTINGS},
-    }
-
-
-def with_network(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe with the network's description in place of its directory."""
-    model = recipe["model"]
-    if "directory" not in model:
-        return dict(recipe)
-    return {**recipe, "model": read_configuration(model["directory"]).to_dict()}
+    settings = {key: value for key, value in recipe["settings"].items() if key not in PLANNED_SETTINGS}
+    return {**recipe, "settings": settings}
 
 
 def make_model(
-    settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | str | None
+    settings: Mapping[str, Any], task: PreparedTask, max_sequence_length: int, initial_weights: Path | None
 ) -> TaskNetwork:
     """Make the network with the task's head, its encoder from `initial_weights` if given, else from `settings`.
 

@@ -24,11 +24,14 @@ class Layout(Protocol):
     MODEL_TYPE: str
     INPUTS: tuple[str, ...]  # the tokenizer's outputs that the network takes
     PADDED: tuple[str, ...]  # Bertline's names of the weights whose first dimension is the padded vocabulary
+    NAMES: dict[str, str]  # Hugging Face's names by Bertline's
+    LAYERS: str  # Hugging Face's name of the list of layers
+    LAYER_NAMES: dict[str, tuple[str, ...]]  # of a layer's modules: equal parts along the first dimension
+    ENCODER: str  # prefix of the encoder's names, which a file of an encoder without heads lacks
+    FIXED: dict[str, Any]  # keys of config.json with a single supported value
 
-    def names_of(self, config: Any) -> dict[str, tuple[str, ...]]: ...
-    def present_name(self, name: str) -> str: ...
     def config_json(self, config: Any, identifiers: Mapping[str, int]) -> dict[str, Any]: ...
-    def config_of(self, path: Path, given: Mapping[str, Any]) -> NetworkConfig: ...
+    def renamed_settings(self, path: Path, given: Mapping[str, Any], config: Any) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

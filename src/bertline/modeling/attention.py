@@ -111,9 +111,7 @@ def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed) ->
 @torch.library.custom_op("bertline::packed_attention", mutates_args=(), device_types="cpu")
 def _packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
     """Attend: [T, A, D] each -> context [T, A, D] and the softmaxes' log-sum-exp, float32 (or float64) [A, T]."""
-    tokens, heads, _ = query.shape
-    context = query.new_empty(query.shape)
-    sums = query.new_empty((heads, tokens), dtype=_sum_type(query))
+    context, sums = _new_results(query)
     for here in _sequences(cu_seqlens):
         rows = [_as_batch(tensor, here) for tensor in (query, key, value)]
         found, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*rows)
@@ -124,8 +122,7 @@ def _packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Ten
 
 @_packed_attention.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
-    tokens, heads, _ = query.shape
-    return query.new_empty(query.shape), query.new_empty((heads, tokens), dtype=_sum_type(query))
+    return _new_results(query)
 
 
 @torch.library.custom_op("bertline::packed_attention_backward", mutates_args=(), device_types="cpu")
@@ -172,5 +169,8 @@ def _as_batch(tensor: Tensor, here: slice) -> Tensor:
     return tensor[here].transpose(0, 1)[None]
 
 
-def _sum_type(query: Tensor) -> torch.dtype:
-    return torch.float64 if query.dtype == torch.float64 else torch.float32
+def _new_results(query: Tensor) -> tuple[Tensor, Tensor]:
+    """Return uninitialised results of packed attention, for `query` [T, A, D]."""
+    tokens, heads, _ = query.shape
+    sum_type = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return query.new_empty(query.shape), query.new_empty((heads, tokens), dtype=sum_type)

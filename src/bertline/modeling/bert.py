@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
+from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
 
 
@@ -89,35 +89,15 @@ class Layer(nn.Module):
         return self.attention_output(attend(query, key, value, attention_mask, dropout=dropout))
 
 
-class BertModel(nn.Module):
+class BertModel(Encoder):
     """The encoder. `with_pooler` adds the dense layer on [CLS] that sequence-level heads use."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        super().__init__(config, Embeddings(config), (Layer(config) for _ in range(config.num_hidden_layers)))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
-        self.activation_checkpointing = False  # recompute layers in the backward pass, to save memory
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Encode a batch.
-
-        Args:
-            input_ids: int64 [B, S].
-            token_type_ids: int64 [B, S], 0 for the first segment and 1 for the second.
-            attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-                faster; or `Packed`, for a packed batch ([1, T]).
-
-        Returns the last layer's hidden states [B, S, H].
-        """
-        return self.encode(self.embeddings.word(input_ids), token_type_ids, attention_mask)
 
     def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Run `forward` from the tokens' word embeddings, [B, S, H]."""
-        hidden = self.embeddings(words, token_type_ids, attention_mask)
-        checkpointing = self.activation_checkpointing and self.training
-        return run_layers(self.layers, hidden, attention_mask, activation_checkpointing=checkpointing)
+        return self.run_layers(self.embeddings(words, token_type_ids, attention_mask), attention_mask)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Pass [CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
@@ -150,7 +130,7 @@ class BertForPreTraining(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Score the masked positions and the pairs; other arguments as in `BertModel.forward`.
+        """Score the masked positions and the pairs; other arguments as in `Encoder.forward`.
 
         Args:
             masked_positions: int64 [M], indices into the flattened batch (row * S + position).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -72,23 +71,6 @@ class NetworkConfig:
         if "vocab_size" not in values:
             raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")
         return cls(**values)
-
-    @classmethod
-    def from_config_json(cls, path: Path, given: Mapping[str, Any], *, fixed: Mapping[str, Any]) -> Self:
-        """Make a configuration from a Hugging Face config.json at `path`, ignoring keys of other settings.
-
-        Args:
-            fixed: the only supported values of settings that are not in the configuration, and their defaults.
-
-        Raises BertlineError for another value of one of these.
-        """
-        for key, value in fixed.items():
-            if given.get(key, value) != value:
-                raise BertlineError(
-                    f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights"
-                )
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls.from_dict({key: value for key, value in given.items() if key in known})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the architecture, the keys and the values, as `from_dict` takes them."""

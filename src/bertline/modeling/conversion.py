@@ -16,10 +16,7 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
-from bertline.files import read_json
-from bertline.modeling import layout_bert
 from bertline.modeling.architectures import architecture_of
-from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.huggingface import OF_ENCODER, export_huggingface, from_huggingface, read_configuration
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint
 
@@ -40,18 +37,18 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     if source.resolve() == output.resolve():
         raise BertlineError(f"{output}: the output is the source; name another folder")
     index = next(iter(sorted(source.glob("*.ckpt.index"))), None)
-    config: NetworkConfig
     if index is not None:
-        path = source / "bert_config.json"
-        config = layout_bert.config_of(path, read_json(path))
+        config = read_configuration(source / "bert_config.json")
         theirs = _of_tensorflow(index.with_suffix(""))
     elif (source / PICKLE).exists():
-        config = read_configuration(source)
+        config = read_configuration(source / "config.json")
         theirs = _of_pickle(source / PICKLE)
     else:
         raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
     weights = from_huggingface(config, theirs, str(source))
-    for name in architecture_of(config).layout.names_of(config):
+    with torch.device("meta"):
+        network = architecture_of(config).pretraining(config)
+    for name in network.state_dict():
         if OF_ENCODER.match(name) and name not in weights:
             raise BertlineError(f"{source} lacks the weights {name} of its configuration; fetch it again")
     with TemporaryDirectory() as folder:

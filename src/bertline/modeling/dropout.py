@@ -25,9 +25,6 @@ class Dropout(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         return drop(hidden, self.probability) if self.training else hidden
 
-    def extra_repr(self) -> str:
-        return f"{self.probability}"
-
 
 def drop(hidden: Tensor, probability: float) -> Tensor:
     """Zero elements of `hidden` with `probability`, and divide the others by 1 - probability."""

@@ -65,22 +65,15 @@ class TaskNetwork(nn.Module):
         self.head = transform
         self.classifier = nn.Linear(self.config.hidden_size, outputs)
 
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Compute logits; arguments as in the encoder's `forward`.
 
-        Returns [B, outputs] for "sequence" (packed, [N, outputs]), [B, S, outputs] for "tokens", and start and end
-        logits, each [B, S], for "answer".
+        Returns [B, outputs] for "sequence" (packed, [N, outputs]), otherwise [B, S, outputs].
         """
         hidden = self.encoder(input_ids, token_type_ids, attention_mask)
         if self.kind == "sequence":
             hidden = self.encoder.pool(hidden, attention_mask)
-        logits = self.classifier(self.head(hidden))
-        if self.kind == "answer":
-            start, end = logits.unbind(-1)
-            return start, end
-        return logits
+        return self.classifier(self.head(hidden))
 
 
 def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:

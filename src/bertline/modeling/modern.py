@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
-from bertline.modeling.activation_checkpointing import run_layers
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
@@ -116,42 +116,22 @@ class Layer(nn.Module):
         return self.attention_output(attend(query, key, qkv[:, :, 2], attention_mask, dropout=0.0))
 
 
-class ModernModel(nn.Module):
+class ModernModel(Encoder):
     """The encoder."""
 
     def __init__(self, config: ModernConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
+        layers = (Layer(config, first=number == 0) for number in range(config.num_hidden_layers))
+        super().__init__(config, Embeddings(config), layers)
         self.final_normalization = normalization(config)
-        self.activation_checkpointing = False  # recompute layers in the backward pass, to save memory
+        self.head_size, self.theta = config.hidden_size // config.num_attention_heads, config.global_rope_theta
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Encode a batch.
-
-        Args:
-            input_ids: int64 [B, S].
-            token_type_ids: ignored; present so that the signature is BERT's.
-            attention_mask: bool [B, S], True for tokens and False for padding; None when nothing is padded, which is
-                faster; or `Packed`, for a packed batch ([1, T]).
-
-        Returns the normalised hidden states [B, S, H].
-        """
-        return self.encode(self.embeddings.word(input_ids), attention_mask)
-
-    def encode(self, words: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Run `forward` from the tokens' word embeddings, [B, S, H]."""
+    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         if isinstance(attention_mask, Packed):
             positions = attention_mask.positions
         else:
             positions = torch.arange(words.shape[1], device=words.device)
-        config = self.config
-        rotation = rotation_of(positions, config.hidden_size // config.num_attention_heads, config.global_rope_theta)
-        hidden = self.embeddings(words)
-        checkpointing = self.activation_checkpointing and self.training
-        hidden = run_layers(self.layers, hidden, attention_mask, rotation, activation_checkpointing=checkpointing)
-        return self.final_normalization(hidden)
+        rotation = rotation_of(positions, self.head_size, self.theta)
+        return self.final_normalization(self.run_layers(self.embeddings(words), attention_mask, rotation))
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Return [CLS]'s hidden state: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
@@ -173,16 +153,9 @@ class ModernForPreTraining(nn.Module):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, None]:
-        """Score the masked positions; other arguments as in `ModernModel.forward`.
-
-        Args:
-            masked_positions: int64 [M], indices into the flattened batch (row * S + position).
-
-        Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding), and None in place of BERT's
-        pair logits.
-        """
+        """Score the masked positions as `BertForPreTraining.forward` does; None takes the place of pair logits."""
         words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
-        hidden = self.encoder.encode(words, attention_mask)
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
         return self.head.score(tokens_at(hidden, masked_positions), table), None
 
 

@@ -44,16 +44,18 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
         raise BertlineError(f"{index} does not exist; name a folder with a TensorFlow checkpoint") from None
     except (IndexError, struct.error, ValueError) as error:
         raise BertlineError(f"{index} is not the index of a TensorFlow checkpoint ({error}); fetch it again") from None
-    shards = next((int(header.get(1, 1)) for name, value in table if not name and (header := _message(value))), 1)
-    for name, value in table:
+    shards = 1
+    for name, value in table:  # sorted: the header, whose name is empty, comes first
         if name:
             yield name.decode(), _tensor(Path(prefix), name.decode(), value, shards)
+        else:
+            shards = _fields(value).get(1, [1])[-1]
 
 
 def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
-    entry = _message(value)
-    kind, shard, offset, size = (int(entry.get(field, 0)) for field in (1, 3, 4, 5))
-    shape = tuple(int(_message(dimension).get(1, 0)) for dimension in _all_of(entry.get(2, b""), 2))
+    entry = _fields(value)
+    kind, shard, offset, size = (entry.get(field, [0])[-1] for field in (1, 3, 4, 5))
+    shape = tuple(_fields(dimension).get(1, [0])[-1] for dimension in _fields(entry.get(2, [b""])[-1]).get(2, []))
     path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
     dtype = TYPES.get(kind)
     if dtype is None or size != math.prod(shape) * dtype.itemsize:
@@ -107,27 +109,17 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield numbers and values of a protocol buffer's fields."""
+def _fields(message: bytes) -> dict[int, list[Any]]:
+    """Return the values of a protocol buffer's fields, integers or bytes, by the fields' numbers."""
+    fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         value: int | bytes
         if tag & 7 == 0:
             value, at = _varint(message, at)
-        elif tag & 7 == 2:
-            length, at = _varint(message, at)
+        else:  # of a given size, or of 64 or 32 bits
+            length, at = _varint(message, at) if tag & 7 == 2 else (8 if tag & 7 == 1 else 4, at)
             value, at = message[at : at + length], at + length
-        else:  # of fixed size: 64 or 32 bits
-            length = 8 if tag & 7 == 1 else 4
-            value, at = message[at : at + length], at + length
-        yield tag >> 3, value
-
-
-def _message(message: int | bytes) -> dict[int, int | bytes]:
-    return dict(_fields(message)) if isinstance(message, bytes) else {}
-
-
-def _all_of(message: int | bytes, number: int) -> list[int | bytes]:
-    """Return the values of a repeated field."""
-    return [value for field, value in _fields(message) if field == number] if isinstance(message, bytes) else []
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields

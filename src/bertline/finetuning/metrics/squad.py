@@ -132,13 +132,6 @@ def best_null_threshold(
     return best
 
 
-def leave_unanswered(
-    predictions: Mapping[str, str], null_differences: Mapping[str, float], threshold: float
-) -> dict[str, str]:
-    """Return the predictions, with "" for questions whose difference is above the threshold."""
-    return {question: text if null_differences[question] <= threshold else "" for question, text in predictions.items()}
-
-
 class SquadMetrics(evaluate.Metric):
     """Exact match and F1 in percent, by question id; a question without a prediction counts as wrong.
 
@@ -168,9 +161,9 @@ class SquadMetrics(evaluate.Metric):
             return score_squad(answers, texts)
         scores = score_squad(answers, texts, version_2=True)
         doubts = {given["id"]: given["no_answer_probability"] for given in predictions}
-        for name in ("exact_match", "f1"):
-            threshold = best_null_threshold(answers, texts, doubts, score=name)
-            left = leave_unanswered(texts, doubts, threshold)
-            scores[f"best_{name}"] = score_squad(answers, left, version_2=True)[name]
-            scores[f"best_{name}_threshold"] = threshold
+        for score in ("exact_match", "f1"):
+            threshold = best_null_threshold(answers, texts, doubts, score=score)
+            left = {name: text if doubts[name] <= threshold else "" for name, text in texts.items()}
+            scores[f"best_{score}"] = score_squad(answers, left, version_2=True)[score]
+            scores[f"best_{score}_threshold"] = threshold
         return scores
