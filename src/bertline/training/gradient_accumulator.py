@@ -59,8 +59,8 @@ class GradientAccumulator:
         self.rank_weights = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
         self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
-        self._items: Generator[WorkItem, None, None] = (item for item in ())  # none before `seek`
-        self._first: WorkItem  # of the global batch that was started
+        self._items: Generator[WorkItem, None, None] | None = None
+        self._first: WorkItem | None = None
 
     def balance_load(self, load_balancing: str) -> None:
         """Set the part of a global batch that each rank computes.
@@ -91,7 +91,8 @@ class GradientAccumulator:
 
     def close(self) -> None:
         """Stop prefetching."""
-        self._items.close()
+        if self._items is not None:
+            self._items.close()
 
     def position_at(self, step: int) -> int:
         """Return the position of global batch `step` in the order of samples."""
@@ -112,6 +113,8 @@ class GradientAccumulator:
         Where the ranks compute in lockstep, those with fewer append micro-batches without labels.
         """
         item = self._first
+        if item is None:
+            raise ValueError("start_step first")
         passes = passes_in_lockstep(self._model, item.micro_batches, self._group)
         for number in range(item.micro_batches):
             item = item if number == 0 else self._next()
@@ -122,6 +125,8 @@ class GradientAccumulator:
             yield self._counted(idle.to(self._group.device))
 
     def _next(self) -> WorkItem:
+        if self._items is None:
+            raise ValueError("seek first")
         started = time.monotonic()
         item = next(self._items)
         self.waited += time.monotonic() - started
