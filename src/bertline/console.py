@@ -45,6 +45,20 @@ def progress(items: Iterable[T], *, description: str, unit: str, total: int | No
     return tqdm(items, desc=description, unit=f" {unit}", total=total, mininterval=interval, dynamic_ncols=True)
 
 
+def progress_of_bytes(*, description: str, total: int | None) -> tqdm[NoReturn]:
+    """Make a progress bar that counts bytes; call its `update` with their number."""
+    interval = 0.5 if sys.stderr.isatty() else 15.0
+    return tqdm(
+        desc=description,
+        total=total,
+        unit="B",
+        unit_scale=True,
+        unit_divisor=1024,
+        mininterval=interval,
+        dynamic_ncols=True,
+    )
+
+
 @contextmanager
 def progress_below_log(*, done: int, total: int, unit: str, shown: bool) -> Iterator[tqdm[NoReturn]]:
     """Yield a progress bar below the log lines, shown only if `shown` and on a terminal. `update` may be negative."""

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shutil
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -22,9 +21,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
+import tenacity
 
 from bertline import __version__
-from bertline.console import BertlineError, progress
+from bertline.console import BertlineError, progress_of_bytes
 from bertline.files import fsync_directory, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -188,18 +188,37 @@ def _copy(source: Path, part: Path) -> None:
 
 def _fetch_patiently(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     failures, furthest = 0, _size(part)
-    while True:
+
+    def attempt() -> None:
+        nonlocal failures, furthest
         try:
-            return _fetch_once(session, source, part, expected)
-        except _Interrupted as interruption:
+            _fetch_once(session, source, part, expected)
+        except _Interrupted:
             # A server that ignores Range sends everything again, so only bytes never reached before are progress.
             failures = 1 if _size(part) > furthest else failures + 1
             furthest = max(furthest, _size(part))
-            if failures >= ATTEMPTS:
-                raise SourceRefused(f"{interruption}, after {ATTEMPTS} failed attempts") from None
-            seconds = min(max(FIRST_WAIT_SECONDS * 2 ** (failures - 1), interruption.retry_after), MAX_WAIT_SECONDS)
-            logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), interruption, seconds)
-            time.sleep(seconds)
+            raise
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        interruption = state.outcome.exception() if state.outcome else None
+        asked_for = interruption.retry_after if isinstance(interruption, _Interrupted) else 0.0
+        return min(max(FIRST_WAIT_SECONDS * 2 ** (failures - 1), asked_for), MAX_WAIT_SECONDS)
+
+    def announce(state: tenacity.RetryCallState) -> None:
+        answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
+        logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), answer, seconds)
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(_Interrupted),
+        stop=lambda _: failures >= ATTEMPTS,
+        wait=wait,
+        before_sleep=announce,
+        reraise=True,
+    )
+    try:
+        retrying(attempt)
+    except _Interrupted as interruption:
+        raise SourceRefused(f"{interruption}, after {ATTEMPTS} failed attempts") from None
 
 
 def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
@@ -250,10 +269,10 @@ def _receive(response: requests.Response, part: Path, mode: str) -> None:
 
 
 def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
-    total = None if size is None else -(-size // PIECE_BYTES)
-    with part.open(mode) as file:
-        for piece in progress(pieces, description=part.stem, unit="x 64 KiB", total=total):
+    with part.open(mode) as file, progress_of_bytes(description=part.stem, total=size) as bar:
+        for piece in pieces:
             file.write(piece)
+            bar.update(len(piece))
 
 
 def _retry_after(header: str) -> float:
