@@ -484,6 +484,7 @@ def write_other_cola(path: Path) -> Path:
 
 KILLED = """
 import json, os, signal, sys
+from pathlib import Path
 from torch.optim import AdamW
 from bertline.finetuning.train import finetune
 
@@ -496,7 +497,7 @@ def step_or_die(self, closure=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 AdamW.step = step_or_die
-finetune(json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], threads=1, checkpoint_minutes=0)
+finetune(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), threads=1, checkpoint_minutes=0)
 """
 
 
