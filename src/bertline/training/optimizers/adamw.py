@@ -42,8 +42,7 @@ def update_adamw(
 ) -> None:
     """Update `weights`, all of which have gradients, and their states in place, bit-identically to `torch.optim.AdamW`.
 
-    For uses in which an object of that class does not fit: Muon has one class for two rules, and creating a process's
-    first `torch.optim.Optimizer` imports PyTorch's compiler, which takes a tenth of a small fine-tuning.
+    For Muon, which is one class for two rules.
     """
     adamw(
         list(weights),
