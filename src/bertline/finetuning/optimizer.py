@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bertline.modeling.heads import TaskNetwork
-from bertline.training.optimizers.parameters import decay_groups
+from bertline.training.optimizers.base import decay_groups
 
 # As in Google's run_squad.py and run_classifier.py.
 BETAS = (0.9, 0.999)
