@@ -209,11 +209,12 @@ def _log_batches(
         _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
         _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
     )
-    batches: list[list[list[Any]]] = [list(batch) for batch in itertools.zip_longest(*chunks, fillvalue=[])]
+    nothing: list[Any] = []
+    batches = [list(batch) for batch in itertools.zip_longest(*chunks, fillvalue=nothing)]
     if note is not None:
         # In the last request, whose tags MLflow writes last: a pass that is killed is repeated in full, and MLflow
         # stores equal points once.
-        batches = batches or [[[], [], []]]
+        batches = batches or [[nothing] * 3]
         batches[-1][2] = [*batches[-1][2], RunTag(SENT_TAG, note)]
     for metric_batch, parameter_batch, tag_batch in batches:
         client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)

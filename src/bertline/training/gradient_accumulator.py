@@ -59,7 +59,7 @@ class GradientAccumulator:
         self.rank_weights = [1.0] * group.world_size
         self.waited = 0.0  # seconds for data in the last step
         self.tokens = (0, 0)  # of this rank in the last step: without padding, and with
-        self._items: Generator[WorkItem, None, None] = (item for item in ())  # none before `seek`
+        self._items: Generator[WorkItem, None, None] = (item for item in list[WorkItem]())  # none before `seek`
         self._first: WorkItem  # of the global batch that was started
 
     def balance_load(self, load_balancing: str) -> None:
