@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
 from bertline.encoding.samples import (
+    PAIR_OBJECTIVES,
     Samples,
     make_samples,
     sample_ids,
@@ -149,7 +150,7 @@ def test_single_segments_hold_every_token_once_in_order(documents: list[Document
     assert not samples.table[:, 4].any()
 
 
-@pytest.mark.parametrize("objective", ["next_sentence", "sentence_order", "none"])
+@pytest.mark.parametrize("objective", PAIR_OBJECTIVES)
 def test_segments_begin_with_words(objective: str) -> None:
     random = np.random.default_rng(1)
     documents = [[[FIRST_WORD, *random.choice([PIECE, FIRST_WORD], 30).tolist()] for _ in range(20)] for _ in range(10)]

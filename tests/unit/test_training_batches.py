@@ -23,7 +23,7 @@ MASKING = Masking(0.15)
 
 
 def divide(reader, batch, *, world_size, rows, weights=None, **layout):
-    ranks = assign_to_ranks(len(batch.samples), weights or [1.0] * world_size)
+    ranks = assign_to_ranks(len(batch.samples), tuple(weights or [1.0] * world_size))
     return [
         list(
             micro_batches(
@@ -90,7 +90,7 @@ def test_only_full_rows_go_without_an_attention_mask_and_only_where_the_layout_l
     weights=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=6).filter(any),
 )
 def test_ranks_get_samples_in_proportion_to_their_weights(size, weights):
-    ranks = assign_to_ranks(size, weights)
+    ranks = assign_to_ranks(size, tuple(weights))
     counts = np.bincount(ranks, minlength=len(weights))
     exact = size * np.array(weights) / sum(weights)
     assert counts.sum() == size
@@ -102,7 +102,7 @@ def test_ranks_get_samples_in_proportion_to_their_weights(size, weights):
 
 
 def test_equal_ranks_take_turns():
-    assert assign_to_ranks(7, [1.0, 1.0, 1.0]).tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert assign_to_ranks(7, (1.0, 1.0, 1.0)).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_packed_sequences_stand_one_behind_the_other(reader):

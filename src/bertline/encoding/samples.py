@@ -30,10 +30,12 @@ from random import Random
 
 import numpy as np
 
+from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
 from bertline.encoding.spool import Spool
 from bertline.encoding.tokenization import TokenizedShard
 
+PAIR_OBJECTIVES = ("next_sentence", "sentence_order", "none")
 FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, LABEL, DOCUMENT = range(6)
 SAMPLES_PER_BLOCK = 4096
 # Number of random reads after which a shard's memory is freed, see `Spool`.
@@ -84,11 +86,13 @@ def make_samples(
         shard: its tokens.
         folder: for temporary files of 48 bytes per sample.
         sequence_length: the maximum number of tokens in a sample, including [CLS] and [SEP].
-        pair_objective: next_sentence, sentence_order, or none for single segments.
+        pair_objective: one of PAIR_OBJECTIVES; `none` for single segments.
         short_sequence_probability: share of the chunks whose target is a random length.
         seed, shard_name: together with the sequence length and the number of the pass they seed the random choices.
         passes: how often the whole text is split, each time with other random choices; samples are ordered by pass.
     """
+    if pair_objective not in PAIR_OBJECTIVES:
+        raise BertlineError(f"pair objective: given '{pair_objective}', allowed are {', '.join(PAIR_OBJECTIVES)}")
     spool = Spool(folder, np.int64, columns=6)
     tokens = labelled = without_partner = unplaced_tokens = 0
     for number in range(passes):

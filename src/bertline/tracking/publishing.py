@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +120,8 @@ def _supersede_others(here: _Pass, entry: Entry) -> None:
 
 def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
     """Return the present parent of a shared run; None if it was deleted or superseded, so that the entry's applies."""
-    parent = run.data.tags.get("mlflow.parentRunId") if run is not None and entry.is_shared else None
+    is_shared = "bertline.record" not in entry.identity
+    parent = run.data.tags.get("mlflow.parentRunId") if run is not None and is_shared else None
     if parent is None:
         return None
     found = _search(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
@@ -203,18 +204,18 @@ def _log_batches(
         Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
         for point in points
     ]
-    zipped: Iterable[tuple[list[Any], ...]] = itertools.zip_longest(
+    chunks = (
         _chunks(metrics, METRICS_PER_BATCH),
         _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
         _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
-        fillvalue=[],
     )
-    batches = list(zipped)
+    nothing: list[Any] = []
+    batches = [list(batch) for batch in itertools.zip_longest(*chunks, fillvalue=nothing)]
     if note is not None:
         # In the last request, whose tags MLflow writes last: a pass that is killed is repeated in full, and MLflow
         # stores equal points once.
-        *batches, (last_metrics, last_parameters, last_tags) = batches or [([], [], [])]
-        batches.append((last_metrics, last_parameters, [*last_tags, RunTag(SENT_TAG, note)]))
+        batches = batches or [[nothing] * 3]
+        batches[-1][2] = [*batches[-1][2], RunTag(SENT_TAG, note)]
     for metric_batch, parameter_batch, tag_batch in batches:
         client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
 

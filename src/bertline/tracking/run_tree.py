@@ -80,11 +80,6 @@ class Entry:
     dataset: DatasetInput | None = None
     children: list[Entry] = field(default_factory=list)
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other runs may share this entry."""
-        return "bertline.record" not in self.identity
-
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
     """Return the tree of entries for `record`; stages that have not started are absent."""

@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import resource
-import time
+import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -101,6 +101,7 @@ def find_micro_batch_tokens(
             loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )
         (found.mlm_loss + found.pair_loss).backward()
+        model.zero_grad(set_to_none=True)
 
     most = _most_rows(settings, group.world_size)
     if group.device.type == "cuda":
@@ -109,7 +110,11 @@ def find_micro_batch_tokens(
         rows = largest(lambda rows: _fits(compute, rows, model), most)
         del moments
     else:
-        rows = fastest(lambda rows: _seconds(compute, rows, model), most, go_on=lambda: _has_memory_for_twice(group))
+        rows = fastest(
+            lambda rows: min(timeit.repeat(lambda: compute(rows), number=1, repeat=PASSES)),
+            most,
+            go_on=lambda: _has_memory_for_twice(group),
+        )
     if not rows:
         raise BertlineError(
             f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
@@ -160,16 +165,6 @@ def _fits(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) 
     model.zero_grad(set_to_none=True)
     torch.cuda.empty_cache()
     return fitted
-
-
-def _seconds(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) -> float:
-    times = []
-    for _ in range(PASSES):
-        started = time.monotonic()
-        compute(rows)
-        times.append(time.monotonic() - started)
-        model.zero_grad(set_to_none=True)
-    return min(times)
 
 
 def _has_memory_for_twice(group: Group) -> bool:

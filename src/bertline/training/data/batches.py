@@ -174,22 +174,13 @@ def _sorted_by_length(
     return GlobalBatch(samples, epochs, lengths, counts)
 
 
-def assign_to_ranks(size: int, rank_weights: Sequence[float]) -> np.ndarray:
+@functools.lru_cache(maxsize=8)
+def assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
     """Return the rank of each of `size` samples in ascending length: int64 [size].
 
     A rank takes its n-th sample at time n / weight, so that ranks alternate, faster ones more often. With equal
     weights, sample i goes to rank i % world_size. A rank with weight 0 gets nothing.
     """
-    return _assign_to_ranks(size, tuple(rank_weights))
-
-
-def of_rank(batch: GlobalBatch, rank: int, rank_weights: Sequence[float]) -> GlobalBatch:
-    """Return a rank's part of a global batch."""
-    return batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), rank_weights) == rank))
-
-
-@functools.lru_cache(maxsize=8)
-def _assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
     total = sum(rank_weights)
     times, ranks = [], []
     for rank, weight in enumerate(rank_weights):
@@ -198,6 +189,11 @@ def _assign_to_ranks(size: int, rank_weights: tuple[float, ...]) -> np.ndarray:
         ranks.append(np.full(turns, rank))
     order = np.argsort(np.concatenate(times), kind="stable")[:size]
     return np.concatenate(ranks)[order]
+
+
+def of_rank(batch: GlobalBatch, rank: int, rank_weights: Sequence[float]) -> GlobalBatch:
+    """Return a rank's part of a global batch."""
+    return batch.take(np.flatnonzero(assign_to_ranks(len(batch.samples), tuple(rank_weights)) == rank))
 
 
 def micro_batches(
