@@ -5,8 +5,7 @@
 FOLDER contains a dump (the largest .bz2 in it) and books/*.txt; Google's vocab/bert-base-uncased-vocab.txt is used if
 present, otherwise a vocabulary is trained. Each stage runs in its own process, whose memory is measured; times are
 processor times. MB are of extracted text. Then the library alone and all of encode_shard (reading the shard, both
-lengths with next sentence prediction, writing HDF5) alternate on the same text: with an empty cache, and warm. The last
-line is JSON.
+lengths with next sentence prediction, writing HDF5) alternate on the same text. The last line is JSON.
 """
 
 import json

@@ -105,7 +105,7 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
     (told,) = graph.glob(f"logs/slurm/rule_plan_shards/*/{killed}.log")
     assert re.search(r"exceeded memory limit \(\d+ > \d+\), being killed", told.read_text())
     assert [memory for job, _, _, memory in jobs if job in (killed, str(int(killed) + 1))] == [60, 960]
-    # read_files, sentences, plan_shards twice, write_shard of 3 shards, tokenizer, encode_shard of 3 shards, card
+    # read_part, sentences, plan_shards twice, write_shard of 3 shards, tokenizer, encode_shard of 3 shards, card
     assert len(states) == len(set(re.findall(r"SLURM jobid (\d+)", submission.output())))
     submitted_rules = re.findall(r"SLURM jobid \d+ \(log: \S*/logs/slurm/(\w+)", submission.output())
     assert submitted_rules.count("group_shards_write_shard") == 1

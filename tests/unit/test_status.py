@@ -162,7 +162,7 @@ def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
     shelf, wiki, data, _ = estimates(untrained)
     assert (shelf.jobs, shelf.core_hours) == (2, None)
-    assert shelf.basis == "unknown: none of its read_files jobs is finished"
+    assert shelf.basis == "unknown: none of its read_part jobs is finished"
     assert (wiki.jobs, wiki.basis) == (None, "unknown: the dump is not listed yet (snakemake list_parts)")
     assert (data.what, data.jobs, data.core_hours) == ("dataset books, its shards", 4, None)
     # Jobs of 1800 and 3600 CPU seconds; those of another dataset tell nothing.

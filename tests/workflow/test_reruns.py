@@ -93,7 +93,7 @@ def test_a_copy_with_other_times_runs_only_what_a_changed_book_asks_for(copied: 
     book.write_text(book.read_text() + "\n\nOne more sentence stands here.\n")
     change_times(copied, 3)
     jobs = jobs_of(snakemake(copied, "encode", "--dry-run", *COMPARE_TIMES))
-    of_the_book = {"read_files": 1, "train_punkt": 1, "split_sentences": 1}
+    of_the_book = {"read_part": 1, "train_punkt": 1, "split_sentences": 1}
     of_the_dataset = {"plan_shards": 1, "write_shard": 3, "train_tokenizer": 1, "encode_shard": 3}
     last = {"write_dataset_card": 1, "encode": 1, "total": 13}
     assert jobs == of_the_book | of_the_dataset | last
@@ -171,7 +171,7 @@ def test_a_changed_tokenizer_encodes_again_but_extracts_nothing_and_changing_bac
     write_config(graph, changed)
     rules = jobs_of(snakemake(graph, "--dry-run")).keys()
     assert {"train_tokenizer", "encode_shard", "pretrain_phase", "finetune_task"} <= rules
-    assert not {"download_part", "extract_part", "clean_part", "split_sentences", "read_files"} & rules
+    assert not {"download_part", "extract_part", "clean_part", "split_sentences", "read_part"} & rules
     snakemake(graph, "encode")
     write_config(graph, SMALL_CONFIG)
     assert "Nothing to be done" in snakemake(graph)

@@ -221,7 +221,7 @@ def test_a_job_that_fails_is_told_with_its_reason_and_the_others_finish(cluster:
     assert len(list(cluster.folder.glob("results/corpora/text-*/documents/*.zst"))) == 1
     assert sorted(job["status"] for job in cluster.jobs()) == [0, 1]
     last = "\n".join(output.splitlines()[-8:])
-    assert re.search(r"read_files: error: .*bad\.txt is not utf-8: byte 5 is 0xe4", last)
+    assert re.search(r"read_part: error: .*bad\.txt is not utf-8: byte 5 is 0xe4", last)
 
 
 def test_a_refused_job_is_one_line(cluster: Cluster) -> None:
@@ -230,4 +230,4 @@ def test_a_refused_job_is_one_line(cluster: Cluster) -> None:
     site["partitions"]["cpu"] = "nowhere"
     (cluster.folder / "site.yaml").write_text(yaml.safe_dump(site))
     output = cluster.run("corpus", "--retries", "0", succeeds=False)
-    assert "error: qsub refused the job read_files: qsub: Unknown queue; see site.yaml" in output
+    assert "error: qsub refused the job read_part: qsub: Unknown queue; see site.yaml" in output

@@ -23,11 +23,6 @@ from bertline.settings.site import Site
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
-READING = {
-    "wikimedia": ("extract_part", "clean_part"),
-    "files": ("read_files",),
-    "huggingface": ("read_dataset",),
-}
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 1.1
 
@@ -74,7 +69,8 @@ def _corpus(key: str, corpus: Json) -> Estimate:
         parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
     unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
     unsplit = sum(not Path(paths.SENTENCES.format(corpus=key, part=part)).exists() for part in parts)
-    jobs = dict.fromkeys(READING[corpus["settings"]["source"]], unread) | {"split_sentences": unsplit}
+    reading = ("extract_part", "clean_part") if "wiki" in corpus else ("read_part",)
+    jobs = dict.fromkeys(reading, unread) | {"split_sentences": unsplit}
     hours, basis = _core_hours(key, jobs)
     if hours is None and dump_bytes:
         hours = dump_bytes / 1e6 * SECONDS_OF_DUMP_MEGABYTE / 3600
