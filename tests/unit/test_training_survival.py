@@ -70,7 +70,7 @@ def kill_often(given, card, output, *, kills, **options):
     for kill in range(kills):
         newest = newest_step(folder)
         trainer = Trainer(given, card, output, **options)
-        until = time.monotonic() + moments.uniform(0.05, 1.0)
+        until = time.monotonic() + moments.uniform(0.05, 0.3)
         if kill >= kills - 3:
             ready = functools.partial(is_publishing, output)
         elif kill % 2:

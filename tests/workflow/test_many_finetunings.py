@@ -49,10 +49,10 @@ OPTIONS = ("--profile", "profiles/local", "--configfile", "grid.yaml")
 
 
 @pytest.mark.slow
-def test_thousands_of_finetunings_are_shown_and_nothing_is_written(graph: Path) -> None:
-    write_config(graph, rates=RATES, seeds=12)
+def test_ten_thousand_finetunings_are_shown_and_nothing_is_written(graph: Path) -> None:
+    write_config(graph, rates=RATES, seeds=38)
     output = run_snakemake(graph, "--dry-run", *OPTIONS).stdout
-    assert jobs_of(output)["finetune_task"] == 9 * 30 * 12
+    assert jobs_of(output)["finetune_task"] == 9 * 30 * 38
     assert not (graph / "results/recipes").exists()
 
 
@@ -65,4 +65,4 @@ def test_a_record_that_is_longer_than_an_argument_reaches_its_job(graph: Path) -
     assert len(json.loads(record.read_text())["finetunings"]) == 9 * 24 * 5
     # Settings are in files, and the terminal is for what happens.
     assert len(finished.stdout) < ARGUMENT_BYTES
-    assert len(list(graph.glob("results/recipes/*.json"))) == 9 * 24 * 5 + 2 + 1 + 1
+    assert len(list(graph.glob("results/recipes/*.json"))) == 9 * 24 * 5 + 2 + 1 + 1 + 1  # phases, dataset, corpus, run
