@@ -21,6 +21,7 @@ from torch import Tensor, distributed, nn
 from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.huggingface import config_json_of
 from bertline.training.data.batches import Layout, mask_batch
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import work_items
@@ -164,7 +165,7 @@ def make_transformers_model(
 ) -> nn.Module:
     """Make transformers' version of the network: BertForPreTraining or ModernBertForMaskedLM."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
-    content = architecture_of(config).layout.config_json(config, data.train.card["tokenizer"]["special_tokens"])
+    content = config_json_of(config, data.train.card["tokenizer"]["special_tokens"])
     theirs = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
     theirs._attn_implementation = attention
     kind = transformers.AutoModelForPreTraining if config.architecture == "bert" else transformers.AutoModelForMaskedLM

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers.processors import TemplateProcessing
@@ -43,14 +44,19 @@ def export_huggingface(
     with write_folder_atomically(directory) as aside:
         identifiers = _write_tokenizer(tokenizer_json, model_config, layout, aside)
         save_tensors(aside / WEIGHTS, to_huggingface(model_config, state_dict))
-        config_json = {
-            **dataclasses.asdict(model_config),
-            **layout.config_json(model_config, identifiers),
-            "model_type": layout.MODEL_TYPE,
-            "pad_token_id": identifiers["[PAD]"],
-            "dtype": "float32",
-        }
-        write_json(aside / "config.json", config_json)
+        write_json(aside / "config.json", config_json_of(model_config, identifiers))
+
+
+def config_json_of(config: NetworkConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
+    """Return the content of the config.json of a network with these special tokens."""
+    layout = architecture_of(config).layout
+    return {
+        **dataclasses.asdict(config),
+        **layout.config_json(config, identifiers),
+        "model_type": layout.MODEL_TYPE,
+        "pad_token_id": identifiers["[PAD]"],
+        "dtype": "float32",
+    }
 
 
 def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
