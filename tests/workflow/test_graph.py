@@ -199,7 +199,10 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
     config = copy.deepcopy(SMALL_CONFIG)
     config["corpora"] = {"book": {**config["corpora"]["book"], "encoding": "utf-8; touch injected"}}
     config["datasets"]["small"]["corpora"] = ["book"]
+    urls = {name: {"url": f"https://localhost/{name}; touch injected"} for name in ("train", "dev")}
+    config["evaluation"]["squad_v1"] = urls
     run = config["runs"]["first"]
+    run["finetune"]["squad_v1"] = {}
     next(iter(run["phases"].values()))["initial_weights"] = {"directory": "weights; touch injected"}
     config["runs"]["second"] = {"pretrained": "a bert; touch injected", "finetune": run["finetune"]}
     for name in ("weights; touch injected", "a bert; touch injected"):
@@ -212,7 +215,7 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
     printed = run_snakemake(workflow_folder, *options).stdout
     commands = [line for line in printed.splitlines() if "touch injected" in line and "workflow/scripts/" in line]
     scripts = {script for line in commands for script in re.findall(r"workflow/scripts/(\w+)\.py", line)}
-    assert scripts >= {"pretrain", "finetune"}
+    assert scripts >= {"download_evaluation", "pretrain", "finetune"}
     assert [line for line in commands if "touch" in shlex.split(line)] == []
 
 

@@ -23,8 +23,8 @@ checkpoint list_dump_parts:
         mem_mb=500,
         runtime=30,
     shell:
-        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki} --dump {wildcards.dump} --contact {resources.contact}"
-        " --mirrors {resources.mirrors} --output {output} > {log} 2>&1"
+        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki:q} --dump {wildcards.dump:q} --contact {resources.contact}"
+        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
 
 
 rule download_part:
@@ -46,8 +46,8 @@ rule download_part:
         mem_mb=500,
         runtime=1440,
     shell:
-        "python workflow/scripts/download_part.py --listing {input} --part {wildcards.part} --contact {resources.contact}"
-        " --mirrors {resources.mirrors} --output {output} > {log} 2>&1"
+        "python workflow/scripts/download_part.py --listing {input:q} --part {wildcards.part:q} --contact {resources.contact}"
+        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
 
 
 rule download_evaluation:
@@ -68,4 +68,4 @@ rule download_evaluation:
         source=download_options,
     shell:
         "python workflow/scripts/download_evaluation.py {params.source} --contact {resources.contact}"
-        " --output {output} > {log} 2>&1"
+        " --output {output:q} > {log:q} 2>&1"

@@ -21,7 +21,7 @@ rule train_tokenizer:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/train_tokenizer.py --recipe {params.recipe} --output {output} > {log} 2>&1"
+        "python workflow/scripts/train_tokenizer.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule take_tokenizer:
@@ -44,7 +44,7 @@ rule take_tokenizer:
     params:
         lowercase=lowercase_option,
     shell:
-        "python workflow/scripts/take_tokenizer.py {input:q} {params.lowercase} --output {output} > {log} 2>&1"
+        "python workflow/scripts/take_tokenizer.py {input:q} {params.lowercase} --output {output:q} > {log:q} 2>&1"
 
 
 # One job for all lengths, so that the text is tokenized once.
@@ -69,8 +69,8 @@ rule encode_shard:
         recipe=planned_recipe("dataset"),
         folder=lambda wildcards, input: Path(input.plan).parent,
     shell:
-        "python workflow/scripts/encode_shard.py --recipe {params.recipe} --shard {wildcards.shard}"
-        " --directory {params.folder} > {log} 2>&1"
+        "python workflow/scripts/encode_shard.py --recipe {params.recipe:q} --shard {wildcards.shard:q}"
+        " --directory {params.folder:q} > {log:q} 2>&1"
 
 
 rule write_dataset_card:
@@ -99,4 +99,4 @@ rule write_dataset_card:
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
-        "python workflow/scripts/write_dataset_card.py --recipe {params.recipe} --directory {params.folder} > {log} 2>&1"
+        "python workflow/scripts/write_dataset_card.py --recipe {params.recipe:q} --directory {params.folder:q} > {log:q} 2>&1"

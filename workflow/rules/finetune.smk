@@ -32,8 +32,8 @@ rule finetune_task:
             for word in ("--initial-weights", weights)
         ],
     shell:
-        "python workflow/scripts/finetune.py --recipe {params.recipe} --tokenizer {input.tokenizer:q}"
-        " {params.initial_weights:q} --output {params.folder} --threads {threads} > {log} 2>&1"
+        "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} > {log:q} 2>&1"
 
 
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.
@@ -54,7 +54,7 @@ rule task_without_data:
     params:
         reason=lambda wildcards: plan.skipped[wildcards.run, wildcards.task],
     shell:
-        "echo error: {params.reason:q} > {log}; exit 1"
+        "echo error: {params.reason:q} > {log:q}; exit 1"
 
 
 # For the GLUE server: each task's fine-tuning with the best dev score.
@@ -74,4 +74,4 @@ rule glue_submission:
         mem_mb=500,
         runtime=10,
     shell:
-        "python workflow/scripts/glue_submission.py {input} --output {output} > {log} 2>&1"
+        "python workflow/scripts/glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1"

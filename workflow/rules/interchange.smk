@@ -22,8 +22,8 @@ rule export_nvidia:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py --samples {input.samples} --dataset {input.card} --layout nvidia"
-        " --dupe-factor {wildcards.copies} --outputs {output} > {log} 2>&1"
+        "python workflow/scripts/export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout nvidia"
+        " --dupe-factor {wildcards.copies:q} --outputs {output:q} > {log:q} 2>&1"
 
 
 rule export_gpauloski:
@@ -43,5 +43,5 @@ rule export_gpauloski:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py --samples {input.samples} --dataset {input.card} --layout gpauloski"
-        " --outputs {output} > {log} 2>&1"
+        "python workflow/scripts/export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout gpauloski"
+        " --outputs {output:q} > {log:q} 2>&1"

@@ -49,15 +49,15 @@ rule pretrain_phase:
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake
     # deletes the log before every attempt; the one next to the checkpoints contains them all.
     shell:
-        "trap '' TERM; mkdir -p {params.folder}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
+        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
         " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
-        " --checkpoints {params.folder}/checkpoints --attempt {resources.attempt}"
+        " --checkpoints {params.folder:q}/checkpoints --attempt {resources.attempt}"
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
-        " -- workflow/scripts/pretrain.py --recipe {params.recipe} --dataset {input.dataset:q}"
-        " {params.initial_weights:q} --output {params.folder} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+        " -- workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
+        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
-        " 2>&1 | tee -a {log} {params.folder}/checkpoints/training.log"
+        " 2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log"
 
 
 rule export_phase:
@@ -80,8 +80,8 @@ rule export_phase:
     params:
         folder=lambda wildcards, input: Path(input.weights).parent,
     shell:
-        "python workflow/scripts/export.py --phase {params.folder} --tokenizer {input.tokenizer:q}"
-        " --output {output} > {log} 2>&1"
+        "python workflow/scripts/export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+        " --output {output:q} > {log:q} 2>&1"
 
 
 rule trigram_baseline:
@@ -104,5 +104,5 @@ rule trigram_baseline:
             "sequence_length"
         ],
     shell:
-        "python workflow/scripts/trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output}"
-        " > {log} 2>&1"
+        "python workflow/scripts/trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output:q}"
+        " > {log:q} 2>&1"

@@ -18,7 +18,7 @@ rule describe_run:
         record=planned_recipe("fingerprint"),
         digest=of(recipes.digest_of_record, "run"),
     shell:
-        "cp {params.record} {output} > {log} 2>&1"
+        "cp {params.record:q} {output:q} > {log:q} 2>&1"
 
 
 # A job of its own creates MLflow's database: several processes that start on a new file corrupt it.
@@ -36,7 +36,7 @@ rule initialise_mlflow:
         mem_mb=1000,
         runtime=10,
     shell:
-        "python workflow/scripts/initialise_mlflow.py > {log} 2>&1"
+        "python workflow/scripts/initialise_mlflow.py > {log:q} 2>&1"
 
 
 rule track_pretraining:
@@ -58,7 +58,7 @@ rule track_pretraining:
         mem_mb=1000,
         runtime=60,
     shell:
-        "python workflow/scripts/track.py {input.record} --output {output} > {log} 2>&1"
+        "python workflow/scripts/track.py {input.record:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule track_run:
@@ -83,7 +83,7 @@ rule track_run:
     message:
         "Sending run {wildcards.run} to MLflow"
     shell:
-        "python workflow/scripts/track.py {input.record} --report {input.report} --output {output} > {log} 2>&1"
+        "python workflow/scripts/track.py {input.record:q} --report {input.report:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule log_model:
@@ -106,7 +106,7 @@ rule log_model:
     message:
         "Logging the model of run {wildcards.run} to MLflow"
     shell:
-        "python workflow/scripts/log_model.py {input.record} --output {output} > {log} 2>&1"
+        "python workflow/scripts/log_model.py {input.record:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule write_report:
@@ -133,4 +133,4 @@ rule write_report:
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py {input.records} --directory {params.folder} > {log} 2>&1"
+        "python workflow/scripts/report.py {input.records:q} --directory {params.folder:q} > {log:q} 2>&1"

@@ -20,7 +20,7 @@ rule train_punkt:
     params:
         recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/train_punkt.py --recipe {params.recipe} --output {output} > {log} 2>&1"
+        "python workflow/scripts/train_punkt.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule split_sentences:
@@ -43,5 +43,5 @@ rule split_sentences:
     params:
         recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/split_sentences.py --recipe {params.recipe} --documents {input.documents}"
-        " --sentences {output.sentences} --index {output.index} > {log} 2>&1"
+        "python workflow/scripts/split_sentences.py --recipe {params.recipe:q} --documents {input.documents:q}"
+        " --sentences {output.sentences:q} --index {output.index:q} > {log:q} 2>&1"

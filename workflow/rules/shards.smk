@@ -18,8 +18,8 @@ rule write_signatures:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     shell:
-        "python workflow/scripts/write_signatures.py --documents {input.documents} --counts {input.counts}"
-        " --output {output} > {log} 2>&1"
+        "python workflow/scripts/write_signatures.py --documents {input.documents:q} --counts {input.counts:q}"
+        " --output {output:q} > {log:q} 2>&1"
 
 
 rule collect_ngrams:
@@ -40,7 +40,7 @@ rule collect_ngrams:
     params:
         recipe=planned_recipe("evaluation"),
     shell:
-        "python workflow/scripts/collect_ngrams.py --recipe {params.recipe} --output {output} > {log} 2>&1"
+        "python workflow/scripts/collect_ngrams.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule find_overlap:
@@ -60,8 +60,8 @@ rule find_overlap:
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=120,
     shell:
-        "python workflow/scripts/find_overlap.py --documents {input.documents} --ngrams {input.ngrams}"
-        " --output {output} > {log} 2>&1"
+        "python workflow/scripts/find_overlap.py --documents {input.documents:q} --ngrams {input.ngrams:q}"
+        " --output {output:q} > {log:q} 2>&1"
 
 
 # The only job that compares the documents of all corpora, by their signatures.
@@ -83,7 +83,7 @@ rule list_removed:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/list_removed.py --recipe {params.recipe} --output {output} > {log} 2>&1"
+        "python workflow/scripts/list_removed.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule plan_shards:
@@ -106,7 +106,7 @@ rule plan_shards:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/plan_shards.py --recipe {params.recipe} --output {output} > {log} 2>&1"
+        "python workflow/scripts/plan_shards.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule write_shard:
@@ -126,5 +126,5 @@ rule write_shard:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=60,
     shell:
-        "python workflow/scripts/write_shard.py --plan {input.plan} --shard {wildcards.shard} --output {output}"
-        " > {log} 2>&1"
+        "python workflow/scripts/write_shard.py --plan {input.plan:q} --shard {wildcards.shard:q} --output {output:q}"
+        " > {log:q} 2>&1"
