@@ -99,5 +99,12 @@ def planned_recipe(wildcard):
     return lambda wildcards: recipes.recipe_path(wildcards[wildcard])
 
 
+def initial_weights_option(wildcards, input):
+    """Return the words of the option that names a job's initial weights; none for random ones."""
+    return (
+        ["--initial-weights", *input.initial_weights] if input.initial_weights else []
+    )
+
+
 def output_folder(wildcards, output):
     return Path(output[0]).parent

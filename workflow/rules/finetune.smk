@@ -26,11 +26,7 @@ rule finetune_task:
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
-        initial_weights=lambda wildcards, input: [
-            word
-            for weights in input.initial_weights
-            for word in ("--initial-weights", weights)
-        ],
+        initial_weights=initial_weights_option,
     shell:
         "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
         " {params.initial_weights:q} --output {params.folder:q} --threads {threads} > {log:q} 2>&1"

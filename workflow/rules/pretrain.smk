@@ -41,11 +41,7 @@ rule pretrain_phase:
     params:
         recipe=planned_recipe("phase"),
         folder=output_folder,
-        initial_weights=lambda wildcards, input: [
-            word
-            for weights in input.initial_weights
-            for word in ("--initial-weights", str(Path(weights).parent))
-        ],
+        initial_weights=initial_weights_option,
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake
     # deletes the log before every attempt; the one next to the checkpoints contains them all.
     shell:

@@ -85,7 +85,8 @@ def check_together(settings: Mapping[str, Any], model: Mapping[str, Any], where:
         settings: of a phase, with every default filled in.
         model: its keys; absent ones have their defaults.
     """
-    for problem in _contradictions(settings, model):
+    problem = next(_contradictions(settings, model), None)
+    if problem is not None:
         raise BertlineError(f"{where}.{problem}")
 
 
