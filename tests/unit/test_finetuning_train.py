@@ -8,11 +8,23 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from finetuning_helpers import (
+    MODEL,
+    NAMES,
+    NO_DROPOUT,
+    PLACES,
+    WORDS,
+    Json,
+    recipe_for,
+    write_cola,
+    write_conll,
+    write_squad,
+    write_tokenizer,
+)
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
@@ -29,89 +41,12 @@ from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer
 
-Json = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]
-MODEL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
-NAMES = [f"n{index}" for index in range(12)]
-PLACES = [f"p{index}" for index in range(12)]
-WORDS = ["was", "born", "in", "and", "died", "where", "who", *NAMES, *PLACES]
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", *WORDS]
-    save_tokenizer(make_tokenizer(vocabulary, lowercase=True, source="the test"), path)
-    return path
-
-
-def write_cola(path: Path, examples: int = 32) -> Path:
-    """Sentences of random words of different lengths, with random labels: nothing to learn but themselves."""
-    generator = np.random.default_rng(1)
-    rows = []
-    for _ in range(examples):
-        words = generator.choice(WORDS, size=generator.integers(6, 15))
-        rows.append(f"t\t{generator.integers(2)}\t\t{' '.join(words)}\n")
-    path.write_text("".join(rows))
-    return path
-
-
-def write_squad(path: Path, *, version_2: bool = False) -> Path:
-    generator = np.random.default_rng(2)
-    paragraphs = []
-    for index in range(16):
-        name = NAMES[index % 12]
-        birth, death = generator.choice(PLACES, size=2, replace=False)
-        context = f"{name} was born in {birth} and {name} died in {death} ."
-        questions: list[Json] = []
-        for verb, answer in (("was born", birth), ("died", death)):
-            impossible = version_2 and verb == "died"
-            given = [] if impossible else [{"text": answer, "answer_start": context.index(answer)}]
-            identity = f"{index}-{verb}"
-            question = {"id": identity, "question": f"where {verb} ?", "answers": given, "is_impossible": impossible}
-            questions.append(question)
-        paragraphs.append({"context": context, "qas": questions})
-    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
-    return path
-
-
-def recipe_for(task: str, file: Path, **changes: Any) -> Json:
-    settings = {
-        "epochs": 4,
-        "batch_size": 8,
-        "learning_rate": 2e-3,
-        "warmup": 0.1,
-        "weight_decay": 0.01,
-        "layerwise_decay": 1.0,
-        "precision": "fp32",
-        "max_sequence_length": 32,
-        "patience": None,
-    }
-    if task.startswith("squad"):
-        settings |= {"doc_stride": 8, "max_query_length": 8, "max_answer_length": 4}
-    else:
-        settings["predict_test"] = False
-    return {
-        "fingerprint": "0123456789abcdef",
-        "task": task,
-        "seed": changes.pop("seed", 1),
-        "start": "random",
-        "model": MODEL | changes.pop("model", {}),
-        "initial_weights": changes.pop("initial_weights", None),
-        "data": {"train": str(file), "dev": str(file)},
-        "settings": settings | changes,
-    }
-
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
 # Batches
@@ -286,7 +221,7 @@ def test_a_run_leaves_its_declared_files_and_nothing_else(tmp_path: Path, tokeni
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
     metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"metrics.json", "metrics.jsonl", "recipe.json", "predictions.tsv"}
+    assert written == {"metrics.json", "metrics.jsonl", "recipe.json", "predictions.tsv", "huggingface"}
     assert json.loads((tmp_path / "out/metrics.json").read_text()) == metrics
     assert metrics["primary"] in metrics["scores"]
     frozen = json.loads((tmp_path / "out/recipe.json").read_text())
@@ -416,16 +351,6 @@ def test_all_sets_of_mnli_are_predicted(tmp_path: Path, tokenizer: Path) -> None
     }
     submitted = {f"submission/{name}.tsv": 5 for name in ("MNLI-m", "MNLI-mm", "AX")}
     assert lines == {"predictions.tsv": 7, "predictions_mismatched.tsv": 10, **submitted}
-
-
-def write_conll(path: Path) -> Path:
-    generator = np.random.default_rng(3)
-    sentences = []
-    for _ in range(24):
-        name, place = generator.choice(NAMES), generator.choice(PLACES)
-        sentences.append(f"{name} B-PER\nwas O\nborn O\nin O\n{place} B-LOC\n")
-    path.write_text("\n".join(sentences))
-    return path
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])

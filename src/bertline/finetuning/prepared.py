@@ -41,7 +41,7 @@ class PreparedTask:
     """A task ready for training.
 
     head: "sequence" for outputs per input, "tokens" for outputs per token, "answer" for a start and an end logit per
-    token. outputs: their number.
+    token. outputs: their number. labels: the classes in the order of their ids; none for a regression and for answers.
     train_targets: int64 [N] classes or float32 [N] numbers for "sequence"; int64 [T] classes of the tokens for
     "tokens"; int64 [N, 2] first and last token for "answer".
     predicted: the dev set first, then every other set.
@@ -59,6 +59,7 @@ class PreparedTask:
     examples: dict[str, int]
     padding: int
     vocabulary: int
+    labels: tuple[str, ...] = ()
 
     @property
     def dev(self) -> PredictedSet:

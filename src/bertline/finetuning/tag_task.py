@@ -149,6 +149,7 @@ def prepare_tagging(
         },
         padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
+        labels=labels,
     )
 
 

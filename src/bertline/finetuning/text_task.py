@@ -59,6 +59,7 @@ def prepare_text_task(
         | {f"{name}_skipped": file.skipped for name, file in files.items() if name in LABELLED_SETS},
         padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
+        labels=task.labels,
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
-from bertline.files import write_json, write_text
+from bertline.files import write_folder_atomically, write_json, write_text
 from bertline.finetuning.device import claim_device
 from bertline.finetuning.loop import predict, train
 from bertline.finetuning.prepared import PreparedTask
@@ -23,8 +23,8 @@ from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration
-from bertline.modeling.vocabulary import check_vocabulary
+from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
+from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
 from bertline.training.checkpoints import clean_up
 from bertline.training.objective import prepare_precision
@@ -33,11 +33,10 @@ from bertline.training.started import frozen_recipe, write_started
 
 logger = logging.getLogger(__name__)
 
-# Some models have more embedding rows than words: they pad to a multiple of up to 128, which suits matrix units.
-MAX_PADDING = 127
-
 # In addition to the keys of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
+# The part of a recipe that is kept with the model.
+PREDICTED_FROM = ("fingerprint", "task", "table", "settings", "seed", "start")
 
 
 def finetune(
@@ -57,7 +56,8 @@ def finetune(
         recipe: everything that determines the result, from `bertline.planning`. The same recipe on the same number of
             CPU threads gives the same predictions.
         tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
-        output: a folder for the predictions, metrics.jsonl, recipe.json and, last, metrics.json.
+        output: a folder for the predictions, the model in Hugging Face's layout, metrics.jsonl, recipe.json and, last,
+            metrics.json.
         initial_weights: a directory in Hugging Face's layout, if and only if the recipe names initial weights.
         threads: CPU threads; None for PyTorch's default.
         checkpoint_minutes: time between two checkpoints.
@@ -119,6 +119,11 @@ def finetune(
     frozen["finished"] = datetime.now(UTC).isoformat()
     for evaluation in evaluations:
         evaluation.write_predictions(output)
+    with write_folder_atomically(output / paths.EXPORT) as export:
+        weights = model.state_dict()
+        write_huggingface(model.config, weights, tokenizer_path, export, head=task.head, labels=task.labels)
+        # What predictions need besides: the lengths, the columns of the texts. The data's paths stay here.
+        write_json(export / paths.FINETUNED_TASK, {key: recipe[key] for key in PREDICTED_FROM if key in recipe})
     write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
     write_json(output / paths.RECIPE, frozen)
     write_json(output / paths.SCORES, metrics)

@@ -27,6 +27,7 @@ class Layout(Protocol):
     NAMES: dict[str, str]  # Hugging Face's names by Bertline's
     LAYERS: str  # Hugging Face's name of the list of layers
     LAYER_NAMES: dict[str, tuple[str, ...]]  # of a layer's modules: equal parts along the first dimension
+    TASKS: dict[Head, tuple[str, str]]  # class of a fine-tuned network, and Hugging Face's name of its linear layer
     ENCODER: str  # prefix of the encoder's names, which a file of an encoder without heads lacks
     FIXED: dict[str, Any]  # keys of config.json with a single supported value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import is_byte_level, load_tokenizer, save_tokenizer, special_token_ids
+from bertline.encoding.tokenizer import is_byte_level, read_tokenizer, save_tokenizer, special_token_ids
 from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
 from bertline.modeling.configuration import NetworkConfig
-from bertline.modeling.vocabulary import check_vocabulary
+from bertline.modeling.heads import Head
+from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results.paths import WEIGHTS
 
@@ -29,7 +30,7 @@ OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
 def export_huggingface(
-    model_config: NetworkConfig, state_dict: Mapping[str, Tensor], tokenizer_json: Path, directory: Path
+    model_config: NetworkConfig, state_dict: Mapping[str, Tensor], tokenizer: Path, directory: Path
 ) -> None:
     """Write a directory that transformers loads without Bertline's code, complete or absent.
 
@@ -37,33 +38,68 @@ def export_huggingface(
         model_config: the network's shape.
         state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in Bertline's names. The corresponding classes
             of transformers are `BertForPreTraining` and `ModernBertForMaskedLM`.
-        tokenizer_json: a `tokenizers` file with `vocab_size` entries.
+        tokenizer: the tokenizer.json, with `vocab_size` entries.
         directory: replaced if it exists.
     """
-    layout = architecture_of(model_config).layout
     with write_folder_atomically(directory) as aside:
-        identifiers = _write_tokenizer(tokenizer_json, model_config, layout, aside)
-        save_tensors(aside / WEIGHTS, to_huggingface(model_config, state_dict))
-        write_json(aside / "config.json", config_json_of(model_config, identifiers))
+        write_huggingface(model_config, state_dict, tokenizer, aside)
 
 
-def config_json_of(config: NetworkConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the content of the config.json of a network with these special tokens."""
+def write_huggingface(
+    config: NetworkConfig,
+    state_dict: Mapping[str, Tensor],
+    tokenizer: Path,
+    directory: Path,
+    *,
+    head: Head | None = None,
+    labels: Sequence[str] = (),
+) -> None:
+    """Write config.json, the weights and the tokenizer's files to an empty directory.
+
+    Args:
+        config: the network's shape.
+        state_dict: in Bertline's names, of a network for pretraining or, with `head`, of a `TaskNetwork`.
+        tokenizer: tokenizer.json or vocab.txt. With `head`, the network may have more rows than it has entries.
+        directory: an empty one.
+        head: of the `TaskNetwork`. The classes of transformers are `BertForSequenceClassification` and so on.
+        labels: names of its classes; none for a regression and for answers.
+    """
     layout = architecture_of(config).layout
-    return {
+    identifiers = _write_tokenizer(tokenizer, config, layout, directory, padding=MAX_PADDING if head else 0)
+    save_tensors(directory / WEIGHTS, to_huggingface(config, state_dict, head))
+    write_json(directory / "config.json", config_json_of(config, identifiers, head, labels))
+
+
+def config_json_of(
+    config: NetworkConfig, identifiers: Mapping[str, int], head: Head | None = None, labels: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the content of the config.json of a network with these special tokens, `head` and `labels`."""
+    layout = architecture_of(config).layout
+    content = {
         **dataclasses.asdict(config),
         **layout.config_json(config, identifiers),
         "model_type": layout.MODEL_TYPE,
         "pad_token_id": identifiers["[PAD]"],
         "dtype": "float32",
     }
+    if head:
+        content["architectures"] = [layout.TASKS[head][0]]
+    if head == "sequence":
+        content["problem_type"] = "single_label_classification" if labels else "regression"
+    if labels or head == "sequence":
+        names = labels or ("score",)
+        content["id2label"] = {str(index): name for index, name in enumerate(names)}
+        content["label2id"] = {name: index for index, name in enumerate(names)}
+    return content
 
 
-def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_huggingface(
+    config: NetworkConfig, state_dict: Mapping[str, Tensor], head: Head | None = None
+) -> dict[str, Tensor]:
     """Convert a state dict to Hugging Face's names, without padding rows. Names unknown to that layout are left out."""
     layout = architecture_of(config).layout
     weights: dict[str, Tensor] = {}
-    for ours, theirs in _names(config, layout).items():
+    for ours, theirs in _names(config, layout, head).items():
         if ours in state_dict:
             tensor = state_dict[ours]
             if ours in layout.PADDED:
@@ -72,8 +108,8 @@ def to_huggingface(config: NetworkConfig, state_dict: Mapping[str, Tensor]) -> d
     return weights
 
 
-def load_huggingface(directory: Path) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """Read a BERT or a ModernBERT in Hugging Face's layout.
+def load_huggingface(directory: Path, head: Head | None = None) -> tuple[NetworkConfig, dict[str, Tensor]]:
+    """Read a BERT or a ModernBERT in Hugging Face's layout, with `head` the linear layer of that head, too.
 
     Returns its configuration and its weights in Bertline's names, the vocabulary padded; heads that the directory lacks
     are absent. Raises BertlineError if the directory is neither, is incomplete or has its weights only as a pickle.
@@ -84,17 +120,19 @@ def load_huggingface(directory: Path) -> tuple[NetworkConfig, dict[str, Tensor]]
             f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
             f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
         )
-    return config, from_huggingface(config, load_tensors(path), str(directory))
+    return config, from_huggingface(config, load_tensors(path), str(directory), head)
 
 
-def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+def from_huggingface(
+    config: NetworkConfig, weights: Mapping[str, Tensor], source: str, head: Head | None = None
+) -> dict[str, Tensor]:
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
     Names of old versions are accepted, unknown names left out. `source` names the weights in errors. Raises
     BertlineError if the vocabulary's size differs from that in `config`.
     """
     layout = architecture_of(config).layout
-    names = _names(config, layout)
+    names = _names(config, layout, head)
     known = {part for parts in names.values() for part in parts}
     theirs = {}
     for name, tensor in weights.items():
@@ -108,9 +146,11 @@ def from_huggingface(config: NetworkConfig, weights: Mapping[str, Tensor], sourc
     return ours
 
 
-def _names(config: NetworkConfig, layout: Layout) -> dict[str, tuple[str, ...]]:
+def _names(config: NetworkConfig, layout: Layout, head: Head | None) -> dict[str, tuple[str, ...]]:
     """Map Bertline's names, of which the network lacks some, to Hugging Face's names of their equal parts."""
     names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in layout.NAMES.items()}
+    if head:
+        names |= {f"classifier.{kind}": (f"{layout.TASKS[head][1]}.{kind}",) for kind in ("weight", "bias")}
     for layer in range(config.num_hidden_layers):
         for ours, parts in layout.LAYER_NAMES.items():
             for kind in ("weight", "bias"):
@@ -168,10 +208,12 @@ def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
     return torch.cat([tensor, padding])
 
 
-def _write_tokenizer(tokenizer_json: Path, config: NetworkConfig, layout: Layout, directory: Path) -> dict[str, int]:
+def _write_tokenizer(
+    source: Path, config: NetworkConfig, layout: Layout, directory: Path, *, padding: int
+) -> dict[str, int]:
     """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
-    tokenizer = load_tokenizer(tokenizer_json)
-    check_vocabulary(tokenizer, tokenizer_json, config.vocab_size)
+    tokenizer = read_tokenizer(source)
+    check_vocabulary(tokenizer, source, config.vocab_size, padding=padding)
     identifiers = tokenizer.get_vocab()
     special = special_token_ids(tokenizer)
     if tokenizer.post_processor is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.modeling.bert import BertConfig
+from bertline.modeling.heads import Head
 
 MODEL_TYPE = "bert"
 ENCODER = "bert"
@@ -38,8 +39,12 @@ LAYER_NAMES: dict[str, tuple[str, ...]] = {
     "output": ("output.dense",),
     "output_normalization": ("output.LayerNorm",),
 }
-
-
+# The class of a fine-tuned network and the name of its linear layer.
+TASKS: dict[Head, tuple[str, str]] = {
+    "sequence": ("BertForSequenceClassification", "classifier"),
+    "tokens": ("BertForTokenClassification", "classifier"),
+    "answer": ("BertForQuestionAnswering", "qa_outputs"),
+}
 # The only values of these keys that can be read.
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.modeling.heads import Head
 from bertline.modeling.modern import ModernConfig
 
 MODEL_TYPE = "modernbert"
@@ -32,6 +33,12 @@ LAYER_NAMES: dict[str, tuple[str, ...]] = {
     "gated_intermediate": ("mlp.Wi",),
     "output": ("mlp.Wo",),
 }
+# The class of a fine-tuned network and the name of its linear layer.
+TASKS: dict[Head, tuple[str, str]] = {
+    "sequence": ("ModernBertForSequenceClassification", "classifier"),
+    "tokens": ("ModernBertForTokenClassification", "classifier"),
+    "answer": ("ModernBertForQuestionAnswering", "classifier"),
+}
 # The only values of these keys that can be read.
 FIXED = {
     "attention_bias": False,
@@ -50,6 +57,7 @@ def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[st
         # Every layer attends globally; by transformers' default, two of three attend to a window of 128 tokens.
         "global_attn_every_n_layers": 1,
         "classifier_activation": config.hidden_activation,
+        "classifier_pooling": "cls",
         "architectures": ["ModernBertForMaskedLM"],
         # ModernBERT's own ids exceed a smaller vocabulary.
         "bos_token_id": identifiers["[CLS]"],

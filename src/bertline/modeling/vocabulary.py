@@ -8,6 +8,9 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 
+# Some models have more embedding rows than words: they pad to a multiple of up to 128, which suits matrix units.
+MAX_PADDING = 127
+
 
 def check_vocabulary(
     tokenizer: Tokenizer,

@@ -54,6 +54,7 @@ JOURNAL = "metrics.jsonl"
 RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
+FINETUNED_TASK = "task.json"  # in the export of a fine-tuning
 TRIGRAM = "trigram.json"
 # The same during training.
 CHECKPOINTS = "checkpoints"
@@ -74,6 +75,7 @@ FINETUNING = "results/finetunings/{finetuning}"
 FINETUNING_SCORES = f"{FINETUNING}/{SCORES}"
 FINETUNING_JOURNAL = f"{FINETUNING}/{JOURNAL}"
 FINETUNING_RECIPE = f"{FINETUNING}/{RECIPE}"
+FINETUNED_MODEL = f"{FINETUNING}/{EXPORT}"
 
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"

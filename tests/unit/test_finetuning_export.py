@@ -1,0 +1,128 @@
+"""The model that a fine-tuning leaves: transformers loads it and gives the answers that Bertline scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from finetuning_helpers import MODEL, NAMES, NO_DROPOUT, PLACES, Json, recipe_for, write_cola, write_conll, write_squad
+from finetuning_helpers import write_tokenizer as write_test_tokenizer
+
+from bertline.encoding.tokenizer import load_tokenizer
+from bertline.finetuning.train import finetune
+from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.huggingface import export_huggingface
+
+MODERN = {
+    "architecture": "modern",
+    **{key: value for key, value in MODEL.items() if "dropout" not in key},
+}
+
+
+def answers_of_a_pipeline(task: str, folder: Path, inputs: Any, **options: Any) -> list[Json]:
+    answers: list[Json] = transformers.pipeline(task, model=str(folder), device="cpu")(inputs, **options)
+    return answers
+
+
+def finetuned(tmp_path: Path, recipe: Json, architecture: str) -> Path:
+    if architecture == "modern":
+        recipe["model"] = MODERN
+    tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")
+    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    return tmp_path / "out"
+
+
+def second_column(path: Path) -> list[str]:
+    return [line.split("\t")[1] for line in path.read_text().splitlines() if line]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_a_pipeline_classifies_as_the_scored_predictions(tmp_path: Path, architecture: str) -> None:
+    file = write_cola(tmp_path / "train.tsv")
+    out = finetuned(tmp_path, recipe_for("cola", file, epochs=40, model=NO_DROPOUT), architecture)
+    sentences = [line.split("\t")[3] for line in file.read_text().splitlines()]
+    answers = answers_of_a_pipeline("text-classification", out / "huggingface", sentences)
+    predicted = second_column(out / "predictions.tsv")[1:]
+    assert [answer["label"] for answer in answers] == predicted
+    assert set(predicted) == {"0", "1"}
+
+
+def test_a_pipeline_reads_pairs_and_numbers(tmp_path: Path) -> None:
+    rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+    out = finetuned(tmp_path, recipe_for("stsb", tmp_path / "train.tsv", epochs=60, model=NO_DROPOUT), "bert")
+    pairs = [dict(zip(("text", "text_pair"), row.split("\t")[:2], strict=True)) for row in rows]
+    answers = answers_of_a_pipeline("text-classification", out / "huggingface", pairs, function_to_apply="none")
+    predicted = [float(cell) for cell in second_column(out / "predictions.tsv")[1:]]
+    assert [answer["score"] for answer in answers] == pytest.approx(predicted, rel=1e-4)
+    assert max(predicted) - min(predicted) > 0.1
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_transformers_answers_questions_as_the_scored_predictions(tmp_path: Path, architecture: str) -> None:
+    file = write_squad(tmp_path / "squad.json")
+    recipe = recipe_for("squad_v1", file, epochs=30, max_sequence_length=48)
+    out = finetuned(tmp_path, recipe, architecture)
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(out / "huggingface").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out / "huggingface")
+    predicted = json.loads((out / "predictions.json").read_text())
+    best = json.loads((out / "nbest.json").read_text())
+    for paragraph in (
+        paragraph for article in json.loads(file.read_text())["data"] for paragraph in article["paragraphs"]
+    ):
+        for question in paragraph["qas"]:
+            given = tokenizer(
+                question["question"], paragraph["context"], return_tensors="pt", return_offsets_mapping=True
+            )
+            spans = given.pop("offset_mapping")[0]
+            logits = model(**given)
+            inside = torch.tensor([part == 1 for part in given.sequence_ids()])
+            scores = logits.start_logits[0][:, None] + logits.end_logits[0]
+            allowed = torch.ones_like(scores).triu() - torch.ones_like(scores).triu(4) > 0
+            scores[~(allowed & inside & inside[:, None])] = -torch.inf
+            start, end = divmod(int(scores.argmax()), len(inside))
+            assert paragraph["context"][spans[start, 0] : spans[end, 1]] == predicted[question["id"]]
+            of_best = best[question["id"]][0]
+            assert scores.max().item() == pytest.approx(of_best["start_logit"] + of_best["end_logit"], abs=1e-4)
+    assert len(set(predicted.values())) > 6
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_a_pipeline_tags_as_the_scored_predictions(tmp_path: Path, architecture: str) -> None:
+    file = write_conll(tmp_path / "train.conll")
+    recipe = recipe_for("table/names", file, epochs=12) | {"table": {"kind": "tagging", "word": 0, "tag": -1}}
+    out = finetuned(tmp_path, recipe, architecture)
+    sentences = [
+        " ".join(line.split()[0] for line in sentence.splitlines()) for sentence in file.read_text().split("\n\n")
+    ]
+    answers = answers_of_a_pipeline("token-classification", out / "huggingface", sentences, ignore_labels=[])
+    tags = [entity["entity"] for sentence in answers for entity in sentence]
+    assert tags == second_column(out / "predictions.conll")
+    assert {"B-PER", "B-LOC", "O"} == set(tags)
+
+
+def test_the_folder_says_what_it_was_made_from_and_no_path_of_the_data(tmp_path: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=1)
+    out = finetuned(tmp_path, recipe, "bert")
+    described = json.loads((out / "huggingface/task.json").read_text())
+    assert described == {key: recipe[key] for key in ("fingerprint", "task", "seed", "start", "settings")}
+    assert not any(str(tmp_path) in path.read_text() for path in (out / "huggingface").glob("*.json"))
+
+
+def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> None:
+    """With a vocab.txt and more embeddings than words, as some published models have."""
+    tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")
+    words = load_tokenizer(tokenizer).get_vocab_size()
+    config = BertConfig.from_dict({**MODEL, "vocab_size": words})
+    export_huggingface(config, BertForPreTraining(config).state_dict(), tokenizer, tmp_path / "google")
+    (tmp_path / "google/tokenizer.json").unlink()
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=2, initial_weights={"content": "0" * 16})
+    recipe |= {"start": "pretrained", "model": {"directory": str(tmp_path / "google")}}
+    finetune(recipe, tmp_path / "google/vocab.txt", tmp_path / "out", initial_weights=tmp_path / "google", threads=1)
+    sentences = [line.split("\t")[3] for line in (tmp_path / "train.tsv").read_text().splitlines()]
+    answers = answers_of_a_pipeline("text-classification", tmp_path / "out/huggingface", sentences)
+    assert [answer["label"] for answer in answers] == second_column(tmp_path / "out/predictions.tsv")[1:]
