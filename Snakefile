@@ -26,6 +26,7 @@ rule all:
     default_target: True
     input:
         targets.everything(plan),
+        lambda wildcards: targets.models_to_train_again(plan),
 
 
 rule list_parts:
@@ -66,6 +67,7 @@ rule pretrain:
 rule finetune:
     input:
         targets.finetuned(plan),
+        lambda wildcards: targets.models_to_train_again(plan),
 
 
 rule submission:

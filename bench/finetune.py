@@ -87,7 +87,7 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
         return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
 
     def predicting(precision: str) -> int:
-        predict(model, task, task.dev.inputs, precision)
+        predict(model, task.dev.inputs, task.padding, precision)
         return len(task.dev.inputs.tokens)
 
     work: dict[str, Work] = {}

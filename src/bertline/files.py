@@ -69,6 +69,20 @@ def write_folder_atomically(folder: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def write_link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to `target`, replacing another link but never a real file."""
+    relative = Path(os.path.relpath(target, link.parent))
+    if link.is_symlink() and link.readlink() == relative:
+        return
+    if link.exists() and not link.is_symlink():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.link")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(relative)
+    temporary.replace(link)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

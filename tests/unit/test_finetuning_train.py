@@ -245,9 +245,9 @@ def test_predictions_do_not_depend_on_the_batch(
         recipe = recipe_for(task_name, file)
         task = prepare_task(task_name, recipe["data"], recipe["settings"], tokenizer)
         model = make_model(MODEL, task, 32, None)
-        together = predict(model, task, task.dev.inputs, "fp32")
+        together = predict(model, task.dev.inputs, task.padding, "fp32")
         monkeypatch.setattr(loop, "EVALUATION_TOKENS", 1)
-        alone = predict(model, task, task.dev.inputs, "fp32")
+        alone = predict(model, task.dev.inputs, task.padding, "fp32")
         monkeypatch.undo()
         assert np.abs(together).max() > 1e-3
         np.testing.assert_allclose(together, alone, atol=1e-6)

@@ -26,7 +26,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     plan.finetunings[FINETUNING] = {"task": "cola", "seed": 1, "start": "pretrained", "settings": settings}
     finetunings, phases = {"glue/cola/seed1": FINETUNING}, {"phase1": PHASE}
     run = {"name": "first", "fingerprint": RUN, "dataset": DATASET, "phases": phases, "finetunings": finetunings}
-    plan.runs["first"] = {**run, "skipped": {}, "config": {"description": "in words"}}
+    plan.runs["first"] = {**run, "kept": {}, "skipped": {}, "config": {"description": "in words"}}
     return plan
 
 

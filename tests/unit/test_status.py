@@ -79,7 +79,7 @@ def answers(plan: Plan) -> dict[str, bool]:
         "plan": overview(plan)[0][3] == "finished",
         "status": phase_statuses(plan)[0].state == "finished",
         "estimate": not [left for left in estimates(plan) if left.what.startswith("phase1")],
-        "pruning": any(entry.path.name == "step-00000050" for entry in prunable()),
+        "pruning": any(entry.path.name == "step-00000050" for entry in prunable(plan)),
         "record": read_record(record).phases[0].finished,
     }
 
@@ -114,10 +114,10 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     write(PHASE / "checkpoints/durable.json", '{"step": 30}')
     shard = write(Path("results/datasets/a/shards/00000.txt.zst"), "text")
     write(Path("results/datasets/b/shards/00000.txt.zst"), "text")
-    assert prunable() == []
+    assert prunable(plan) == []
     finish(PHASE)
     write(Path("results/datasets/a/dataset.json"), "{}")
-    found = {entry.path: entry.size for entry in prunable()}
+    found = {entry.path: entry.size for entry in prunable(plan)}
     older = {PHASE / f"checkpoints/step-{step:08d}": step for step in (10, 20)}
     assert found == {shard: 4, **older}
 

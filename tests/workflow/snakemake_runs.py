@@ -69,6 +69,19 @@ def copy_workflow(folder: Path) -> Path:
     return folder
 
 
+def write_external_weights(folder: Path) -> None:
+    """Write a very small BERT as transformers does, with a vocabulary of letters."""
+    import transformers
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *".,?", *(f"##{letter}" for letter in letters)]
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+
+
 def run_snakemake(folder: Path, *arguments: str, check: bool = True, live: bool = False) -> subprocess.CompletedProcess:
     """Run snakemake in `folder`; its output, both streams together, is in `.stdout`, or on the terminal if `live`."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}

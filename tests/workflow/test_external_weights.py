@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 import yaml
-from snakemake_runs import TASK, jobs_of, run_snakemake
+from snakemake_runs import TASK, jobs_of, run_snakemake, write_external_weights
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--profile", "profiles/local", "--configfile", "theirs.yaml")
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *"abcdefghijklmnopqrstuvwxyz.,?",
-    *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
-]
 CONFIG: dict[str, Any] = {
     "evaluation": {"glue": "resources/sample/glue"},
     "runs": {"theirs": {"pretrained": "models/theirs", "finetune": {"glue": {"cola": TASK, "rte": TASK}}}},
@@ -35,11 +25,7 @@ CONFIG: dict[str, Any] = {
 def folder(workflow_folder: Path, sample: Path) -> Path:
     """With the sample, the weights and theirs.yaml."""
     shutil.copytree(sample, workflow_folder / "resources/sample")
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
-    transformers.BertModel(config).save_pretrained(workflow_folder / "models/theirs")
-    (workflow_folder / "models/theirs/vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    write_external_weights(workflow_folder / "models/theirs")
     (workflow_folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
     return workflow_folder
 

@@ -38,7 +38,7 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(default_dr
 def test_a_result_is_finished_when_all_that_its_rule_declares_is_there(default_dry_run: str) -> None:
     for rule, names in (
         ("pretrain_phase", paths.PHASE_OUTPUTS),
-        ("finetune_task", paths.FINETUNING_OUTPUTS),
+        ("finetune_task", (*paths.FINETUNING_OUTPUTS, paths.EXPORT)),  # a model that is not kept is deleted
     ):
         job = default_dry_run.split(f"rule {rule}:", 1)[1]
         declared = re.search(r"^    output: (.*)$", job, re.MULTILINE)[1].split(", ")

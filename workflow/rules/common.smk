@@ -61,6 +61,7 @@ wildcard_constraints:
     phase="[0-9a-f]{16}",
     finetuning="[0-9a-f]{16}",
     evaluation="[0-9a-f]{16}",
+    kept="[0-9a-f]{16}",
     run="[A-Za-z0-9][A-Za-z0-9_.-]*",
     fingerprint="[0-9a-f]{16}",
 

@@ -10,6 +10,7 @@ rule finetune_task:
         scores=paths.FINETUNING_SCORES,
         metrics=paths.FINETUNING_JOURNAL,
         recipe=paths.FINETUNING_RECIPE,
+        model=directory(paths.FINETUNED_MODEL),
     log:
         "logs/finetune_task/{finetuning}.log",
     benchmark:
@@ -30,6 +31,28 @@ rule finetune_task:
     shell:
         "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
         " {params.initial_weights:q} --output {params.folder:q} --threads {threads} > {log:q} 2>&1"
+
+
+# The other models are deleted. Their scores and predictions stay.
+rule keep_models:
+    input:
+        ancient(of(inputs.scores_of_choice, "kept")),
+    output:
+        paths.KEPT_CHOICE,
+    log:
+        "logs/keep_models/{kept}.log",
+    benchmark:
+        "benchmarks/keep_models/{kept}.tsv"
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        mem_mb=500,
+        runtime=10,
+    params:
+        recipe=planned_recipe("kept"),
+    shell:
+        "python workflow/scripts/keep_models.py {params.recipe:q} > {log:q} 2>&1"
 
 
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.

@@ -21,7 +21,8 @@ def prune(configfile: str, *, delete: bool = False) -> None:
         configfile: what other configurations ask for is shown, and never deleted.
         delete: the files that can be deleted without loss.
     """
-    found, others = prunable(), not_asked_for(plan_of_file(configfile))
+    plan = plan_of_file(configfile)
+    found, others = prunable(plan), not_asked_for(plan)
     print(tabulate(by_kind(found), headers=["no longer needed", "number", "size"], disable_numparse=True))
     if others:
         print(f"\nNot in {configfile}, but perhaps in another configuration; never deleted by this command:")

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -99,57 +100,58 @@ def train(
 
     batches = islice(training_batches(task.train.lengths, batch_size, seed), done, None)
     model.train()
-    for step in progress(range(done + 1, steps + 1), description="fine-tuning", unit="step", total=steps - done):
-        if best is not None and best.evaluations_ago >= settings["patience"]:
-            break
-        learning_rate = learning_rate_at(
-            step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
-        )
-        rows = next(batches)
-        outputs, attention_mask = _forward(model, task, task.train, rows, settings["precision"])
-        loss = loss_of(task.head, outputs, targets_of(task, rows).to(device), attention_mask)
-        (loss * scale.value).backward()
-        norm = _clip(model, scale)
-        if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
-            set_learning_rate(optimizer, learning_rate)
-            optimizer.step()
-        optimizer.zero_grad()
-        summed += loss.detach()
-        counted += 1
-        done = step
-        if step % every == 0 or step == steps:
-            mean = float(summed) / counted
-            if not math.isfinite(mean):
-                raise BertlineError(
-                    f"the loss is not finite at step {step} of {steps}; lower the learning rate "
-                    f"{settings['learning_rate']} or lengthen the warm-up"
-                )
-            point = {"train/loss": mean, "train/learning_rate": learning_rate, "train/gradient_norm": float(norm)}
-            journal.append(step, point)
-            summed.zero_()
-            counted = 0
-        if best is not None and (step % an_epoch == 0 or step == steps):
-            _compare(best, step, model, task, settings["precision"], journal)
-        if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
-            tensors = optimizer_tensors(optimizer, model) | _random_state(device) | {"loss": summed}
-            state = {"fingerprint": fingerprint, "step": step, "counted": counted, "loss_scale": scale.state()}
-            if best is not None and best.step:
-                tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
-                state["early_stop"] = [best.score, best.step, best.evaluations_ago]
-            writer.start(model.state_dict(), tensors, state)
-            written = time.monotonic()
-    writer.wait()
+    with closing(writer):
+        for step in progress(range(done + 1, steps + 1), description="fine-tuning", unit="step", total=steps - done):
+            if best is not None and best.evaluations_ago >= settings["patience"]:
+                break
+            learning_rate = learning_rate_at(
+                step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
+            )
+            rows = next(batches)
+            outputs, attention_mask = _forward(model, task.train, rows, task.padding, settings["precision"])
+            loss = loss_of(task.head, outputs, targets_of(task, rows).to(device), attention_mask)
+            (loss * scale.value).backward()
+            norm = _clip(model, scale)
+            if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
+                set_learning_rate(optimizer, learning_rate)
+                optimizer.step()
+            optimizer.zero_grad()
+            summed += loss.detach()
+            counted += 1
+            done = step
+            if step % every == 0 or step == steps:
+                mean = float(summed) / counted
+                if not math.isfinite(mean):
+                    raise BertlineError(
+                        f"the loss is not finite at step {step} of {steps}; lower the learning rate "
+                        f"{settings['learning_rate']} or lengthen the warm-up"
+                    )
+                point = {"train/loss": mean, "train/learning_rate": learning_rate, "train/gradient_norm": float(norm)}
+                journal.append(step, point)
+                summed.zero_()
+                counted = 0
+            if best is not None and (step % an_epoch == 0 or step == steps):
+                _compare(best, step, model, task, settings["precision"], journal)
+            if time.monotonic() - written >= 60 * checkpoint_minutes and step < steps:
+                tensors = optimizer_tensors(optimizer, model) | _random_state(device) | {"loss": summed}
+                state = {"fingerprint": fingerprint, "step": step, "counted": counted, "loss_scale": scale.state()}
+                if best is not None and best.step:
+                    tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
+                    state["early_stop"] = [best.score, best.step, best.evaluations_ago]
+                writer.start(model.state_dict(), tensors, state)
+                written = time.monotonic()
+        writer.wait()
     if best is not None:
         model.load_state_dict(best.weights)
     return journal, done, best
 
 
 def _forward(
-    model: nn.Module, task: PreparedTask, sequences: Sequences, rows: np.ndarray, precision: str
+    model: nn.Module, sequences: Sequences, rows: np.ndarray, padding: int, precision: str
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs for inputs `rows`; return them and the attention mask."""
     device, dtype = next(model.parameters()).device, AUTOCAST[precision]
-    inputs = pad(sequences, rows, task.padding, device)
+    inputs = pad(sequences, rows, padding, device)
     with torch.autocast(device.type, dtype, enabled=dtype is not None):
         return model(*inputs), inputs[2]
 
@@ -163,9 +165,9 @@ def _clip(model: nn.Module, scale: LossScale) -> Tensor:
     return nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
 
 
-def _compare(best: Best, step: int, model: nn.Module, task: PreparedTask, precision: str, journal: Journal) -> None:
+def _compare(best: Best, step: int, model: TaskNetwork, task: PreparedTask, precision: str, journal: Journal) -> None:
     """Score the dev set and keep the weights if they are the best so far."""
-    scores = task.dev.evaluate(predict(model, task, task.dev.inputs, precision)).scores
+    scores = task.dev.evaluate(predict(model, task.dev.inputs, task.padding, precision)).scores
     model.train()
     journal.append(step, {f"dev/{name}": value for name, value in scores.items()})
     best.evaluations_ago += 1
@@ -211,13 +213,16 @@ def loss_of(head: Head, outputs: Tensor, targets: Tensor, attention_mask: Tensor
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, task: PreparedTask, sequences: Sequences, precision: str) -> np.ndarray:
-    """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs]."""
+def predict(model: TaskNetwork, sequences: Sequences, padding: int, precision: str) -> np.ndarray:
+    """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs].
+
+    `padding` is the id of [PAD].
+    """
     model.eval()
-    by_token = task.head != "sequence"
-    result = np.zeros((len(sequences.tokens) if by_token else len(sequences), task.outputs), dtype=np.float32)
+    by_token, outputs = model.kind != "sequence", model.classifier.out_features
+    result = np.zeros((len(sequences.tokens) if by_token else len(sequences), outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
-        values = _forward(model, task, sequences, rows, precision)[0].float().cpu().numpy()
+        values = _forward(model, sequences, rows, padding, precision)[0].float().cpu().numpy()
         if not by_token:
             result[rows] = values
             continue

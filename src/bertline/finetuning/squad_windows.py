@@ -42,8 +42,8 @@ class SquadFile:
     misplaced: list[str]
 
 
-def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
-    """Read a SQuAD file.
+def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> SquadFile:
+    """Read a SQuAD file; if it is not `labelled`, answers are not read.
 
     Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, a question without
     an answer if `version_2` is False, or a file without questions. Questions with an answer that is not at its offset
@@ -59,7 +59,7 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
             where = f"{path}: data[{a}].paragraphs[{p}]"
             context = _value(paragraph, "context", str, where)
             for q, given in enumerate(_value(paragraph, "qas", list, where)):
-                question = _question(given, len(contexts), f"{where}.qas[{q}]", version_2)
+                question = _question(given, len(contexts), f"{where}.qas[{q}]", version_2, labelled)
                 if question.id in seen:
                     raise BertlineError(f"{where}.qas[{q}]: the id '{question.id}' appears twice; ids must be unique")
                 seen.add(question.id)
@@ -72,11 +72,11 @@ def read_squad(path: Path | str, *, version_2: bool) -> SquadFile:
     return SquadFile(contexts, questions, misplaced)
 
 
-def _question(given: Any, context: int, where: str, version_2: bool) -> Question:
+def _question(given: Any, context: int, where: str, version_2: bool, labelled: bool) -> Question:
     question_id = _value(given, "id", str, where)
     text = _value(given, "question", str, where)
     answers: list[Answer] = []
-    if not (version_2 and given.get("is_impossible", False)):
+    if labelled and not (version_2 and given.get("is_impossible", False)):
         for n, answer in enumerate(_value(given, "answers", list, where)):
             inside = f"{where}.answers[{n}]"
             answers.append(Answer(_value(answer, "text", str, inside), _value(answer, "answer_start", int, inside)))

@@ -21,12 +21,16 @@ logger = logging.getLogger(__name__)
 SCORES_OF_STSB = (0.0, 5.0)
 
 
+def submission_cells(task: TextTask, outputs: np.ndarray) -> list[str]:
+    """Return the predictions of a test set, float32 [N, outputs], as a server expects them."""
+    if task.is_regression:
+        return [f"{value:.3f}" for value in np.clip(outputs[:, 0], *SCORES_OF_STSB)]
+    return [task.labels[index] for index in outputs.argmax(axis=1)]
+
+
 def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> None:
     """Write a test set's predictions, float32 [N, outputs], in GLUE's format (.tsv) or SuperGLUE's (.jsonl)."""
-    if task.is_regression:
-        cells = [f"{value:.3f}" for value in np.clip(outputs[:, 0], *SCORES_OF_STSB)]
-    else:
-        cells = [task.labels[index] for index in outputs.argmax(axis=1)]
+    cells = submission_cells(task, outputs)
     if path.suffix == ".jsonl":
         lines = [json.dumps({"idx": index, "label": cell}) + "\n" for index, cell in enumerate(cells)]
         write_text(path, "".join(lines))

@@ -63,15 +63,20 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
             skipped += 1
             continue
         for column, kept, cell in zip(columns, texts, cells, strict=False):
-            if not isinstance(cell, str):
-                raise BertlineError(f"{where}: column '{column}': given {cell!r}, allowed is text; correct the record")
-            kept.append(cell)
+            kept.append(_text(cell, f"{where}: column '{column}'"))
         if labelled:
             targets.append(_target(cells[-1], task, f"{where}: column '{columns[-1]}'"))
     if not texts[0]:
         raise BertlineError(f"{path} contains no example; name a file with at least one")
     dtype = np.float32 if task.is_regression else np.int64
     return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped)
+
+
+def read_texts(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does."""
+    for where, cells in read_columns(Path(path), columns):
+        if cells is not None:
+            yield tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
@@ -183,6 +188,12 @@ def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) ->
         if column not in header:
             found = ", ".join(header) or "nothing"
             raise BertlineError(f"{where}: no column '{column}', found are {found}; name the task's file")
+
+
+def _text(cell: Any, where: str) -> str:
+    if not isinstance(cell, str):
+        raise BertlineError(f"{where}: given {cell!r}, allowed is text; correct the record")
+    return cell
 
 
 def _target(cell: Any, task: TextTask, where: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ def prepare_text_task(
                 lambda folder: write_predictions(folder / path, _cells(task, outputs)),
             )
 
-        return PredictedSet(name, _sequences(name, file, tokenizer, limit), evaluate)
+        return PredictedSet(name, sequences_of_texts(name, file.first, file.second, tokenizer, limit), evaluate)
 
     return PreparedTask(
         head="sequence",
         outputs=len(task.labels) or 1,
         primary=task.metrics[0],
-        train=_sequences("train", files["train"], tokenizer, limit),
+        train=sequences_of_texts("train", files["train"].first, files["train"].second, tokenizer, limit),
         train_targets=train,
         predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
         baselines={"majority": _score(task, majority, dev)[task.metrics[0]]},
@@ -63,19 +63,25 @@ def prepare_text_task(
     )
 
 
-def _sequences(name: str, file: Examples, tokenizer: Tokenizer, limit: int) -> Sequences:
-    first = tokenize(tokenizer, file.first)
-    second = [] if file.second is None else tokenize(tokenizer, file.second)
-    room = limit - (2 if file.second is None else 3)
-    longer = sum(len(ids) + len(others) > room for ids, others in zip_longest(first, second, fillvalue=()))
+def sequences_of_texts(
+    name: str, first: Sequence[str], second: Sequence[str] | None, tokenizer: Tokenizer, limit: int
+) -> Sequences:
+    """Return one or two texts each as inputs of at most `limit` tokens; the longer text of two is truncated first.
+
+    `name` is that of the set, for the log.
+    """
+    tokens = tokenize(tokenizer, first)
+    others = [] if second is None else tokenize(tokenizer, second)
+    room = limit - (2 if second is None else 3)
+    longer = sum(len(ids) + len(more) > room for ids, more in zip_longest(tokens, others, fillvalue=()))
     if longer:
         logger.info(
             "%s: %d of %d inputs are longer than max_sequence_length %d; their end is cut off",
-            *(name, longer, len(first), limit),
+            *(name, longer, len(tokens), limit),
         )
-    if file.second is None:
-        return make_sequences(((ids[:room], None) for ids in first), tokenizer)
-    return make_sequences((truncate_pair(*pair, room) for pair in zip(first, second, strict=True)), tokenizer)
+    if second is None:
+        return make_sequences(((ids[:room], None) for ids in tokens), tokenizer)
+    return make_sequences((truncate_pair(*pair, room) for pair in zip(tokens, others, strict=True)), tokenizer)
 
 
 def prepare_table(

@@ -95,7 +95,7 @@ def finetune(
             f"{settings['max_sequence_length']} tokens; lower batch_size, or let fewer jobs share the GPU"
         ) from None
     evaluations = [
-        predicted.evaluate(predict(model, task, predicted.inputs, settings["precision"]))
+        predicted.evaluate(predict(model, predicted.inputs, task.padding, settings["precision"]))
         for predicted in task.predicted
     ]
     scores = {name: value for evaluation in evaluations for name, value in evaluation.scores.items()}
@@ -122,8 +122,9 @@ def finetune(
     with write_folder_atomically(output / paths.EXPORT) as export:
         weights = model.state_dict()
         write_huggingface(model.config, weights, tokenizer_path, export, head=task.head, labels=task.labels)
-        # What predictions need besides: the lengths, the columns of the texts. The data's paths stay here.
-        write_json(export / paths.FINETUNED_TASK, {key: recipe[key] for key in PREDICTED_FROM if key in recipe})
+        # What predictions need besides: lengths, the columns of the texts, a threshold. Paths of the data stay here.
+        described = {key: recipe[key] for key in PREDICTED_FROM if key in recipe}
+        write_json(export / paths.FINETUNED_TASK, described | evaluations[0].details)
     write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
     write_json(output / paths.RECIPE, frozen)
     write_json(output / paths.SCORES, metrics)

@@ -66,6 +66,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
     ]
     for rate in settings["random_weights"]:
         starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}))
+    choices: dict[str, list[str]] = {}
     for place, begins, chosen in starts:
         for seed in range(1, settings["seeds"] + 1):
             key = fingerprint(
@@ -93,6 +94,11 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
                 **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
             }
             run["finetunings"][f"{place}/seed{seed}"] = key
+            choices.setdefault(name if begins == "pretrained" else f"{name}/random-weights", []).append(key)
+    for place, finetunings in choices.items():
+        entry = {"keep": settings["keep"], "finetunings": finetunings}
+        run["kept"][place] = fingerprint(entry)
+        plan.kept[run["kept"][place]] = {"fingerprint": run["kept"][place], **entry}
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:

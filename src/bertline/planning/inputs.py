@@ -44,6 +44,11 @@ def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
     return [initial["directory"]] if initial else []
 
 
+def scores_of_choice(plan: Plan, kept: str) -> list[str]:
+    """List the scores among which a kept model is chosen."""
+    return scores(plan.kept[kept]["finetunings"])
+
+
 def card_of_run(plan: Plan, run: str) -> str:
     """Return the dataset.json of a run that pretrains."""
     return plan.dataset_file(plan.runs[run]["dataset"], paths.CARD)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertline.files import Json
+from bertline.files import Json, write_link
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 
@@ -20,12 +19,15 @@ def write_links(plan: Plan, *, existing_only: bool) -> None:
         links |= {f"{folder}/{link}": target for link, target in _links_of_run(plan, run, report)}
     for link, target in links.items():
         if Path(target).exists() or not existing_only:
-            _link(Path(link), Path(target))
+            write_link(Path(link), Path(target))
 
 
 def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str]]:
     for name, key in run["finetunings"].items():
         yield name, paths.FINETUNING.format(finetuning=key)
+    for name, key in run["kept"].items():
+        if plan.kept[key]["keep"] != "none":
+            yield f"{name}/model", paths.KEPT_MODEL.format(kept=key)
     if run["phases"]:
         yield "dataset", plan.dataset_folder(run["dataset"])
         for phase, key in run["phases"].items():
@@ -33,17 +35,3 @@ def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str
         yield "export", f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
         yield "model-card.md", f"{report}/model-cards/{run['name']}.md"
     yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
-
-
-def _link(link: Path, target: Path) -> None:
-    """Make `link` a relative symbolic link to `target`, replacing another link but never a real file."""
-    relative = Path(os.path.relpath(target, link.parent))
-    if link.is_symlink() and link.readlink() == relative:
-        return
-    if link.exists() and not link.is_symlink():
-        return
-    link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".{link.name}.link")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(relative)
-    temporary.replace(link)

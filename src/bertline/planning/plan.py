@@ -28,6 +28,7 @@ class Plan:
     datasets: dict[str, Json] = field(default_factory=dict)
     phases: dict[str, Json] = field(default_factory=dict)
     finetunings: dict[str, Json] = field(default_factory=dict)
+    kept: dict[str, Json] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
     runs: dict[str, Json] = field(default_factory=dict)
 
@@ -79,6 +80,7 @@ def record(plan: Plan, name: str) -> Json:
             }
             for finetuning, key in run["finetunings"].items()
         ],
+        "kept": {name: {"fingerprint": key, "path": paths.KEPT.format(kept=key)} for name, key in run["kept"].items()},
         **({"skipped": list(run["skipped"].values())} if run["skipped"] else {}),
     }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.results.kept import kept_by_any, model_of, read_choice
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,11 @@ class Prunable:
     size: int  # bytes
 
 
-def prunable() -> list[Prunable]:
-    """Return the files of finished datasets and phases that are no longer needed, ordered by path.
+def prunable(plan: Plan) -> list[Prunable]:
+    """Return the files of finished datasets, phases and fine-tunings that are no longer needed, ordered by path.
 
     The newest checkpoint of a phase is kept: the next phase takes the optimizer's moments from it. An unfinished phase
-    keeps everything.
+    keeps everything, and so do the fine-tunings among which the plan has still to choose.
     """
     found = []
     for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
@@ -36,13 +37,24 @@ def prunable() -> list[Prunable]:
             older = (path for path in checkpoints.glob("step-*") if path.name < newest)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
-    return found
+    kept = kept_by_any()
+    for key, choice in plan.kept.items():
+        if read_choice(key) is None:
+            kept |= set(choice["finetunings"])
+    finetunings = paths.finished_folders(paths.FINETUNING, paths.FINETUNING_OUTPUTS)
+    models = (model_of(folder.name) for folder in finetunings if folder.name not in kept)
+    return found + _entries("models of other seeds and settings", (model for model in models if model.exists()))
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:
     """Return results that the plan's configuration does not request: perhaps those of another configuration."""
     found = []
-    wanted = {paths.DATASET: plan.datasets, paths.PHASE: plan.phases, paths.FINETUNING: plan.finetunings}
+    wanted = {
+        paths.DATASET: plan.datasets,
+        paths.PHASE: plan.phases,
+        paths.FINETUNING: plan.finetunings,
+        paths.KEPT: plan.kept,
+    }
     for template, keys in wanted.items():
         folder = Path(template).parent
         found += _entries(folder.name, (path for path in folder.glob("*") if path.is_dir() and path.name not in keys))

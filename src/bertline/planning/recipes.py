@@ -43,6 +43,13 @@ def write_recipes(plan: Plan) -> None:
 def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
     yield from plan.phases.items()
     yield from plan.finetunings.items()
+    shared: dict[str, list[str]] = {}
+    for key, choice in plan.kept.items():
+        for finetuning in choice["finetunings"]:
+            shared.setdefault(finetuning, []).append(key)
+    for key, choice in plan.kept.items():
+        others = {one: [other for other in shared[one] if other != key] for one in choice["finetunings"]}
+        yield key, choice | {"shared": {one: keys for one, keys in others.items() if keys}}
     yield from plan.corpora.items()
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
     if plan.evaluation:

@@ -136,7 +136,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
 
 def _add_tasks(plan: Plan, name: str, start: Start) -> None:
     run = plan.runs[name]
-    run |= {"finetunings": {}, "skipped": {}}
+    run |= {"finetunings": {}, "kept": {}, "skipped": {}}
     for task, settings in tasks_of(run["config"]["finetune"]):
         add_finetunings(plan, run, start, task, settings)
     # Without the description, which does not change the run.

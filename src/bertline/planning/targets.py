@@ -8,6 +8,7 @@ from bertline.files import Json
 from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
+from bertline.results.kept import missing_models
 
 
 def everything(plan: Plan) -> list[str]:
@@ -34,7 +35,7 @@ def pretrained(plan: Plan) -> list[str]:
 def finetuned(plan: Plan) -> list[str]:
     """List all scores, and a file that never exists for each task that is skipped because its data is absent."""
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
-    return [*scores(plan.finetunings), *skipped]
+    return [*scores(plan.finetunings), *choices(plan), *skipped]
 
 
 def dump_listings(plan: Plan) -> list[str]:
@@ -71,6 +72,16 @@ def exports(plan: Plan) -> list[str]:
 def scores(finetunings: Iterable[str]) -> list[str]:
     """List the scores of fine-tunings given by their fingerprints."""
     return [paths.FINETUNING_SCORES.format(finetuning=key) for key in finetunings]
+
+
+def choices(plan: Plan) -> list[str]:
+    """List the choices of the fine-tuned models that are kept."""
+    return [paths.KEPT_CHOICE.format(kept=key) for key in plan.kept]
+
+
+def models_to_train_again(plan: Plan) -> list[str]:
+    """List models that were deleted before other seeds or settings were requested, and that are needed again."""
+    return sorted({str(model) for choice in plan.kept.values() for model in missing_models(choice)})
 
 
 def of_runs(pattern: str, runs: dict[str, Json]) -> list[str]:

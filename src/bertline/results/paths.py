@@ -77,6 +77,11 @@ FINETUNING_JOURNAL = f"{FINETUNING}/{JOURNAL}"
 FINETUNING_RECIPE = f"{FINETUNING}/{RECIPE}"
 FINETUNED_MODEL = f"{FINETUNING}/{EXPORT}"
 
+# The choice among the fine-tunings of a task and start, and a link to the chosen model: see results/kept.py.
+KEPT = "results/kept/{kept}"
+KEPT_CHOICE = f"{KEPT}/choice.json"
+KEPT_MODEL = f"{KEPT}/model"
+
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 

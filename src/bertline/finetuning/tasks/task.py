@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 METRICS_OF_NUMBERS = ("pearson", "spearman")
 METRICS_OF_CLASSES = ("accuracy", "f1", "f1_macro", "matthews")
 # Settings of every task that the plan expands to several fine-tunings.
-PLANNED_SETTINGS = ("seeds", "random_weights", "grid")
+PLANNED_SETTINGS = ("seeds", "random_weights", "grid", "keep")
 LABELLED_SETS = ("train", "dev", "dev_mismatched")  # the others are test sets, predicted on request
 
 

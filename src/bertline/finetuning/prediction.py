@@ -1,0 +1,140 @@
+"""Predictions of a fine-tuned model for new texts: classes, numbers, tags, and answers to questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
+from bertline.files import Json, read_json
+from bertline.finetuning.loop import predict
+from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
+from bertline.finetuning.squad_windows import SquadFile, make_windows
+from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
+from bertline.finetuning.tasks.registry import TASKS
+from bertline.finetuning.tasks.task import TextTask
+from bertline.finetuning.text_task import sequences_of_texts
+from bertline.modeling.architectures import ARCHITECTURES, architecture_of
+from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.huggingface import load_huggingface
+from bertline.results import paths
+from bertline.training.objective import prepare_precision
+
+# Of models that other programs made, which lack task.json; Google's defaults.
+SETTINGS = {"max_sequence_length": 384, "doc_stride": 128, "max_query_length": 64, "max_answer_length": 30}
+
+
+@dataclass(frozen=True)
+class FinetunedModel:
+    """A fine-tuned network and everything that its predictions depend on.
+
+    Attributes:
+        network: on the device that computes.
+        tokenizer: of its inputs.
+        labels: names of its classes; empty for a regression and for answers.
+        settings: max_sequence_length and, for answers, doc_stride, max_query_length and max_answer_length.
+        task: the content of task.json; empty for a model of another program.
+        precision: fp32, tf32, bf16 or fp16.
+    """
+
+    network: TaskNetwork
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    settings: Json
+    task: Json
+    precision: str
+
+    @property
+    def head(self) -> Head:
+        """The kind of its outputs."""
+        return self.network.kind
+
+    @property
+    def text_task(self) -> TextTask | None:
+        """The registered task on texts that it was trained for; None for a table and for other models."""
+        task = TASKS.get(self.task.get("task", ""))
+        return task if isinstance(task, TextTask) else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the one or two texts in a table of inputs."""
+        if self.text_task is not None:
+            return self.text_task.texts
+        return tuple(self.task.get("table", {}).get("texts", ("text",)))
+
+    def outputs(self, sequences: Sequences) -> np.ndarray:
+        """Return the network's outputs as `predict` does."""
+        return predict(self.network, sequences, special_token_ids(self.tokenizer)["[PAD]"], self.precision)
+
+
+def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.device | None = None) -> FinetunedModel:
+    """Load a fine-tuned BERT or ModernBERT in Hugging Face's layout, made by Bertline or by another program.
+
+    Raises BertlineError if the folder does not exist, or its network has no head for a task.
+    """
+    path, device = folder / "config.json", device or torch.device("cpu")
+    if not path.exists():
+        raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
+    given = read_json(path)
+    made = str(next(iter(given.get("architectures") or ()), ""))
+    heads: dict[str, Head] = {
+        layout.layout.TASKS[head][0]: head for layout in ARCHITECTURES.values() for head in layout.layout.TASKS
+    }
+    if made not in heads:
+        raise BertlineError(f"{path}: its architecture is {made or 'not given'}, allowed are {', '.join(heads)}")
+    head = heads[made]
+    config, weights = load_huggingface(folder, head)
+    if "classifier.weight" not in weights:
+        raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks the weights of the head of a {made}; get it again")
+    outputs = len(weights["classifier.weight"])
+    network = architecture_of(config).task_network(config, head, outputs)
+    missing = network.load_state_dict(weights, strict=False).missing_keys
+    if missing:
+        raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks {missing[0]}, which a {made} has; get it again")
+    prepare_precision(precision, device)
+    task = read_json(described) if (described := folder / paths.FINETUNED_TASK).exists() else {}
+    settings = {**SETTINGS, **task.get("settings", {})}
+    settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
+    names = given.get("id2label") or {}
+    has_classes = head != "answer" and not (head == "sequence" and outputs == 1)
+    return FinetunedModel(
+        network.to(device).eval(),
+        read_tokenizer(find_tokenizer(folder)),
+        tuple(str(names.get(str(index), index)) for index in range(outputs)) if has_classes else (),
+        settings,
+        task,
+        precision,
+    )
+
+
+def classify(model: FinetunedModel, first: Sequence[str], second: Sequence[str] | None) -> np.ndarray:
+    """Return the probabilities of the classes, or the number of a regression: float32 [N, outputs]."""
+    limit = model.settings["max_sequence_length"]
+    outputs = model.outputs(sequences_of_texts("inputs", first, second, model.tokenizer, limit))
+    return torch.from_numpy(outputs).softmax(1).numpy() if model.labels else outputs
+
+
+def tag(model: FinetunedModel, sentences: list[list[str]]) -> list[list[str]]:
+    """Return the tags of each sentence's words; words beyond max_sequence_length are O."""
+    inputs = tag_inputs(TaggedFile(sentences, sentences), model.tokenizer, model.settings["max_sequence_length"])
+    chosen = model.outputs(inputs.sequences)[inputs.first_pieces].argmax(axis=1)
+    return [
+        [model.labels[index] for index in found] + [OUTSIDE] * (len(words) - len(found))
+        for words, found in zip(sentences, np.split(chosen, np.cumsum(inputs.words_of)[:-1]), strict=True)
+    ]
+
+
+def answer(model: FinetunedModel, squad: SquadFile) -> dict[str, QuestionAnswers]:
+    """Return the answers to the questions of a file, by id."""
+    limits = {key: model.settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
+    windows = make_windows(squad, model.tokenizer, **limits, for_training=False)
+    logits = model.outputs(windows.sequences)
+    longest = model.settings["max_answer_length"]
+    return answer_questions(squad, windows, logits[:, 0], logits[:, 1], max_answer_length=longest)

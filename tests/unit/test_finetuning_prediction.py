@@ -1,0 +1,197 @@
+"""Predictions of fine-tuned models, our own and those of other programs, for single texts and for files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from finetuning_helpers import NAMES, NO_DROPOUT, PLACES, WORDS, recipe_for, write_cola, write_conll, write_squad
+from finetuning_helpers import write_tokenizer as write_test_tokenizer
+
+from bertline.console import BertlineError
+from bertline.finetuning import prediction_files
+from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction_files import predict_files, predictions
+from bertline.finetuning.train import finetune
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished fine-tunings: cola, stsb, squad_v1, squad_v2 and names; their data is beside them."""
+    folder = tmp_path_factory.mktemp("finished")
+    tokenizer = write_test_tokenizer(folder / "tokenizer.json")
+    rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]
+    (folder / "stsb.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+    recipes = {
+        "cola": recipe_for("cola", write_cola(folder / "cola.tsv"), epochs=40, model=NO_DROPOUT),
+        "stsb": recipe_for("stsb", folder / "stsb.tsv", epochs=40, model=NO_DROPOUT),
+        "squad_v1": recipe_for("squad_v1", write_squad(folder / "squad_v1.json"), epochs=20),
+        "squad_v2": recipe_for("squad_v2", write_squad(folder / "squad_v2.json", version_2=True), epochs=20),
+        "names": recipe_for("table/names", write_conll(folder / "names.conll"), epochs=10)
+        | {"table": {"kind": "tagging", "word": 0, "tag": -1}},
+    }
+    for name, recipe in recipes.items():
+        finetune(recipe, tokenizer, folder / name, threads=1)
+    # With the columns that CoLA's test set has; its training set has no header.
+    sentences = [line.split("\t")[3] for line in (folder / "cola.tsv").read_text().splitlines()]
+    lines = "".join(f"{index}\t{sentence}\n" for index, sentence in enumerate(sentences))
+    (folder / "cola_test.tsv").write_text("index\tsentence\n" + lines)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs", "scored"),
+    [
+        ("cola", "cola_test.tsv", "predictions.tsv"),
+        ("squad_v1", "squad_v1.json", "predictions.json"),
+        ("squad_v2", "squad_v2.json", "predictions.json"),
+        ("names", "names.conll", "predictions.conll"),
+    ],
+)
+def test_predictions_of_the_dev_file_are_those_that_were_scored(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, inputs: str, scored: str
+) -> None:
+    monkeypatch.setattr(prediction_files, "CHUNK", 7)  # chunks change nothing
+    output = (tmp_path / "ours").with_suffix(Path(scored).suffix)
+    predict_files(load_finetuned(finished / task / "huggingface"), [finished / inputs], output)
+    ours, theirs = output.read_text(), (finished / task / scored).read_text()
+    if output.suffix == ".json":
+        assert json.loads(ours) == json.loads(theirs)
+        assert len(set(json.loads(ours).values())) > 5
+    else:
+        assert ours.strip() == theirs.strip()
+
+
+def test_numbers_are_those_that_were_scored_and_clipped_for_a_submission(finished: Path, tmp_path: Path) -> None:
+    model = load_finetuned(finished / "stsb/huggingface")
+    assert predict_files(model, [finished / "stsb.tsv"], tmp_path / "out.jsonl") == 30
+    ours = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    scored = [line.split("\t")[1] for line in (finished / "stsb/predictions.tsv").read_text().splitlines()[1:]]
+    assert [row["prediction"] for row in ours] == pytest.approx([float(cell) for cell in scored], rel=1e-5)
+    assert [row["index"] for row in ours] == list(range(30))
+    with torch.no_grad():
+        model.network.classifier.bias += 100
+    predict_files(model, [finished / "stsb.tsv"], tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text().splitlines() == [
+        "index\tprediction",
+        *(f"{index}\t5.000" for index in range(30)),
+    ]
+
+
+def test_several_files_of_several_kinds_are_one_list(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,more\nn1 was born,1\nn2 died,2\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "n1 was born"}\n')
+    model = load_finetuned(finished / "cola/huggingface")
+    inputs = [tmp_path / "a.csv", tmp_path / "b.jsonl"]
+    assert predict_files(model, inputs, tmp_path / "out.jsonl", columns=["text"]) == 3
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert rows[0] == rows[2] | {"index": 0}
+    assert rows[0]["prediction"] == max(rows[0]["probabilities"], key=rows[0]["probabilities"].__getitem__)
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_a_threshold_decides_which_questions_stay_without_an_answer(finished: Path) -> None:
+    model = load_finetuned(finished / "squad_v2/huggingface")
+    record = {"id": "1", "question": "where was born ?", "context": "n0 was born in p1 and n0 died in p2 ."}
+    ((always,),), ((never,),) = (list(predictions(model, [record], 3, threshold)) for threshold in (1e6, -1e6))
+    assert always["prediction"] != never["prediction"] == ""
+    assert len(always["n_best"]) == 3
+    assert {"text", "probability", "start_logit", "end_logit"} == always["n_best"][0].keys()
+
+
+def test_a_model_of_transformers_gives_the_probabilities_of_transformers(finished: Path, tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=5 + 2 + len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        id2label={0: "bad", 1: "good", 2: "better"},
+    )
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(finished / "cola/huggingface")
+    tokenizer.save_pretrained(tmp_path / "model")
+    model = load_finetuned(tmp_path / "model")
+    pairs = [("n1 was born", "n2"), ("n3", "n4 died in p3 .")]
+    (rows,) = predictions(model, [{"texts": pair} for pair in pairs])
+    given = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = theirs(**given).logits.softmax(1)
+    for row, probabilities in zip(rows, expected, strict=True):
+        assert list(row["probabilities"]) == ["bad", "good", "better"]
+        assert list(row["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-6)
+
+
+# Bad input
+
+
+def test_a_model_without_a_head_for_a_task_is_one_line(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match=r"nowhere/config\.json does not exist; name the folder of a fine-tuned"):
+        load_finetuned(tmp_path / "nowhere")
+    config = json.loads((finished / "cola/huggingface/config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
+    with pytest.raises(BertlineError, match="its architecture is BertForPreTraining, allowed are BertForSequenceClass"):
+        load_finetuned(tmp_path)
+
+
+def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -> None:
+    for path in (finished / "cola/huggingface").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForQuestionAnswering"]}))
+    with pytest.raises(BertlineError, match=r"model\.safetensors lacks the weights of the head of a BertForQuestion"):
+        load_finetuned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "message"),
+    [
+        ("cola_test.tsv", "out.parquet", r"out\.parquet: given '\.parquet', allowed for this model are \.jsonl, \.tsv"),
+        ("stsb.tsv", "out.tsv", r"stsb\.tsv: line 1: no column 'sentence', found are sentence1, sentence2, score"),
+        ("squad_v1.json", "out.tsv", r"squad_v1\.json: given '\.json', allowed are \.tsv"),
+        ("empty.tsv", "out.tsv", r"empty\.tsv: no input; name files with at least one"),
+    ],
+)
+def test_files_that_do_not_fit_are_one_line_and_leave_nothing(
+    finished: Path, tmp_path: Path, inputs: str, output: str, message: str
+) -> None:
+    (finished / "empty.tsv").write_text("sentence\n")
+    with pytest.raises(BertlineError, match=message):
+        predict_files(load_finetuned(finished / "cola/huggingface"), [finished / inputs], tmp_path / output)
+    assert not list(tmp_path.iterdir())
+
+
+def run_script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "workflow/scripts/predict.py", *map(str, arguments)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_script_answers_a_question(finished: Path) -> None:
+    context = "n0 was born in p1 and n0 died in p2 ."
+    asked = ("--question", "where was born ?", "--context", context, "--n-best", "2")
+    done = run_script(finished / "squad_v1/huggingface", *asked)
+    answer = json.loads(done.stdout)
+    assert answer["prediction"] in context
+    assert len(answer["n_best"]) == 2
+
+
+def test_the_script_says_what_the_model_needs(finished: Path) -> None:
+    done = run_script(finished / "squad_v1/huggingface", "--text", "n1 was born")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("squad_v1/huggingface needs --question and --context")
+    done = run_script(finished / "cola/huggingface", "--text", "a", "--inputs", "b.tsv")
+    assert done.stderr.splitlines()[-1] == "error: give --text, or --question and --context, or --inputs and --output"

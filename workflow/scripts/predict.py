@@ -1,0 +1,77 @@
+"""Predict with a fine-tuned model: the class of a text or a pair, the tags of its words, the answer to a question.
+
+example:
+  python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "The cat sat down."
+  python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who sat down?" \\
+    --context "The cat sat down." --n-best 3
+  python workflow/scripts/predict.py results/runs/demo/glue/mrpc/model --inputs pairs.tsv \\
+    --columns first second --output predictions.jsonl
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+from bertline.command_line import run_command
+from bertline.console import BertlineError
+
+
+def predict(
+    model: Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    question: str | None = None,
+    context: str | None = None,
+    inputs: list[Path] | None = None,
+    output: Path | None = None,
+    columns: list[str] | None = None,
+    n_best: int = 1,
+    null_threshold: float | None = None,
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
+    threads: int | None = None,
+) -> str:
+    """Predict.
+
+    Args:
+        model: folder of a fine-tuned model in Hugging Face's layout.
+        text: a text to classify, to score or to tag.
+        text_pair: the second text of a pair.
+        question: to answer from the context.
+        context: the text that contains the answer.
+        inputs: files with many inputs: .tsv, .csv, .jsonl or .parquet with named columns, .conll to tag, SQuAD's .json.
+        output: file for their predictions: .jsonl, .tsv in GLUE's format, .conll, or .json in SQuAD's format.
+        columns: columns of the texts; for answers those of id, question and context.
+        n_best: number of answers to print or to write to a .jsonl.
+        null_threshold: leave a question without an answer if the score of that exceeds the best answer's by more.
+        precision: of the matrix products.
+        threads: of the CPU (default: all).
+    """
+    given = [text is not None, question is not None or context is not None, inputs is not None]
+    if sum(given) != 1 or (question is None) != (context is None) or (inputs is None) != (output is None):
+        raise BertlineError("give --text, or --question and --context, or --inputs and --output")
+    if threads:
+        # The tokenizers package and OpenMP read their number of threads when they start.
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+
+    from bertline.finetuning.device import claim_device
+    from bertline.finetuning.prediction import load_finetuned
+    from bertline.finetuning.prediction_files import predict_files, predictions
+
+    device, _claim = claim_device()
+    loaded = load_finetuned(model, precision=precision, device=device)
+    if inputs is not None and output is not None:
+        done = predict_files(loaded, inputs, output, columns=columns or (), count=n_best, null_threshold=null_threshold)
+        return f"{done:,} predictions in {output}"
+    answers_questions = loaded.head == "answer"
+    if answers_questions != (question is not None):
+        raise BertlineError(f"{model} {'needs --question and --context' if answers_questions else 'needs --text'}")
+    pair = (text, *([text_pair] if text_pair is not None else []))
+    record = {"texts": pair, "words": (text or "").split(), "id": "", "question": question, "context": context}
+    ((row,),) = predictions(loaded, [record], n_best, null_threshold)
+    return json.dumps({key: value for key, value in row.items() if key != "id"}, ensure_ascii=False, indent=1)
+
+
+if __name__ == "__main__":
+    run_command(predict, __doc__)
