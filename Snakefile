@@ -25,8 +25,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        targets.everything(plan),
-        lambda wildcards: targets.models_to_train_again(plan),
+        lambda wildcards: targets.everything(plan),
 
 
 rule list_parts:
@@ -66,8 +65,12 @@ rule pretrain:
 
 rule finetune:
     input:
-        targets.finetuned(plan),
-        lambda wildcards: targets.models_to_train_again(plan),
+        lambda wildcards: targets.finetuned(plan),
+
+
+rule predict:
+    input:
+        targets.predictions(plan),
 
 
 rule submission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ OPTIONS = ("--profile", "profiles/local", "--configfile", "theirs.yaml")
 GOOD, BAD = 1e-3, 1e-12  # the second learns nothing; of equals, the first is chosen
 
 
-def write_config(folder: Path, **settings: Any) -> None:
+def write_config(folder: Path, *, predict: dict[str, Any] | None = None, **settings: Any) -> None:
     table = {"kind": "classification", "train": "t.csv", "dev": "t.csv", "texts": ["text"], "label": "label"}
     finetune = {"tables": {"t": {**TASK, "epochs": 3, "batch_size": 4, **settings}}}
     config = {
         "evaluation": {"tables": {"t": table}},
         "runs": {"theirs": {"pretrained": "models/theirs", "finetune": finetune}},
+        "predict": predict or {},
     }
     (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
 
@@ -62,3 +64,52 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     }
     run_snakemake(folder, "finetune", *OPTIONS)
     assert models_on_disk(folder) == {f"learning_rate-{GOOD:g}", f"learning_rate-{BAD:g}"}
+
+
+def test_predictions_follow_their_model_and_their_inputs(workflow_folder: Path) -> None:
+    folder = workflow_folder
+    write_external_weights(folder / "models/theirs")
+    (folder / "t.csv").write_text("text,label\n" + "abc abc,x\nxyz xyz,y\n" * 12)
+    (folder / "new.jsonl").write_text('{"text": "abc"}\n{"text": "xyz"}\n')
+    predict = {"model": "results/runs/theirs/table/t", "inputs": ["new.jsonl"]}
+    write_config(folder, predict={"new": predict})
+    run_snakemake(folder, "predict", *OPTIONS)
+    output = folder / "results/predictions/new.jsonl"
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["prediction"] in {"x", "y"} for row in rows] == [True, True]
+    assert "Nothing to be done" in run_snakemake(folder, "predict", *OPTIONS).stdout
+
+    (folder / "new.jsonl").write_text('{"text": "abc"}\n')
+    run_snakemake(folder, "predict", *OPTIONS)
+    assert len(output.read_text().splitlines()) == 1
+    write_config(folder, seeds=2, predict={"new": predict})
+    assert jobs_of(run_snakemake(folder, "predict", *OPTIONS, "--dry-run").stdout) == {
+        "finetune_task": 1,
+        "keep_models": 1,
+        "predict": 1,
+        "predict_files": 1,
+        "total": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model": "results/runs/theirs/cola"},
+            "predict.new.model: given results/runs/theirs/cola, allowed are results/runs",
+        ),
+        ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
+        ({"output": "../x.jsonl"}, "predict.new.output: ../x.jsonl is a path of another result"),
+        ({"output": "x.pickle"}, "predict.new.output: given 'x.pickle'"),
+        ({"output": "$(touch me).jsonl"}, "predict.new.output: given '$(touch me).jsonl'"),
+    ],
+)
+def test_a_prediction_that_cannot_be_is_one_line(workflow_folder: Path, changes: dict[str, str], message: str) -> None:
+    folder = workflow_folder
+    write_external_weights(folder / "models/theirs")
+    (folder / "t.csv").write_text("text,label\nabc abc,x\nxyz xyz,y\n")
+    write_config(folder, predict={"new": {"model": "results/runs/theirs/table/t", "inputs": ["t.csv"], **changes}})
+    finished = run_snakemake(folder, "predict", *OPTIONS, "--dry-run", check=False)
+    assert f"error: configuration: {message}" in finished.stdout
+    assert not (folder / "me").exists()

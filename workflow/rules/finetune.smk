@@ -55,6 +55,33 @@ rule keep_models:
         "python workflow/scripts/keep_models.py {params.recipe:q} > {log:q} 2>&1"
 
 
+rule predict_files:
+    input:
+        files=ancient(of(inputs.inputs_of_prediction, "predicted")),
+        model=ancient(of(inputs.model_of_prediction, "predicted")),
+    output:
+        "{predicted}",
+    log:
+        "logs/predict_files/{predicted}.log",
+    benchmark:
+        "benchmarks/predict_files/{predicted}.tsv"
+    wildcard_constraints:
+        predicted=only(plan.predictions),
+    conda:
+        "../../envs/bertline.yaml"
+    threads: 1
+    resources:
+        **FINETUNING_JOB,
+        mem_mb=8000,
+        runtime=240,
+    params:
+        recipe=lambda wildcards: recipes.recipe_path(
+            plan.predictions[wildcards.predicted]["fingerprint"]
+        ),
+    shell:
+        "python workflow/scripts/predict_files.py {params.recipe:q} --output {output:q} --threads {threads} > {log:q} 2>&1"
+
+
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.
 rule task_without_data:
     output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bertline.planning.plan import Plan
+from bertline.planning.predictions import model_folder
 from bertline.planning.targets import of_runs, scores
 from bertline.results import paths
 
@@ -47,6 +48,19 @@ def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
 def scores_of_choice(plan: Plan, kept: str) -> list[str]:
     """List the scores among which a kept model is chosen."""
     return scores(plan.kept[kept]["finetunings"])
+
+
+def inputs_of_prediction(plan: Plan, output: str) -> list[str]:
+    """List the files of inputs of a prediction."""
+    return list(plan.predictions[output]["inputs"])
+
+
+def model_of_prediction(plan: Plan, output: str) -> list[str]:
+    """Return what must exist before a prediction: the choice of its model, or the model; none for an external one."""
+    model = plan.predictions[output]["model"]
+    if "kept" in model:
+        return [paths.KEPT_CHOICE.format(kept=model["kept"])]
+    return [] if "directory" in model else [model_folder(model)]
 
 
 def card_of_run(plan: Plan, run: str) -> str:

@@ -29,6 +29,7 @@ class Plan:
     phases: dict[str, Json] = field(default_factory=dict)
     finetunings: dict[str, Json] = field(default_factory=dict)
     kept: dict[str, Json] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
+    predictions: dict[str, Json] = field(default_factory=dict)  # by the file to write
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
     runs: dict[str, Json] = field(default_factory=dict)
 

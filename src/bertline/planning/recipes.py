@@ -54,6 +54,8 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
     if plan.evaluation:
         yield plan.evaluation["fingerprint"], plan.evaluation
+    for prediction in plan.predictions.values():
+        yield prediction["fingerprint"], prediction
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
 

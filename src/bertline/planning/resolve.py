@@ -15,6 +15,7 @@ from bertline.planning.finetunings import Start, add_finetunings, tasks_of
 from bertline.planning.models import resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
+from bertline.planning.predictions import add_predictions
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, read_yaml, strip_defaults
 
@@ -50,6 +51,7 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
     plan.warnings += plan.skipped.values()
+    add_predictions(plan)
     # Documents that contain a task's text are dropped: without the task's files the dataset would be another one.
     if "drop" in overlaps or (plan.evaluation and not plan.evaluation["sets"]):
         plan.problems += plan.warnings

@@ -16,6 +16,7 @@ def everything(plan: Plan) -> list[str]:
     return [
         *exports(plan),
         *finetuned(plan),
+        *predictions(plan, with_absent=False),
         report_page(plan),
         *of_runs(paths.TRACKED_RUN, plan.runs),
         *of_runs(paths.LOGGED_MODEL, plan.trained_runs),
@@ -33,9 +34,13 @@ def pretrained(plan: Plan) -> list[str]:
 
 
 def finetuned(plan: Plan) -> list[str]:
-    """List all scores, and a file that never exists for each task that is skipped because its data is absent."""
+    """List all scores, the choices of models, and models that were deleted but are needed for a choice.
+
+    A task that is skipped because its data is absent has a file that never exists.
+    """
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
-    return [*scores(plan.finetunings), *choices(plan), *skipped]
+    again = {str(model) for choice in plan.kept.values() for model in missing_models(choice)}
+    return [*scores(plan.finetunings), *choices(plan), *sorted(again), *skipped]
 
 
 def dump_listings(plan: Plan) -> list[str]:
@@ -79,9 +84,9 @@ def choices(plan: Plan) -> list[str]:
     return [paths.KEPT_CHOICE.format(kept=key) for key in plan.kept]
 
 
-def models_to_train_again(plan: Plan) -> list[str]:
-    """List models that were deleted before other seeds or settings were requested, and that are needed again."""
-    return sorted({str(model) for choice in plan.kept.values() for model in missing_models(choice)})
+def predictions(plan: Plan, *, with_absent: bool = True) -> list[str]:
+    """List the files of predictions, by default including those whose inputs are absent."""
+    return [output for output, entry in plan.predictions.items() if with_absent or not entry["absent"]]
 
 
 def of_runs(pattern: str, runs: dict[str, Json]) -> list[str]:

@@ -82,6 +82,8 @@ KEPT = "results/kept/{kept}"
 KEPT_CHOICE = f"{KEPT}/choice.json"
 KEPT_MODEL = f"{KEPT}/model"
 
+PREDICTION = "results/predictions/{prediction}.jsonl"
+
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 
