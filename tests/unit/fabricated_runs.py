@@ -225,6 +225,12 @@ def write_run(
             finetunings.append(write_finetuning(root, task, seed, "pretrained", 5e-4, 78.0 - 3 * index + 0.7 * seed))
             finetunings.append(write_finetuning(root, task, seed, "random", 5e-4, 55.0 - 2 * index + 1.1 * seed))
             finetunings.append(write_finetuning(root, task, seed, "random", 2e-3, 49.0 + index - 0.9 * seed))
+    kept = {}
+    for task in tasks:
+        name = task if task.startswith("squad") else f"glue/{task}"
+        best = f"{task}-pretrained-0.0005-{seeds}"
+        kept[name] = f"kept-{task}"
+        write(root / f"results/kept/kept-{task}/choice.json", {"best": best, "kept": [best], "scores": {}})
     record = root / "results" / "runs" / "demo" / "record-0123456789abcdef.json"
     write(
         record,
@@ -237,6 +243,7 @@ def write_run(
             "dataset": {"fingerprint": "d" * 16, "path": f"results/datasets/{'d' * 16}"},
             "phases": phases,
             "finetunings": finetunings,
+            "kept": kept,
         },
     )
     return record.relative_to(root)

@@ -11,6 +11,7 @@ import torch
 import transformers
 from finetuning_helpers import MODEL, NAMES, NO_DROPOUT, PLACES, Json, recipe_for, write_cola, write_conll, write_squad
 from finetuning_helpers import write_tokenizer as write_test_tokenizer
+from huggingface_hub import ModelCard
 
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.finetuning.train import finetune
@@ -110,7 +111,14 @@ def test_the_folder_says_what_it_was_made_from_and_no_path_of_the_data(tmp_path:
     out = finetuned(tmp_path, recipe, "bert")
     described = json.loads((out / "huggingface/task.json").read_text())
     assert described == {key: recipe[key] for key in ("fingerprint", "task", "seed", "start", "settings")}
-    assert not any(str(tmp_path) in path.read_text() for path in (out / "huggingface").glob("*.json"))
+    card = ModelCard.load(out / "huggingface/README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-classification")
+    scores = json.loads((out / "metrics.json").read_text())["scores"]
+    assert f"| accuracy | {scores['accuracy']:.2f} |" in card.text
+    assert "- train: train.tsv, 32 examples" in card.text
+    assert f"- fingerprint: {recipe['fingerprint']}" in card.text
+    written = [path.read_text() for path in (out / "huggingface").iterdir() if path.suffix in (".json", ".md")]
+    assert not any(str(tmp_path) in text for text in written)
 
 
 def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> None:
@@ -120,9 +128,11 @@ def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> 
     config = BertConfig.from_dict({**MODEL, "vocab_size": words})
     export_huggingface(config, BertForPreTraining(config).state_dict(), tokenizer, tmp_path / "google")
     (tmp_path / "google/tokenizer.json").unlink()
-    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=2, initial_weights={"content": "0" * 16})
+    weights = {"directory": str(tmp_path / "google"), "content": "0" * 16}
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=2, initial_weights=weights)
     recipe |= {"start": "pretrained", "model": {"directory": str(tmp_path / "google")}}
     finetune(recipe, tmp_path / "google/vocab.txt", tmp_path / "out", initial_weights=tmp_path / "google", threads=1)
     sentences = [line.split("\t")[3] for line in (tmp_path / "train.tsv").read_text().splitlines()]
     answers = answers_of_a_pipeline("text-classification", tmp_path / "out/huggingface", sentences)
     assert [answer["label"] for answer in answers] == second_column(tmp_path / "out/predictions.tsv")[1:]
+    assert "Starts from the weights in google." in (tmp_path / "out/huggingface/README.md").read_text()

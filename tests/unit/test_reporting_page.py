@@ -51,7 +51,7 @@ def test_the_page_needs_nothing_from_elsewhere(record: Path) -> None:
     elements = _Elements()
     elements.feed(page.read_text())
     assert not {"script", "link", "img", "iframe"} & set(elements.tags)
-    assert all(address.startswith("#") for address in elements.addresses)
+    assert all(address.startswith(("#", "../../runs/")) for address in elements.addresses)
     assert not re.search(r"url\((?!#)|@import", page.read_text())
 
 
@@ -233,3 +233,16 @@ def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path
     assert row.split()[3:] == ["79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
     assert text.endswith("report:  results/report/index.html\nMLflow:  make ui")
     assert max(map(len, text.splitlines())) <= 110
+
+
+def test_the_page_links_to_the_kept_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("squad_v1", "cola"))
+    page = write_report([record], Path("results/report/0123")).read_text()
+    for task in ("squad_v1", "glue/cola"):
+        (target,) = re.findall(rf'href="([^"]*{task}/model)"', page)
+        assert Path("results/report/0123", target).resolve() == tmp_path / "results/runs/demo" / task / "model"
+    # Seed 3 is the best in these results.
+    assert re.search(
+        r">SQuAD 1\.1</td>.*?<td>F1</td>\s*<td class=\"n\">80\.1</td><td class=\"n\">3</td>", page, re.DOTALL
+    )

@@ -87,7 +87,8 @@ def answers(plan: Plan) -> dict[str, bool]:
 def record_of(phase: Path) -> dict[str, object]:
     phases = [{"name": "phase1", "fingerprint": KEY, "path": str(phase)}]
     return {"run": "first", "experiment": "e", "fingerprint": "f", "config": {}, "dataset": None, "phases": phases} | {
-        "finetunings": []
+        "finetunings": [],
+        "kept": {},
     }
 
 

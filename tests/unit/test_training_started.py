@@ -24,7 +24,15 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def record_of(folder: Path, output: Path) -> Record:
     content = {
-        **{"run": "r", "experiment": "e", "fingerprint": "f", "config": {}, "dataset": None, "finetunings": []},
+        **{
+            "run": "r",
+            "experiment": "e",
+            "fingerprint": "f",
+            "config": {},
+            "dataset": None,
+            "finetunings": [],
+            "kept": {},
+        },
         "phases": [{"name": "phase1", "fingerprint": "p", "path": str(output)}],
     }
     (folder / "record.json").write_text(json.dumps(content))

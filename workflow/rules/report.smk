@@ -116,6 +116,7 @@ rule write_report:
         metrics=ancient(expand(paths.PHASE_JOURNAL, phase=plan.phases)),
         trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),
+        kept=ancient(targets.choices(plan)),
     output:
         report(paths.REPORT_PAGE, category="Report", caption="../report/report.rst"),
     log:

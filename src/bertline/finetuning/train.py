@@ -16,6 +16,7 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import write_folder_atomically, write_json, write_text
+from bertline.finetuning.card import model_card
 from bertline.finetuning.device import claim_device
 from bertline.finetuning.loop import predict, train
 from bertline.finetuning.prepared import PreparedTask
@@ -125,6 +126,7 @@ def finetune(
         # What predictions need besides: lengths, the columns of the texts, a threshold. Paths of the data stay here.
         described = {key: recipe[key] for key in PREDICTED_FROM if key in recipe}
         write_json(export / paths.FINETUNED_TASK, described | evaluations[0].details)
+        write_text(export / "README.md", model_card(recipe, metrics, task.head))
     write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
     write_json(output / paths.RECIPE, frozen)
     write_json(output / paths.SCORES, metrics)

@@ -81,7 +81,7 @@ def record(plan: Plan, name: str) -> Json:
             }
             for finetuning, key in run["finetunings"].items()
         ],
-        "kept": {name: {"fingerprint": key, "path": paths.KEPT.format(kept=key)} for name, key in run["kept"].items()},
+        "kept": dict(run["kept"]),
         **({"skipped": list(run["skipped"].values())} if run["skipped"] else {}),
     }
 

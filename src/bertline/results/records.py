@@ -7,7 +7,7 @@ card) is read from the folders it refers to, as far as it exists.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_journal
+from bertline.results.kept import read_choice
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,21 @@ class Finetuning(Training):
     def settings_name(self) -> str:
         """The name without the seed, shared by all seeds of a task's settings, such as a point of its grid."""
         return self.name.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """The fine-tuned model that is kept of a task and a start.
+
+    Attributes:
+        name: the task, with /random-weights for that start: it is results/runs/{run}/{name}/model.
+        folder: a link to the model.
+        finetuning: the fine-tuning that it is from.
+    """
+
+    name: str
+    folder: Path
+    finetuning: Finetuning
 
 
 def chosen_on_dev(finetunings: Sequence[Finetuning]) -> list[Finetuning]:
@@ -125,6 +141,7 @@ class Record:
     dataset: EncodedDataset
     phases: list[Phase]
     finetunings: list[Finetuning]
+    kept: list[KeptModel]
     skipped: list[str]
 
     @property
@@ -168,6 +185,7 @@ def read_record(path: Path | str) -> Record:
     content = read_json(path)
     try:
         dataset = _read_dataset(content["dataset"])
+        finetunings = [_read_finetuning(finetuning) for finetuning in content["finetunings"]]
         return Record(
             path=path,
             name=content["run"],
@@ -177,7 +195,8 @@ def read_record(path: Path | str) -> Record:
             config=content["config"],
             dataset=dataset,
             phases=[_read_phase(phase, dataset.path) for phase in content["phases"]],
-            finetunings=[_read_finetuning(finetuning) for finetuning in content["finetunings"]],
+            finetunings=finetunings,
+            kept=list(_read_kept(content["kept"], finetunings)),
             skipped=content.get("skipped", []),
         )
     except KeyError as error:
@@ -206,6 +225,15 @@ def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
         learning_rate=entry.get("learning_rate"),
         result=read_json(training["path"] / paths.SCORES) if training["finished"] else {},
     )
+
+
+def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterator[KeptModel]:
+    """Yield the kept models of the choices that are made."""
+    finished = {finetuning.fingerprint: finetuning for finetuning in finetunings if finetuning.finished}
+    for name, key in choices.items():
+        choice = read_choice(key)
+        if choice is not None and choice["best"] in choice["kept"] and choice["best"] in finished:
+            yield KeptModel(name, Path(paths.KEPT_MODEL.format(kept=key)), finished[choice["best"]])
 
 
 def _read_training(entry: dict[str, Any], outputs: tuple[str, ...]) -> dict[str, Any]:
