@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import unescape
 
 from bertline.console import progress
-from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
+from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_lines import ListItems
 
@@ -37,20 +37,16 @@ def write_articles(part: Path, folder: Path, number: int, of: int, list_items: L
     """
     counts: dict[str, int] = {}
     site: _Site | None = None
-    page = b""
-
-    def take(content: bytes) -> None:
-        nonlocal site, page
-        page = content
-        if site is None and b"</siteinfo>" in content:
-            site = _site(content)
-
     with (
         (folder / "articles.jsonl").open("w", encoding="utf-8", errors="replace") as articles,
         (folder / "headings.jsonl").open("w", encoding="utf-8", errors="replace") as of_articles,
     ):
-        found = scan_pages(pass_whole_pages(read_dump(part, number, of), take, counts), counts, part)
-        for article in progress(found, description=part.name, unit="articles"):
+        found = scan_pages(read_dump(part, number, of), counts, part)
+        for page, article in progress(found, description=part.name, unit="pages"):
+            if site is None and b"</siteinfo>" in page:
+                site = _site(page)
+            if article is None:
+                continue
             headings: list[str] = []
             if site and page:
                 text, headings = text_of_page(_wikitext(page), site.hidden, list_items)

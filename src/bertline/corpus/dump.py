@@ -11,7 +11,7 @@ import bz2
 import html
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -77,18 +77,32 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
         raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
 
 
-def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump") -> Iterator[Article]:
-    """Yield the articles of a dump from its lines.
+def scan_pages(
+    lines: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump"
+) -> Iterator[tuple[bytes, Article | None]]:
+    """Yield the content of a dump from its lines: the header, each page, and the rest after the last page.
+
+    With each comes the article that it is, or None. A page of more than MAX_PAGE_BYTES is yielded as empty. Dumps have
+    one tag per line, and text never contains a literal `<`.
 
     `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
-    their redirects) and `articles`. Dumps have one tag per line, and text never contains a literal `<`.
+    their redirects) and `articles`; `oversized` are the empty ones.
 
     Raises BertlineError, which names the `part`, for an incomplete page.
     """
-    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0)
+    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0)
     page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
     headings: list[str] = []
+    content: list[bytes] = []
+    size, article = 0, None
     for line in lines:
+        size += len(line)
+        if size <= MAX_PAGE_BYTES:
+            content.append(line)
+        elif content:
+            content.clear()
+            counts["oversized"] += 1
+            logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
         if b"<page>" in line or b"</mediawiki>" in line:
             if in_page:
                 break
@@ -99,10 +113,10 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str 
                 headings.append(html.unescape(line.decode("utf-8", "replace")).rstrip())
             in_text = b"</text>" not in line
         elif b"<text" in line:
-            content = line.partition(b">")[2]
+            text = line.partition(b">")[2]
             in_text = b"</text>" not in line and not line.rstrip().endswith(b"/>")
-            if content.startswith(b"=="):
-                headings.append(html.unescape(content.decode("utf-8", "replace")).rstrip())
+            if text.startswith(b"=="):
+                headings.append(html.unescape(text.decode("utf-8", "replace")).rstrip())
         elif b"<redirect" in line:
             is_redirect = True
         elif not page_id and (match := _PAGE_ID.search(line)):
@@ -118,38 +132,17 @@ def scan_pages(lines: Iterable[bytes], counts: dict[str, int], part: Path | str 
                 counts["redirects"] += 1
             else:
                 counts["articles"] += 1
-                yield Article(page_id.decode(), headings)
+                article = Article(page_id.decode(), headings)
+        if b"</page>" in line or b"</siteinfo>" in line:
+            yield b"".join(content), article
+            content.clear()
+            size, article = 0, None
     if in_page:
         raise BertlineError(
             f"{part} ends within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
             "pages; download it again or name another dump"
         )
-
-
-def pass_whole_pages(
-    lines: Iterable[bytes], take: Callable[[bytes], object], counts: dict[str, int]
-) -> Iterator[bytes]:
-    """Yield every line, and pass the header, each complete page, and the rest after the last page to `take`.
-
-    Pages of more than MAX_PAGE_BYTES are counted as `oversized` and passed as empty.
-    """
-    counts["oversized"] = 0
-    page: list[bytes] = []
-    size = 0
-    for line in lines:
-        size += len(line)
-        if size <= MAX_PAGE_BYTES:
-            page.append(line)
-        elif page:
-            page.clear()
-            counts["oversized"] += 1
-            logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
-        if b"</page>" in line or b"</siteinfo>" in line:
-            take(b"".join(page))
-            page.clear()
-            size = 0
-        yield line
-    take(b"".join(page))
+    yield b"".join(content), None
 
 
 def _header(part: Path | str, size: int) -> Iterator[bytes]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bertline.console import progress
-from bertline.corpus.signatures import PERMUTATIONS, Signatures, open_signatures
+from bertline.corpus.signatures import PERMUTATIONS, SIGNATURE_TYPE, Signatures, open_signatures
 
 BANDS = 16
 ROWS_OF_BAND = PERMUTATIONS // BANDS
@@ -34,10 +35,19 @@ DOCUMENTS_AT_ONCE = 1 << 23
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 KEPT = -1
 
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Keys = npt.NDArray[np.uint64]
 
-def find_duplicates(
-    parts: Sequence[Path | str], ignored: npt.NDArray[np.bool_], *, near: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+
+class _Documents(NamedTuple):
+    """The documents of several signature files, numbered through all of them."""
+
+    parts: Sequence[Path | str]
+    firsts: Numbers  # [parts + 1], the number of each part's first document, and that of all documents
+
+
+def find_duplicates(parts: Sequence[Path | str], ignored: Flags, *, near: bool) -> tuple[Numbers, Flags]:
     """Find the documents that duplicate an earlier one; the first one is kept.
 
     Args:
@@ -52,47 +62,34 @@ def find_duplicates(
     A document is removed if it is similar to an earlier one in some band. If that one is itself a duplicate of an even
     earlier one, both are duplicates of the latter. The result depends only on the documents and their order.
     """
-    firsts = np.cumsum([0, *(len(open_signatures(part)) for part in parts)])
-    duplicate_of = np.full(firsts[-1], KEPT, dtype=np.int64)
-    _link(parts, firsts, duplicate_of, ignored, band=None)
+    documents = _Documents(parts, np.cumsum([0, *(len(open_signatures(part)) for part in parts)]))
+    duplicate_of = np.full(documents.firsts[-1], KEPT, dtype=np.int64)
+    _link(documents, duplicate_of, ignored, band=None)
     is_exact = duplicate_of != KEPT
     if near:
         for band in progress(range(BANDS), description="near-duplicates", unit="bands", total=BANDS):
-            _link(parts, firsts, duplicate_of, ignored, band=band)
+            _link(documents, duplicate_of, ignored, band=band)
     removed = np.flatnonzero(duplicate_of != KEPT)
     while (again := removed[duplicate_of[duplicate_of[removed]] != KEPT]).size:
         duplicate_of[again] = duplicate_of[duplicate_of[again]]
     return duplicate_of, is_exact
 
 
-def _link(
-    parts: Sequence[Path | str],
-    firsts: npt.NDArray[np.int64],
-    duplicate_of: npt.NDArray[np.int64],
-    ignored: npt.NDArray[np.bool_],
-    band: int | None,
-) -> None:
+def _link(documents: _Documents, duplicate_of: Numbers, ignored: Flags, band: int | None) -> None:
     """Link documents that agree in a band (None: in the text) to the first document similar to them."""
     passes = -(-len(duplicate_of) // DOCUMENTS_AT_ONCE)
     for number in range(passes):
-        members, keys = _candidates(parts, firsts, (duplicate_of == KEPT) & ~ignored, band, number, passes)
-        _link_groups(parts, firsts, duplicate_of, members, keys, exact=band is None)
+        members, keys = _candidates(documents, (duplicate_of == KEPT) & ~ignored, band, number, passes)
+        _link_groups(documents, duplicate_of, members, keys, exact=band is None)
 
 
-def _candidates(
-    parts: Sequence[Path | str],
-    firsts: npt.NDArray[np.int64],
-    wanted: npt.NDArray[np.bool_],
-    band: int | None,
-    number: int,
-    of: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+def _candidates(documents: _Documents, wanted: Flags, band: int | None, number: int, of: int) -> tuple[Numbers, Keys]:
     """Return the wanted documents of one pass out of `of`, and their keys: sorted by key, then by document.
 
     All documents with the same key are in the same pass.
     """
     found, keys_found = [], []
-    for part, first in zip(parts, firsts[:-1].tolist(), strict=True):
+    for part, first in zip(documents.parts, documents.firsts[:-1].tolist(), strict=True):
         keys = _keys(open_signatures(part), band)
         here = np.flatnonzero(wanted[first : first + len(keys)] & (keys % np.uint64(of) == number))
         found.append(first + here)
@@ -102,15 +99,7 @@ def _candidates(
     return members[order], keys[order]
 
 
-def _link_groups(
-    parts: Sequence[Path | str],
-    firsts: npt.NDArray[np.int64],
-    duplicate_of: npt.NDArray[np.int64],
-    members: npt.NDArray[np.int64],
-    keys: npt.NDArray[np.uint64],
-    *,
-    exact: bool,
-) -> None:
+def _link_groups(documents: _Documents, duplicate_of: Numbers, members: Numbers, keys: Keys, *, exact: bool) -> None:
     """Link each of these documents, as returned by `_candidates`, to the first similar one with its key."""
     in_group = np.zeros(len(keys), dtype=np.bool_)
     in_group[1:] = keys[1:] == keys[:-1]
@@ -123,12 +112,12 @@ def _link_groups(
         begins = np.append(True, keys[1:] != keys[:-1])
         leaders = members[begins][np.cumsum(begins) - 1]
         members, leaders, keys = members[~begins], leaders[~begins], keys[~begins]
-        is_like = _compare(parts, firsts, members, leaders, exact=exact)
+        is_like = _compare(documents, members, leaders, exact=exact)
         duplicate_of[members[is_like]] = leaders[is_like]
         members, keys = members[~is_like], keys[~is_like]
 
 
-def _keys(signatures: Signatures, band: int | None) -> npt.NDArray[np.uint64]:
+def _keys(signatures: Signatures, band: int | None) -> Keys:
     """Return a number for each document, equal for documents that agree in the band."""
     if band is None:
         return np.array(signatures["digest"][:, 0])
@@ -137,19 +126,12 @@ def _keys(signatures: Signatures, band: int | None) -> npt.NDArray[np.uint64]:
     return words[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ words[:, 1]
 
 
-def _compare(
-    parts: Sequence[Path | str],
-    firsts: npt.NDArray[np.int64],
-    one: npt.NDArray[np.int64],
-    other: npt.NDArray[np.int64],
-    *,
-    exact: bool,
-) -> npt.NDArray[np.bool_]:
+def _compare(documents: _Documents, one: Numbers, other: Numbers, *, exact: bool) -> Flags:
     """Return whether each pair of documents is equal (`exact`) or similar enough."""
     is_like = np.empty(len(one), dtype=np.bool_)
     for start in range(0, len(one), COMPARED_AT_ONCE):
         chunk = slice(start, start + COMPARED_AT_ONCE)
-        first, second = (_rows(parts, firsts, documents[chunk]) for documents in (one, other))
+        first, second = (_rows(documents, numbers[chunk]) for numbers in (one, other))
         if exact:
             is_like[chunk] = (first["digest"] == second["digest"]).all(axis=1)
         else:
@@ -157,11 +139,11 @@ def _compare(
     return is_like
 
 
-def _rows(parts: Sequence[Path | str], firsts: npt.NDArray[np.int64], documents: npt.NDArray[np.int64]) -> Signatures:
-    """Return the signatures of some documents, copied from their parts."""
-    part_of = np.searchsorted(firsts, documents, side="right") - 1
-    rows = np.empty(len(documents), dtype=open_signatures(parts[0]).dtype)
+def _rows(documents: _Documents, numbers: Numbers) -> Signatures:
+    """Return the signatures of some documents, by their numbers, copied from their parts."""
+    part_of = np.searchsorted(documents.firsts, numbers, side="right") - 1
+    rows = np.empty(len(numbers), dtype=SIGNATURE_TYPE)
     for part in np.unique(part_of).tolist():
         here = part_of == part
-        rows[here] = open_signatures(parts[part])[documents[here] - firsts[part]]
+        rows[here] = open_signatures(documents.parts[part])[numbers[here] - documents.firsts[part]]
     return rows

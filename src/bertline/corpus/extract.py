@@ -15,20 +15,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
-from bertline.corpus.dump import pass_whole_pages, read_dump, scan_pages
+from bertline.corpus.dump import read_dump, scan_pages
 from bertline.files import Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
 
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
-PATIENCE_SECONDS = 600.0  # without a byte in or out, for example after one of its workers ran out of memory
+PATIENCE_SECONDS = 600.0  # without a page in or a byte out, for example after one of its workers ran out of memory
 
 
 def extract_part(
@@ -38,8 +38,7 @@ def extract_part(
 
     The folder is written atomically. It contains `articles.jsonl` (one JSON object per article: id, revid, url, title,
     text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
-    `pages.json` (see `dump.scan_pages`; `oversized` counts the pages of more than MAX_PAGE_BYTES, which are not passed
-    to any extractor).
+    `pages.json` (the counts of `dump.scan_pages`; oversized pages are not passed to any extractor).
 
     Args:
         recipe: of the corpus, see `sources`. The settings `extractor` and `list_items` are used.
@@ -80,24 +79,17 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
             command, stdin=subprocess.PIPE, stdout=output, stderr=messages, start_new_session=True
         )
     pipe = cast(IO[bytes], program.stdin)
-    fed = 0
-
-    def measured(lines: Iterable[bytes]) -> Iterator[bytes]:
-        nonlocal fed
-        for line in lines:
-            fed += len(line)
-            yield line
-
     try:
         with (
-            _killed_when_idle(program, lambda: (fed, articles.stat().st_size)) as was_idle,
+            _killed_when_idle(program, lambda: (counts.get("pages"), articles.stat().st_size)) as was_idle,
             (folder / "headings.jsonl").open("w", encoding="utf-8") as headings,
         ):
             try:
-                lines = measured(read_dump(part, number, of))
-                found = scan_pages(pass_whole_pages(lines, pipe.write, counts), counts, part)
-                for article in progress(found, description=part.name, unit="articles"):
-                    headings.write(json.dumps(article, ensure_ascii=False) + "\n")
+                found = scan_pages(read_dump(part, number, of), counts, part)
+                for page, article in progress(found, description=part.name, unit="pages"):
+                    pipe.write(page)
+                    if article is not None:
+                        headings.write(json.dumps(article, ensure_ascii=False) + "\n")
                 pipe.close()
                 program.wait()
             except BrokenPipeError:

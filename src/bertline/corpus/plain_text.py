@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -166,11 +167,7 @@ def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: in
     """
     unfinished = ""
     for text in _decoded(stream, name, encoding):
-        pieces = (unfinished + text).replace("\r\n", "\n")
-        # A carriage return at the end may be the first half of CRLF.
-        held_back = "\r" if pieces.endswith("\r") else ""
-        whole = pieces.removesuffix("\r").replace("\r", "\n").split("\n")
-        unfinished = whole.pop()
+        *whole, unfinished = (unfinished + text).split("\n")
         for line in whole:
             yield from _split_long(line) if max_row_length is None else [line]
         if max_row_length is None:
@@ -178,9 +175,8 @@ def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: in
             yield from finished
         elif len(unfinished) > max_row_length:
             raise BertlineError(f"{name} has a row of more than {max_row_length} characters; divide its document")
-        unfinished += held_back
     if unfinished:
-        yield unfinished.removesuffix("\r")
+        yield unfinished
 
 
 def _split_long(line: str) -> Iterator[str]:
@@ -192,7 +188,8 @@ def _split_long(line: str) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(encoding)()
+    """Yield a text in pieces, with a newline for each CR, LF or CRLF."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
     offset, is_start = 0, True
     while True:
         chunk = stream.read(CHUNK_BYTES)

@@ -26,7 +26,6 @@ from bertline.console import BertlineError
 from bertline.corpus.documents import tidy
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
-COMPRESSED = (".gz", ".tgz", ".zst")
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
@@ -95,7 +94,7 @@ def name_without_compression(name: str) -> str:
 
 @contextmanager
 def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
-    """Yield a file's bytes, unpacked if its name ends with one of COMPRESSED."""
+    """Yield a file's bytes, unpacked if its name ends with `.gz`, `.tgz` or `.zst`."""
     with path.open("rb") as file:
         yield _unpacked(file, path.name, allowance)
 
@@ -136,12 +135,9 @@ def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
             mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
             if info.filename.endswith("/"):  # info.is_dir() fails for an empty name
                 continue
-            if stat.S_ISLNK(mode):
-                skipped["link"] += 1
-            elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                skipped["special file"] += 1
-            elif not _is_text(name):
-                skipped["not a text"] += 1
+            is_regular = stat.S_IFMT(mode) in (0, stat.S_IFREG)
+            if reason := _reason_to_skip(name, is_link=stat.S_ISLNK(mode), is_regular=is_regular):
+                skipped[reason] += 1
             elif info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise BertlineError(f"{path}: its member '{name}' is encrypted or not packed by deflate; pack it again")
             else:
@@ -195,12 +191,9 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
             name = _safe_name(path, member.name)
             if member.isdir():
                 continue
-            if member.issym() or member.islnk():
-                skipped["link"] += 1
-            elif not member.isreg() or member.issparse():
-                skipped["special file"] += 1
-            elif not _is_text(name):
-                skipped["not a text"] += 1
+            is_link, is_regular = member.issym() or member.islnk(), member.isreg() and not member.issparse()
+            if reason := _reason_to_skip(name, is_link=is_link, is_regular=is_regular):
+                skipped[reason] += 1
             else:
                 yield name, cast(BinaryIO, archive.extractfile(member))
         # tarfile stops at the first block of zeros, but gzip checks its content only at its end.
@@ -209,8 +202,10 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
                 raise tarfile.ReadError("something follows its end")
 
 
-def _is_text(name: str) -> bool:
-    return name_without_compression(name).endswith(".txt")
+def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool) -> str | None:
+    if is_link or not is_regular:
+        return "link" if is_link else "special file"
+    return None if name_without_compression(name).endswith(".txt") else "not a text"
 
 
 def _safe_name(path: Path, name: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 from bertline.demo_data.articles import make_articles, make_books
@@ -12,7 +10,7 @@ from bertline.demo_data.language import make_lexicons
 from bertline.demo_data.tasks import PROVINCE_OF_SPLIT, acceptability, entailment, paraphrase, squad
 from bertline.demo_data.wikitext import describe, make_pages, write_mirror
 from bertline.demo_data.world import make_world
-from bertline.files import fsync_directory, sha256_of_file, write_json, write_text
+from bertline.files import sha256_of_file, write_folder_atomically, write_json, write_text
 
 WIKI, DATE = "samplewiki", "20260101"
 # Chosen by trial: two million tokens of pretraining are about three epochs; a fine-tuning takes ten seconds.
@@ -28,21 +26,11 @@ def generate(output: Path | str, seed: int = 1) -> None:
         output: the folder to make; an existing one is replaced.
         seed: of the invented world.
     """
-    output = Path(output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-    try:
-        made = scratch / "new"
+    with write_folder_atomically(Path(output)) as made:
         counts = _write_everything(made, seed)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         digests = {path.relative_to(made).as_posix(): sha256_of_file(path) for path in files}
         write_json(made / "sample.json", {"seed": seed, "counts": counts, "sha256": digests})
-        if output.exists():
-            output.rename(scratch / "old")
-        made.rename(output)
-        fsync_directory(output.parent)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _write_everything(made: Path, seed: int) -> dict[str, int]:

@@ -86,7 +86,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     children = []
     if record.dataset.card:
         children.append(_data_entry(record))
-    children += [_phase_entry(record, phase) for phase in record.phases if phase.started]
+    children += [_training_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
         if present := [finetuning for finetuning in finetunings if finetuning.started]:
             children.append(_task_entry(record, group, finetunings, present))
@@ -139,19 +139,9 @@ def _data_entry(record: Record) -> Entry:
     )
 
 
-def _phase_entry(record: Record, phase: Phase) -> Entry:
-    return _training_entry(
-        record,
-        phase,
-        _identity(phase.name, phase.fingerprint),
-        describe.describe_phase(phase.recipe, record.phase_names) if phase.recipe else "",
-        {"baseline/trigram_loss": phase.trigram_loss} if phase.finished else {},
-    )
-
-
 def _task_entry(record: Record, group: str, planned: list[Finetuning], started: list[Finetuning]) -> Entry:
     """Return a task's entry with its seeds as children and, once all are finished, the medians for each start."""
-    children = [_finetuning_entry(record, finetuning) for finetuning in started]
+    children = [_training_entry(record, finetuning) for finetuning in started]
     finished = all(finetuning.finished for finetuning in planned)
     started_at, ended_at = _span(children)
     seeds = len({finetuning.seed for finetuning in planned})
@@ -167,26 +157,23 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
     )
 
 
-def _finetuning_entry(record: Record, finetuning: Finetuning) -> Entry:
-    group = finetuning.group
-    scores = {f"score/{name}": value for name, value in finetuning.result.get("scores", {}).items()}
-    baselines = {f"baseline/{name}": value for name, value in finetuning.result.get("baselines", {}).items()}
-    return _training_entry(
-        record,
-        finetuning,
-        _identity(group, finetuning.fingerprint, task=group, seed=finetuning.seed, start=finetuning.start),
-        describe.describe_finetuning(finetuning.recipe, record.phase_names) if finetuning.recipe else "",
-        scores | baselines,
-    )
+def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
+    """Return the entry of a phase or a fine-tuning.
 
-
-def _training_entry(
-    record: Record, training: Training, identity: dict[str, str], recipe: str, final: Mapping[str, float | None]
-) -> Entry:
-    """Return the entry of a phase or a fine-tuning, with its `recipe` in words.
-
-    Its points are the journal's values in the order written and with the journal's timestamps, then the `final` ones.
+    Its points are the journal's values in the order written and with the journal's timestamps, then the final ones: a
+    phase's baseline, a fine-tuning's scores and baselines.
     """
+    final: dict[str, float | None] = {}
+    if isinstance(training, Phase):
+        identity, describe_recipe = _identity(training.name, training.fingerprint), describe.describe_phase
+        if training.finished:
+            final = {"baseline/trigram_loss": training.trigram_loss}
+    else:
+        group, start, describe_recipe = training.group, training.start, describe.describe_finetuning
+        identity = _identity(group, training.fingerprint, task=group, seed=training.seed, start=start)
+        for prefix, values in (("score", "scores"), ("baseline", "baselines")):
+            final |= {f"{prefix}/{name}": value for name, value in training.result.get(values, {}).items()}
+    recipe = describe_recipe(training.recipe, record.phase_names) if training.recipe else ""
     kept = {key: training.recipe[key] for key in _PARAMETERS if key in training.recipe}
     files = [training.path / name for name in (paths.RECIPE, paths.SCORES)] if training.finished else []
     last_step = training.journal[-1].step if training.journal else 0
@@ -271,7 +258,7 @@ def _without_places(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def _recipe_tags(training: Training) -> dict[str, str]:
-    """Return tags of the circumstances of a training: path, commit, hardware, jobs, versions."""
+    """Return tags of the circumstances of a training: path, commit, hardware, jobs, initial weights, versions."""
     recipe = training.recipe
     tags = {"bertline.path": str(training.path)}
     if recipe.get("git_commit"):
@@ -281,17 +268,11 @@ def _recipe_tags(training: Training) -> dict[str, str]:
             tags |= describe.flatten({key: recipe[key]}, "bertline.")
     if recipe.get("jobs"):
         tags["bertline.jobs"] = ", ".join(recipe["jobs"])
-    return tags | _parent_tags(recipe) | describe.flatten(recipe.get("versions", {}), "bertline.version.")
-
-
-def _parent_tags(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fingerprint and the path of the initial weights."""
-    initial = recipe.get("initial_weights")
-    if not initial:
-        return {}
-    if "phase" in initial:
-        return {"bertline.parent": initial["phase"], "bertline.parent_path": paths.PHASE.format(phase=initial["phase"])}
-    return {"bertline.parent": initial["content"], "bertline.parent_path": initial["directory"]}
+    if initial := recipe.get("initial_weights"):
+        phase = initial.get("phase")
+        tags["bertline.parent"] = phase or initial["content"]
+        tags["bertline.parent_path"] = paths.PHASE.format(phase=phase) if phase else initial["directory"]
+    return tags | describe.flatten(recipe.get("versions", {}), "bertline.version.")
 
 
 def _latest_tags(record: Record) -> dict[str, str]:
