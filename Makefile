@@ -43,6 +43,9 @@ $(READY): pyproject.toml envs/constraints.txt
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	snakemake --profile profiles/local --configfile config/demo.yaml
 	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
+	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "This old ship draw the river."
+	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
+		--context "The pet of Nujok is a canary. The spouse of Nujok is Mahen Tadel. Nujok was born in Vitir."
 
 resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1

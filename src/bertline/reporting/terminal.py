@@ -8,6 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
+from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
 from bertline.results.records import Record, read_record
@@ -39,6 +40,13 @@ def _run_block(run: Record) -> str:
             "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
             "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
         )
+    models = [
+        f"  {paths.RUN.format(run=run.name)}/{kept.name}/model"
+        for kept in run.kept
+        if kept.finetuning.start == "pretrained"
+    ]
+    if models:
+        blocks.append("\n".join(["The best model of each task, in Hugging Face's layout:", *models]))
     return "\n\n".join([*blocks, *run.skipped])
 
 
