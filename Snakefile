@@ -70,7 +70,12 @@ rule finetune:
 
 rule predict:
     input:
-        targets.predictions(plan),
+        targets.predictions(plan, "predict"),
+
+
+rule features:
+    input:
+        targets.predictions(plan, "features"),
 
 
 rule submission:

@@ -16,13 +16,16 @@ OPTIONS = ("--profile", "profiles/local", "--configfile", "theirs.yaml")
 GOOD, BAD = 1e-3, 1e-12  # the second learns nothing; of equals, the first is chosen
 
 
-def write_config(folder: Path, *, predict: dict[str, Any] | None = None, **settings: Any) -> None:
+def write_config(
+    folder: Path, *, predict: dict[str, Any] | None = None, features: dict[str, Any] | None = None, **settings: Any
+) -> None:
     table = {"kind": "classification", "train": "t.csv", "dev": "t.csv", "texts": ["text"], "label": "label"}
     finetune = {"tables": {"t": {**TASK, "epochs": 3, "batch_size": 4, **settings}}}
     config = {
         "evaluation": {"tables": {"t": table}},
         "runs": {"theirs": {"pretrained": "models/theirs", "finetune": finetune}},
         "predict": predict or {},
+        "features": features or {},
     }
     (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
 
@@ -90,6 +93,19 @@ def test_predictions_follow_their_model_and_their_inputs(workflow_folder: Path) 
         "predict_files": 1,
         "total": 4,
     }
+
+
+def test_features_of_a_model_are_a_target(workflow_folder: Path) -> None:
+    folder = workflow_folder
+    write_external_weights(folder / "models/theirs")
+    (folder / "t.csv").write_text("text,label\nabc abc,x\nxyz xyz,y\n")
+    (folder / "new.txt").write_text("abc\nabc ||| xyz\n")
+    entry = {"model": "models/theirs", "inputs": ["*.txt"], "layers": [-1], "pooling": "mean"}
+    write_config(folder, features={"new": entry})
+    run_snakemake(folder, "features", *OPTIONS)
+    rows = [json.loads(line) for line in (folder / "results/features/new.jsonl").read_text().splitlines()]
+    assert [len(row["features"][0]["layers"][0]["values"]) for row in rows] == [16, 16]
+    assert "Nothing to be done" in run_snakemake(folder, "features", *OPTIONS).stdout
 
 
 @pytest.mark.parametrize(

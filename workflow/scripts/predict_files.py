@@ -1,4 +1,6 @@
-"""Predict for the files of a recipe, as the graph does; predict.py does so for files named on the command line.
+"""Predict or extract features for the files of a recipe, as the graph does.
+
+With files named on the command line, predict.py and extract_features.py do the same.
 
 example:
   python workflow/scripts/predict_files.py results/recipes/0123456789abcdef.json --output out.jsonl
@@ -13,11 +15,11 @@ from bertline.planning.predictions import model_folder
 
 
 def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
-    """Predict.
+    """Predict or extract features.
 
     Args:
         recipe: model, inputs and options.
-        output: file for the predictions.
+        output: the file to write.
         threads: of the CPU (default: all).
     """
     if threads:
@@ -25,20 +27,19 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
         os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
 
     from bertline.finetuning.device import claim_device
+    from bertline.finetuning.features import extract_features
     from bertline.finetuning.prediction import load_finetuned
     from bertline.finetuning.prediction_files import predict_files
 
     device, _claim = claim_device()
-    model = load_finetuned(Path(model_folder(recipe["model"])), precision=recipe["precision"], device=device)
-    done = predict_files(
-        model,
-        list(map(Path, recipe["inputs"])),
-        output,
-        columns=recipe["columns"],
-        count=recipe["n_best"],
-        null_threshold=recipe["null_threshold"],
-    )
-    return f"{done:,} predictions in {output}"
+    folder, inputs = Path(model_folder(recipe["model"])), list(map(Path, recipe["inputs"]))
+    if recipe["kind"] == "features":
+        names = ("layers", "pooling", "columns", "max_sequence_length", "precision")
+        options = {name: recipe[name] for name in names}
+        return f"{extract_features(folder, inputs, output, **options, device=device):,} inputs in {output}"
+    model = load_finetuned(folder, precision=recipe["precision"], device=device)
+    options = {"columns": recipe["columns"], "null_threshold": recipe["null_threshold"], "count": recipe["n_best"]}
+    return f"{predict_files(model, inputs, output, **options):,} predictions in {output}"
 
 
 if __name__ == "__main__":

@@ -114,10 +114,13 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     )
 
 
-def classify(model: FinetunedModel, first: Sequence[str], second: Sequence[str] | None) -> np.ndarray:
-    """Return the probabilities of the classes, or the number of a regression: float32 [N, outputs]."""
+def classify(model: FinetunedModel, texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return the probabilities of the classes, or the number of a regression: float32 [N, outputs].
+
+    An input is one text or two.
+    """
     limit = model.settings["max_sequence_length"]
-    outputs = model.outputs(sequences_of_texts("inputs", first, second, model.tokenizer, limit))
+    outputs = model.outputs(sequences_of_texts("inputs", texts, model.tokenizer, limit))
     return torch.from_numpy(outputs).softmax(1).numpy() if model.labels else outputs
 
 

@@ -107,9 +107,7 @@ def predictions(
 
 
 def _classes(model: FinetunedModel, records: list[Mapping[str, Any]]) -> list[Json]:
-    texts = [record["texts"] for record in records]
-    second = [given[1] for given in texts] if len(texts[0]) > 1 else None
-    values = classify(model, [given[0] for given in texts], second)
+    values = classify(model, [record["texts"] for record in records])
     if not model.labels:
         return [{"prediction": float(f"{value:.6g}")} for value in values[:, 0]]
     return [

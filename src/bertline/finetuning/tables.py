@@ -39,6 +39,11 @@ class Examples:
     targets: np.ndarray
     skipped: int
 
+    @property
+    def texts(self) -> Iterator[tuple[str, ...]]:
+        """The one or two texts of each example."""
+        return zip(self.first, strict=True) if self.second is None else zip(self.first, self.second, strict=True)
+
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
     """Read a table; `labelled` is False for a test set, which has no labels.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,13 @@ def prepare_text_task(
                 lambda folder: write_predictions(folder / path, _cells(task, outputs)),
             )
 
-        return PredictedSet(name, sequences_of_texts(name, file.first, file.second, tokenizer, limit), evaluate)
+        return PredictedSet(name, sequences_of_texts(name, file.texts, tokenizer, limit), evaluate)
 
     return PreparedTask(
         head="sequence",
         outputs=len(task.labels) or 1,
         primary=task.metrics[0],
-        train=sequences_of_texts("train", files["train"].first, files["train"].second, tokenizer, limit),
+        train=sequences_of_texts("train", files["train"].texts, tokenizer, limit),
         train_targets=train,
         predicted=tuple(predicted(name, file) for name, file in files.items() if name != "train"),
         baselines={"majority": _score(task, majority, dev)[task.metrics[0]]},
@@ -63,25 +63,24 @@ def prepare_text_task(
     )
 
 
-def sequences_of_texts(
-    name: str, first: Sequence[str], second: Sequence[str] | None, tokenizer: Tokenizer, limit: int
-) -> Sequences:
-    """Return one or two texts each as inputs of at most `limit` tokens; the longer text of two is truncated first.
+def sequences_of_texts(name: str, texts: Iterable[Sequence[str]], tokenizer: Tokenizer, limit: int) -> Sequences:
+    """Return inputs of one or two texts each, of at most `limit` tokens; of two, the longer is truncated first.
 
     `name` is that of the set, for the log.
     """
-    tokens = tokenize(tokenizer, first)
-    others = [] if second is None else tokenize(tokenizer, second)
-    room = limit - (2 if second is None else 3)
-    longer = sum(len(ids) + len(more) > room for ids, more in zip_longest(tokens, others, fillvalue=()))
+    given = list(texts)
+    tokens = iter(tokenize(tokenizer, [text for pair in given for text in pair]))
+    pairs = [list(islice(tokens, len(pair))) for pair in given]
+    longer = sum(sum(map(len, pair)) > limit - 1 - len(pair) for pair in pairs)
     if longer:
         logger.info(
             "%s: %d of %d inputs are longer than max_sequence_length %d; their end is cut off",
-            *(name, longer, len(tokens), limit),
+            *(name, longer, len(pairs), limit),
         )
-    if second is None:
-        return make_sequences(((ids[:room], None) for ids in tokens), tokenizer)
-    return make_sequences((truncate_pair(*pair, room) for pair in zip(tokens, others, strict=True)), tokenizer)
+    truncated = (
+        truncate_pair(pair[0], pair[1], limit - 3) if len(pair) > 1 else (pair[0][: limit - 2], None) for pair in pairs
+    )
+    return make_sequences(truncated, tokenizer)
 
 
 def prepare_table(

@@ -60,7 +60,7 @@ def model_of_prediction(plan: Plan, output: str) -> list[str]:
     model = plan.predictions[output]["model"]
     if "kept" in model:
         return [paths.KEPT_CHOICE.format(kept=model["kept"])]
-    return [] if "directory" in model else [model_folder(model)]
+    return [model_folder(model)] if "phase" in model or "finetuning" in model else []
 
 
 def card_of_run(plan: Plan, run: str) -> str:

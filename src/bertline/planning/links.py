@@ -32,6 +32,6 @@ def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str
         yield "dataset", plan.dataset_folder(run["dataset"])
         for phase, key in run["phases"].items():
             yield phase, paths.PHASE.format(phase=key)
-        yield "export", f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
+        yield paths.RUN_EXPORT, f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
         yield "model-card.md", f"{report}/model-cards/{run['name']}.md"
     yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])

@@ -1,4 +1,4 @@
-"""Resolution of the predictions that a configuration requests: a model, files of inputs, and the file to write."""
+"""Resolution of requested predictions and features: a model, files of inputs, and the file to write."""
 
 from __future__ import annotations
 
@@ -12,69 +12,78 @@ from bertline.planning.external_weights import external_weights
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
-# Folders of the graph, in which no prediction overwrites a result.
-RESULTS = ("results", "resources", "logs", "benchmarks")
+# By key of the configuration, which is also that of the plan's entries.
+DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
+# Folders of the graph, in which no output overwrites a result.
+FOLDERS = ("results", "resources", "logs", "benchmarks")
 
 
 def add_predictions(plan: Plan) -> None:
-    """Add the configuration's predictions to the plan; one whose inputs are absent gets a warning.
+    """Add the configuration's predictions and features to the plan; one whose inputs are absent gets a warning.
 
     Raises BertlineError for an unknown model, and for an output that is another result.
     """
-    for name, given in plan.config["predict"].items():
-        key, problems = f"predict.{name}", list[str]()
-        output = given["output"] or paths.PREDICTION.format(prediction=name)
-        inside = Path(output).parts[0] in RESULTS and Path(output).parent != Path(paths.PREDICTION).parent
-        if inside or output in plan.predictions or ".." in Path(output).parts:
-            raise BertlineError(
-                f"configuration: {key}.output: {output} is a path of another result; choose a file elsewhere, or in "
-                f"{Path(paths.PREDICTION).parent}"
-            )
-        model = _model(plan, f"{key}.model", given["model"], problems)
-        files = expand(problems, f"{key}.inputs", given["inputs"])
-        options = {part: given[part] for part in ("columns", "n_best", "null_threshold", "precision")}
-        content = {**options, "inputs": list(digests(files).values()), "versions": stage_versions("finetuning")}
-        plan.predictions[output] = {
-            "fingerprint": fingerprint(
-                {**content, "model": model.get("content") or model, "output": Path(output).suffix}
-            ),
-            "model": model,
-            "inputs": list(map(str, files)) if files else given["inputs"],
-            "absent": bool(problems),
-            **options,
-        }
-        plan.warnings += problems
+    for kind, default in DEFAULT_OUTPUTS.items():
+        for name, given in plan.config[kind].items():
+            key, problems = f"{kind}.{name}", list[str]()
+            output = given["output"] or default.format(name=name)
+            _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
+            model = _model(plan, f"{key}.model", given["model"], problems)
+            files = expand(problems, f"{key}.inputs", given["inputs"])
+            options = {part: value for part, value in given.items() if part not in ("model", "inputs", "output")}
+            content = {
+                **options,
+                "inputs": list(digests(files).values()),
+                "model": model.get("content") or model,
+                "suffix": Path(output).suffix,
+                "versions": stage_versions("finetuning"),
+            }
+            plan.predictions[output] = {
+                "fingerprint": fingerprint(content),
+                "kind": kind,
+                "model": model,
+                "inputs": list(map(str, files)) if files else given["inputs"],
+                "absent": bool(problems),
+                **options,
+            }
+            plan.warnings += problems
+
+
+def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:
+    is_result = output.parts[0] in FOLDERS and output.parent != folder
+    if is_result or ".." in output.parts or str(output) in plan.predictions:
+        raise BertlineError(
+            f"configuration: {key}: {output} is a path of another result; choose a file elsewhere, or in {folder}"
+        )
 
 
 def _model(plan: Plan, key: str, given: str, problems: list[str]) -> Json:
-    """Return the choice, the fine-tuning or the folder that a model's name refers to."""
-    folder = Path(given)
-    runs = Path(paths.RUN).parent
+    """Return what a model's name refers to: a phase, a choice, a fine-tuning, or a folder."""
+    folder, runs = Path(given), Path(paths.RUN).parent
     if not folder.is_relative_to(runs):
         return external_weights(problems, key, given)
-    names = {
-        str(runs / run / task): {"kept": kept}
-        for run, entry in plan.runs.items()
-        for task, kept in entry["kept"].items()
-    }
-    names |= {
-        str(runs / run / one): {"finetuning": finetuning}
-        for run, entry in plan.runs.items()
-        for one, finetuning in entry["finetunings"].items()
-    }
-    found = names.get(str(folder.parent if folder.name == "model" else folder))
-    if found is None or plan.kept.get(found.get("kept", ""), {}).get("keep") == "none":
-        allowed = ", ".join(name for name, model in names.items() if "kept" in model) or "none yet"
+    models: dict[str, Json] = {}
+    for run, entry in plan.runs.items():
+        if key.startswith("features.") and entry["phases"]:
+            models[f"{run}/{paths.RUN_EXPORT}"] = {"phase": entry["last_phase"]}
+        kept = {task: choice for task, choice in entry["kept"].items() if plan.kept[choice]["keep"] != "none"}
+        models |= {f"{run}/{task}": {"kept": choice} for task, choice in kept.items()}
+    seeds = {f"{run}/{seed}": key for run, entry in plan.runs.items() for seed, key in entry["finetunings"].items()}
+    name = str((folder.parent if folder.name == "model" else folder).relative_to(runs))
+    if name not in models and name not in seeds:
+        allowed = ", ".join(f"{runs}/{model}" for model in models) or "none yet"
         raise BertlineError(
             f"configuration: {key}: given {given}, allowed are {allowed}, one of their seeds, or a folder"
         )
-    return found
+    return models[name] if name in models else {"finetuning": seeds[name]}
 
 
 def model_folder(model: Json) -> str:
-    """Return the folder of a prediction's model."""
-    if "directory" in model:
-        return str(model["directory"])
+    """Return the folder of the model of a prediction."""
+    if "phase" in model:
+        return paths.PHASE_EXPORT.format(phase=model["phase"])
     if "kept" in model:
         return paths.KEPT_MODEL.format(kept=model["kept"])
-    return paths.FINETUNED_MODEL.format(finetuning=model["finetuning"])
+    if "finetuning" in model:
+        return paths.FINETUNED_MODEL.format(finetuning=model["finetuning"])
+    return str(model["directory"])

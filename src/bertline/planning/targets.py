@@ -16,7 +16,7 @@ def everything(plan: Plan) -> list[str]:
     return [
         *exports(plan),
         *finetuned(plan),
-        *predictions(plan, with_absent=False),
+        *(output for output, entry in plan.predictions.items() if not entry["absent"]),
         report_page(plan),
         *of_runs(paths.TRACKED_RUN, plan.runs),
         *of_runs(paths.LOGGED_MODEL, plan.trained_runs),
@@ -84,9 +84,9 @@ def choices(plan: Plan) -> list[str]:
     return [paths.KEPT_CHOICE.format(kept=key) for key in plan.kept]
 
 
-def predictions(plan: Plan, *, with_absent: bool = True) -> list[str]:
-    """List the files of predictions, by default including those whose inputs are absent."""
-    return [output for output, entry in plan.predictions.items() if with_absent or not entry["absent"]]
+def predictions(plan: Plan, kind: str) -> list[str]:
+    """List the files of predictions or features, also those whose inputs are absent; `kind` is their key."""
+    return [output for output, entry in plan.predictions.items() if entry["kind"] == kind]
 
 
 def of_runs(pattern: str, runs: dict[str, Json]) -> list[str]:

@@ -82,12 +82,14 @@ KEPT = "results/kept/{kept}"
 KEPT_CHOICE = f"{KEPT}/choice.json"
 KEPT_MODEL = f"{KEPT}/model"
 
-PREDICTION = "results/predictions/{prediction}.jsonl"
+PREDICTION = "results/predictions/{name}.jsonl"
+FEATURES = "results/features/{name}.jsonl"
 
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 
 RUN = "results/runs/{run}"
+RUN_EXPORT = "export"  # link in a run's folder
 RECORD = f"{RUN}/record-{{fingerprint}}.json"
 TRACKED_PRETRAINING = f"{RUN}/tracked-pretrain-{{fingerprint}}.json"
 TRACKED_RUN = f"{RUN}/tracked-complete-{{fingerprint}}.json"

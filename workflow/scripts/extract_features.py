@@ -1,0 +1,64 @@
+"""Write the hidden states of a BERT for texts: vectors of each token, or one per text.
+
+example:
+  python workflow/scripts/extract_features.py results/runs/demo/export texts.txt --output features.jsonl
+  python workflow/scripts/extract_features.py results/runs/demo/export texts.txt --output vectors.parquet \\
+    --layers -1 --pooling mean
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from bertline.command_line import run_command
+
+
+def extract(
+    model: Path,
+    inputs: list[Path],
+    *,
+    output: Path,
+    layers: list[int] | None = None,
+    pooling: Literal["cls", "mean"] | None = None,
+    columns: list[str] | None = None,
+    max_sequence_length: int = 128,
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
+    threads: int | None = None,
+) -> str:
+    """Extract features.
+
+    Args:
+        model: folder of a model in Hugging Face's layout.
+        inputs: .txt with a text, or a pair with ` ||| ` between, a line; .tsv, .csv, .jsonl or .parquet.
+        output: a .jsonl in Google's format, a .parquet or an .h5.
+        layers: -1 is the last layer, 0 the embeddings (default: the last four).
+        pooling: one vector per input, that of [CLS] or the mean over its tokens, instead of one per token.
+        columns: columns of the texts in tables (default: text).
+        max_sequence_length: in tokens; longer inputs are truncated.
+        precision: of the matrix products.
+        threads: of the CPU (default: all).
+    """
+    if threads:
+        # The tokenizers package and OpenMP read their number of threads when they start.
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+
+    from bertline.finetuning.device import claim_device
+    from bertline.finetuning.features import extract_features
+
+    device, _claim = claim_device()
+    done = extract_features(
+        model,
+        inputs,
+        output,
+        layers=layers or (-1, -2, -3, -4),
+        pooling=pooling,
+        columns=columns or ("text",),
+        max_sequence_length=max_sequence_length,
+        precision=precision,
+        device=device,
+    )
+    return f"{done:,} inputs in {output}"
+
+
+if __name__ == "__main__":
+    run_command(extract, __doc__)
