@@ -43,7 +43,7 @@ $(READY): pyproject.toml envs/constraints.txt
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	snakemake --profile profiles/local --configfile config/demo.yaml
 	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
-	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "This old ship draw the river."
+	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "Some horses touch the ancient wall."
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
 		--context "The pet of Nujok is a canary. The spouse of Nujok is Mahen Tadel. Nujok was born in Vitir."
 
