@@ -232,10 +232,11 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
     try:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with session.get(source, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
-            if _is_continuation(response, part, offset):
-                _receive(response, part, "ab")
-            elif response.status_code == requests.codes.ok:
-                _receive(response, part, "wb")  # the server ignores Range and sends everything
+            is_continuation = _is_continuation(response, part, offset)
+            if is_continuation or response.status_code == requests.codes.ok:
+                length = response.headers.get("Content-Length", "")
+                mode = "ab" if is_continuation else "wb"  # a server may ignore Range and send everything
+                _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
     except requests.RequestException as error:
         if isinstance(error, ValueError):  # not a URL, not a header
             raise SourceRefused(str(error)) from None
@@ -261,11 +262,6 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
     if status in _PASSING_STATUS:
         raise _Interrupted(f"HTTP {status}", _retry_after(response.headers.get("Retry-After", "")))
     raise SourceRefused(f"HTTP {status}")
-
-
-def _receive(response: requests.Response, part: Path, mode: str) -> None:
-    length = response.headers.get("Content-Length", "")
-    _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
 
 
 def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
