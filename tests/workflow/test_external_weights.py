@@ -54,7 +54,7 @@ def page_of(folder: Path, name: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 
 
-def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path) -> None:
+def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
     """Of SQuAD, of GLUE and of a table; with the retries of a cluster's profile, which would say it four times."""
     config = json.loads(json.dumps(CONFIG))
     squad = "resources/sample/squad"
@@ -65,7 +65,7 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     config["runs"]["theirs"]["finetune"] |= {"squad_v1": {**TASK, "max_sequence_length": 128}, "tables": {"mine": TASK}}
     (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
-    good = dev.read_text()
+    good = (sample / "glue/RTE/dev.tsv").read_text()
     dev.unlink()
     absent = {
         "squad_v1": f"{squad}/dev-v1.json",
@@ -109,9 +109,9 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert "results/report/" in (folder / "jobs.html").read_text()
 
 
-def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path) -> None:
+def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path, sample: Path) -> None:
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
-    good = dev.read_text()
+    good = (sample / "glue/RTE/dev.tsv").read_text()
     dev.write_text(good.replace("\tentailment", "\tperhaps", 1))
     (folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
     tracked = set((folder / "results/runs/theirs").glob("tracked-complete-*.json"))
