@@ -15,13 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 import tenacity
-from urllib3 import Retry
-from urllib3.exceptions import InvalidHeader
 
 from bertline import __version__
 from bertline.console import BertlineError, progress_of_bytes
@@ -273,9 +273,11 @@ def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> 
 
 def _retry_after(header: str) -> float:
     """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 if it is neither."""
+    if header.isdigit():
+        return float(header)
     try:
-        return Retry().parse_retry_after(header)
-    except (InvalidHeader, ValueError):
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
         return 0.0
 
 
