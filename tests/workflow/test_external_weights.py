@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake_runs import TASK, jobs_of, run_snakemake, write_external_weights
+from snakemake_runs import TASK, copy_workflow, jobs_of, run_snakemake, write_external_weights
 
 pytestmark = pytest.mark.slow
 
@@ -21,12 +21,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def folder(workflow_folder: Path, sample: Path) -> Path:
-    """With the sample, the weights and theirs.yaml."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
+    """With the sample and the weights. The second test goes on with what the first one made."""
+    workflow_folder = copy_workflow(tmp_path_factory.mktemp("theirs"))
     shutil.copytree(sample, workflow_folder / "resources/sample")
     write_external_weights(workflow_folder / "models/theirs")
-    (workflow_folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
     return workflow_folder
 
 
@@ -40,35 +40,7 @@ def page_of(folder: Path, name: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 
 
-def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path) -> None:
-    dev = folder / "resources/sample/glue/RTE/dev.tsv"
-    good = dev.read_text()
-    dev.write_text(good.replace("\tentailment", "\tperhaps", 1))
-
-    finished = run_snakemake(folder, *OPTIONS, "--retries", "0", check=False)
-    assert finished.returncode != 0
-    errors = {line.strip() for line in finished.stdout.splitlines() if line.strip().startswith("error: ")}
-    assert len(errors) == 1, errors
-    line = "RTE/dev.tsv: line 3: column 'label': given 'perhaps', allowed are entailment"
-    assert line in errors.pop()
-    assert any(line in last for last in reasons_of(finished.stdout))
-    assert "Traceback (most recent call last)" not in finished.stdout
-    scores = list((folder / "results/finetunings").glob("*/metrics.json"))
-    assert [json.loads(path.read_text())["task"] for path in scores] == ["cola"]
-    assert "Not finished: RTE (1 of 1 fine-tuning). " in page_of(folder, "unfinished")
-    assert "CoLA" in page_of(folder, "unfinished")
-
-    dev.write_text(good)
-    run_snakemake(folder, *OPTIONS, "--retries", "0")
-    assert not (folder / "results/report/unfinished").exists()
-    page = page_of(folder, "latest")
-    assert "Not finished" not in page
-    assert "CoLA" in page
-    assert "Starts from the weights in models/theirs." in page
-    assert list((folder / "results/runs/theirs").glob("tracked-complete-*.json"))
-
-
-def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path) -> None:
+def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
     """Of SQuAD, of GLUE and of a table; with the retries of a cluster's profile, which would say it four times."""
     config = json.loads(json.dumps(CONFIG))
     squad = "resources/sample/squad"
@@ -79,7 +51,7 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     config["runs"]["theirs"]["finetune"] |= {"squad_v1": {**TASK, "max_sequence_length": 128}, "tables": {"mine": TASK}}
     (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
-    good = dev.read_text()
+    good = (sample / "glue/RTE/dev.tsv").read_text()
     dev.unlink()
     absent = {
         "squad_v1": f"{squad}/dev-v1.json",
@@ -108,13 +80,46 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     )
     assert "CoLA" in page
 
-    # Said again as long as it is so; without them, and with them, nothing is wrong.
+    # Said again as long as it is so; with them, and without them, nothing is wrong.
     assert run_snakemake(folder, "finetune", *OPTIONS, check=False).returncode != 0
     assert run_snakemake(folder, "report", *OPTIONS).returncode == 0
     dev.write_text(good)
     (folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
     assert jobs_of(run_snakemake(folder, *OPTIONS, "--dry-run").stdout)["finetune_task"] == 1
+    config = json.loads(json.dumps(CONFIG))
+    del config["runs"]["theirs"]["finetune"]["glue"]["rte"]
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
     run_snakemake(folder, *OPTIONS)
     assert "left out" not in page_of(folder, "latest")
     run_snakemake(folder, "--report", "jobs.html", *OPTIONS)
     assert "results/report/" in (folder / "jobs.html").read_text()
+
+
+def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path, sample: Path) -> None:
+    dev = folder / "resources/sample/glue/RTE/dev.tsv"
+    good = (sample / "glue/RTE/dev.tsv").read_text()
+    dev.write_text(good.replace("\tentailment", "\tperhaps", 1))
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(CONFIG))
+    tracked = set((folder / "results/runs/theirs").glob("tracked-complete-*.json"))
+
+    finished = run_snakemake(folder, *OPTIONS, "--retries", "0", check=False)
+    assert finished.returncode != 0
+    errors = {line.strip() for line in finished.stdout.splitlines() if line.strip().startswith("error: ")}
+    assert len(errors) == 1, errors
+    line = "RTE/dev.tsv: line 3: column 'label': given 'perhaps', allowed are entailment"
+    assert line in errors.pop()
+    assert any(line in last for last in reasons_of(finished.stdout))
+    assert "Traceback (most recent call last)" not in finished.stdout
+    scores = list((folder / "results/finetunings").glob("*/metrics.json"))
+    assert [json.loads(path.read_text())["task"] for path in scores] == ["cola"]
+    assert "Not finished: RTE (1 of 1 fine-tuning). " in page_of(folder, "unfinished")
+    assert "CoLA" in page_of(folder, "unfinished")
+
+    dev.write_text(good)
+    run_snakemake(folder, *OPTIONS, "--retries", "0")
+    assert not (folder / "results/report/unfinished").exists()
+    page = page_of(folder, "latest")
+    assert "Not finished" not in page
+    assert "CoLA" in page
+    assert "Starts from the weights in models/theirs." in page
+    assert set((folder / "results/runs/theirs").glob("tracked-complete-*.json")) > tracked

@@ -15,13 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 import tenacity
-from urllib3 import Retry
-from urllib3.exceptions import InvalidHeader
 
 from bertline import __version__
 from bertline.console import BertlineError, progress_of_bytes
@@ -232,10 +232,11 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
     try:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with session.get(source, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
-            if _is_continuation(response, part, offset):
-                _receive(response, part, "ab")
-            elif response.status_code == requests.codes.ok:
-                _receive(response, part, "wb")  # the server ignores Range and sends everything
+            is_continuation = _is_continuation(response, part, offset)
+            if is_continuation or response.status_code == requests.codes.ok:
+                length = response.headers.get("Content-Length", "")
+                mode = "ab" if is_continuation else "wb"  # a server may ignore Range and send everything
+                _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
     except requests.RequestException as error:
         if isinstance(error, ValueError):  # not a URL, not a header
             raise SourceRefused(str(error)) from None
@@ -263,11 +264,6 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
     raise SourceRefused(f"HTTP {status}")
 
 
-def _receive(response: requests.Response, part: Path, mode: str) -> None:
-    length = response.headers.get("Content-Length", "")
-    _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
-
-
 def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
     with part.open(mode) as file, progress_of_bytes(description=part.stem, total=size) as bar:
         for piece in pieces:
@@ -277,9 +273,11 @@ def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> 
 
 def _retry_after(header: str) -> float:
     """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 if it is neither."""
+    if header.isdigit():
+        return float(header)
     try:
-        return Retry().parse_retry_after(header)
-    except (InvalidHeader, ValueError):
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
         return 0.0
 
 

@@ -54,7 +54,6 @@ class Town:
 class Province:
     """People and towns that share names and values with no other province."""
 
-    name: str
     people: tuple[Person, ...]
     towns: tuple[Town, ...]
     values: dict[str, tuple[str, ...]]
@@ -144,7 +143,7 @@ def _make_province(rng: Random, name: str, values: dict[str, tuple[str, ...]], c
         )
         for town in values["town"]
     )
-    return Province(name, people, towns, values)
+    return Province(people, towns, values)
 
 
 def _settle(rng: Random, person: Person, others: list[Person], values: dict[str, tuple[str, ...]]) -> Person:

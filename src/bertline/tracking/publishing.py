@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 # MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
 METRICS_PER_BATCH = 800
 PARAMETERS_PER_BATCH = 100
-TAGS_PER_BATCH = 99  # one more is the note of what was sent
+TAGS_PER_BATCH = 100
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
 MAX_RUNS = 50_000  # found by a search
@@ -179,8 +179,10 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         entry.points[sent:],
         {key: value for key, value in parameters.items() if key not in run.data.params},
         {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
-        None if after == before else json.dumps(after, sort_keys=True),
     )
+    if after != before:
+        # Last: a pass that is killed is repeated in full, and MLflow stores equal points once.
+        client.set_tag(run_id, SENT_TAG, json.dumps(after, sort_keys=True))
     if entry.finished and run.info.status != "FINISHED":
         client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
     elif not entry.finished and run.info.status != "RUNNING":
@@ -189,14 +191,9 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
 
 
 def _log_batches(
-    client: MlflowClient,
-    run: Run,
-    points: Sequence[Point],
-    parameters: dict[str, str],
-    tags: dict[str, str],
-    note: str | None,
+    client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
 ) -> None:
-    """Send everything in as few requests as MLflow allows; `note` becomes the run's note of what was sent."""
+    """Send everything in as few requests as MLflow allows."""
     from mlflow.entities import Metric, Param, RunTag
 
     start = run.info.start_time
@@ -209,14 +206,7 @@ def _log_batches(
         _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
         _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
     )
-    nothing: list[Any] = []
-    batches = [list(batch) for batch in itertools.zip_longest(*chunks, fillvalue=nothing)]
-    if note is not None:
-        # In the last request, whose tags MLflow writes last: a pass that is killed is repeated in full, and MLflow
-        # stores equal points once.
-        batches = batches or [[nothing] * 3]
-        batches[-1][2] = [*batches[-1][2], RunTag(SENT_TAG, note)]
-    for metric_batch, parameter_batch, tag_batch in batches:
+    for metric_batch, parameter_batch, tag_batch in itertools.zip_longest(*chunks, fillvalue=()):
         client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
 
 
