@@ -55,11 +55,8 @@ def phase_additional_nodes(wildcards):
 
 
 def phase_trainer_options(wildcards):
-    return (
-        "--load-balancing measured"
-        if SITE and size_of(wildcards).additional_nodes
-        else ""
-    )
+    has_unlike_nodes = SITE and size_of(wildcards).additional_nodes
+    return "--load-balancing measured" if has_unlike_nodes else ""
 
 
 CPU_JOB = GROUPED_JOB = FINETUNING_JOB = PHASE_JOB = {}
