@@ -42,9 +42,8 @@ def phase_resource(name):
 
     def value(wildcards):
         comment = f"rule_pretrain_phase_wildcards_{wildcards.phase}"
-        return placement.slurm_resources(
-            size_of(wildcards), slurm.numbers_of_jobs(comment)
-        )[name]
+        earlier = slurm.numbers_of_jobs(comment)
+        return placement.slurm_resources(size_of(wildcards), earlier)[name]
 
     return value
 
