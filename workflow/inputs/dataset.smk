@@ -65,9 +65,7 @@ def overlap_reports(wildcards):
 
 def evaluation_files(wildcards):
     """Return the files of the evaluation sets. Raises ValueError for those of another configuration."""
-    if (
-        plan.evaluation is None
-        or plan.evaluation["fingerprint"] != wildcards.evaluation
-    ):
+    planned = plan.evaluation and plan.evaluation["fingerprint"]
+    if planned != wildcards.evaluation:
         raise ValueError(f"{wildcards.evaluation} is not of this configuration")
     return [file for files in plan.evaluation["sets"].values() for file in files]

@@ -42,9 +42,8 @@ def phase_resource(name):
 
     def value(wildcards):
         comment = f"rule_pretrain_phase_wildcards_{wildcards.phase}"
-        return placement.slurm_resources(
-            size_of(wildcards), slurm.numbers_of_jobs(comment)
-        )[name]
+        earlier = slurm.numbers_of_jobs(comment)
+        return placement.slurm_resources(size_of(wildcards), earlier)[name]
 
     return value
 
@@ -55,11 +54,8 @@ def phase_additional_nodes(wildcards):
 
 
 def phase_trainer_options(wildcards):
-    return (
-        "--load-balancing measured"
-        if SITE and size_of(wildcards).additional_nodes
-        else ""
-    )
+    has_unlike_nodes = SITE and size_of(wildcards).additional_nodes
+    return "--load-balancing measured" if has_unlike_nodes else ""
 
 
 CPU_JOB = GROUPED_JOB = FINETUNING_JOB = PHASE_JOB = {}

@@ -80,12 +80,9 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
     for pattern in patterns:
         found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
         if not found:
-            is_folder = Path(pattern).is_dir()
-            todo = (
-                f"it is a folder: name its files, such as '{pattern}/*'"
-                if is_folder
-                else "put it there or change the key"
-            )
+            todo = "put it there or change the key"
+            if Path(pattern).is_dir():
+                todo = f"it is a folder: name its files, such as '{pattern}/*'"
             problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
         files += map(Path, found)
     return files

@@ -89,7 +89,7 @@ class Phase:
             )
         else:
             self._restore_state(found[1])
-            report_lost_reproducibility(found[1]["reproducibility"], self._reproducibility())
+            report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
         self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
@@ -116,9 +116,6 @@ class Phase:
     def _restore_state(self, state: dict[str, Any]) -> None:
         self.progress = Progress.from_state(state)
         self.best.restore(state.get("best"))
-
-    def _reproducibility(self) -> dict[str, Any]:
-        return reproducibility_of(self.options, self.group, self.learner)
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due."""
@@ -229,7 +226,7 @@ class Phase:
             "fingerprint": self.recipe["fingerprint"],
             "loss_scale": learner.scale.state(),
             "best": self.best.state(),
-            "reproducibility": self._reproducibility(),
+            "reproducibility": reproducibility_of(self.options, self.group, learner),
         }
         if self.group.is_rank_zero:
             self.writer.start(weights, moments, state)
