@@ -106,26 +106,3 @@ def test_features_of_a_model_are_a_target(workflow_folder: Path) -> None:
     rows = [json.loads(line) for line in (folder / "results/features/new.jsonl").read_text().splitlines()]
     assert [len(row["features"][0]["layers"][0]["values"]) for row in rows] == [16, 16]
     assert "Nothing to be done" in run_snakemake(folder, "features", *OPTIONS).stdout
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"model": "results/runs/theirs/cola"},
-            "predict.new.model: given results/runs/theirs/cola, allowed are results/runs",
-        ),
-        ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
-        ({"output": "../x.jsonl"}, "predict.new.output: ../x.jsonl is a path of another result"),
-        ({"output": "x.pickle"}, "predict.new.output: given 'x.pickle'"),
-        ({"output": "$(touch me).jsonl"}, "predict.new.output: given '$(touch me).jsonl'"),
-    ],
-)
-def test_a_prediction_that_cannot_be_is_one_line(workflow_folder: Path, changes: dict[str, str], message: str) -> None:
-    folder = workflow_folder
-    write_external_weights(folder / "models/theirs")
-    (folder / "t.csv").write_text("text,label\nabc abc,x\nxyz xyz,y\n")
-    write_config(folder, predict={"new": {"model": "results/runs/theirs/table/t", "inputs": ["t.csv"], **changes}})
-    finished = run_snakemake(folder, "predict", *OPTIONS, "--dry-run", check=False)
-    assert f"error: configuration: {message}" in finished.stdout
-    assert not (folder / "me").exists()

@@ -1,0 +1,103 @@
+"""Predictions and features in the plan: the model that a name means, and what an output may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertline.console import BertlineError
+from bertline.planning import targets
+from bertline.planning.plan import Plan
+from bertline.planning.predictions import model_folder
+from bertline.planning.resolve import make_plan
+
+ROOT = Path(__file__).parents[2]
+TABLE = {"kind": "classification", "train": "t.csv", "dev": "t.csv", "texts": ["text"], "label": "label"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        Path("theirs", name).write_text("{}")
+    Path("t.csv").write_text("text,label\na,b\n")
+    Path("new.txt").write_text("a\n")
+
+
+def plan_of(*, kind: str = "predict", keep: str = "best", **entry: Any) -> Plan:
+    config = {
+        "evaluation": {"tables": {"t": TABLE}},
+        "runs": {"theirs": {"pretrained": "theirs", "finetune": {"tables": {"t": {"seeds": 2, "keep": keep}}}}},
+        kind: {"new": {"model": "results/runs/theirs/table/t", "inputs": ["new.txt"], **entry}},
+    }
+    return make_plan(config, ROOT / "config/config.schema.yaml", ROOT / "config/models")
+
+
+def entry_of(plan: Plan) -> dict[str, Any]:
+    (entry,) = plan.predictions.values()
+    return entry
+
+
+def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
+    plan = plan_of()
+    kept = plan.runs["theirs"]["kept"]["table/t"]
+    seed = plan.runs["theirs"]["finetunings"]["table/t/seed2"]
+    for given, folder in {
+        "results/runs/theirs/table/t": f"results/kept/{kept}/model",
+        "results/runs/theirs/table/t/model": f"results/kept/{kept}/model",
+        "results/runs/theirs/table/t/seed2": f"results/finetunings/{seed}/huggingface",
+        "theirs": "theirs",
+    }.items():
+        assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
+
+
+def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place() -> None:
+    first = entry_of(plan_of())["fingerprint"]
+    assert entry_of(plan_of(output="elsewhere/x.jsonl"))["fingerprint"] == first
+    others = [{"n_best": 2}, {"model": "theirs"}, {"output": "x.tsv"}, {"keep": "all"}, {"columns": ["a"]}]
+    assert first not in {entry_of(plan_of(**other))["fingerprint"] for other in others}
+    Path("theirs").rename("moved")
+    Path("theirs").mkdir()
+    moved = entry_of(plan_of(model="moved"))["fingerprint"]
+    Path("theirs").rmdir()
+    Path("moved").rename("theirs")
+    assert moved == entry_of(plan_of(model="theirs"))["fingerprint"]
+    Path("new.txt").write_text("b\n")
+    assert entry_of(plan_of())["fingerprint"] != first
+
+
+def test_absent_inputs_block_nothing_else() -> None:
+    plan = plan_of(inputs=["absent/*.txt"])
+    assert not plan.problems
+    assert plan.warnings == [
+        "configuration: predict.new.inputs: no file matches 'absent/*.txt'; put it there or change the key"
+    ]
+    assert "results/predictions/new.jsonl" not in targets.everything(plan)
+    assert targets.predictions(plan, "predict") == ["results/predictions/new.jsonl"]
+    assert "results/predictions/new.jsonl" in targets.everything(plan_of())
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            {"model": "results/runs/theirs/t"},
+            "predict.new.model: given results/runs/theirs/t, allowed are results/runs/",
+        ),
+        ({"model": "results/runs/theirs/export"}, "predict.new.model: given results/runs/theirs/export, allowed are"),
+        ({"keep": "none"}, "predict.new.model: given results/runs/theirs/table/t, allowed are none yet, one of their"),
+        ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
+        ({"output": "./results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
+        ({"output": "a/../results/x.jsonl"}, "predict.new.output: a/../results/x.jsonl is a path of another result"),
+        ({"output": "x.pickle"}, "predict.new.output: given 'x.pickle'"),
+        ({"output": "$(touch me).jsonl"}, "predict.new.output: given '$(touch me).jsonl'"),
+        ({"kind": "features", "layers": []}, "features.new.layers: given []"),
+    ],
+)
+def test_what_cannot_be_is_one_line(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertlineError) as caught:
+        plan_of(**entry)
+    assert str(caught.value).startswith(f"configuration: {message}")
