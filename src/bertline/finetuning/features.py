@@ -62,7 +62,7 @@ def extract_features(
         raise BertlineError(f"{output}: given '{output.suffix}', allowed are {', '.join(OUTPUTS)}")
     device = device or torch.device("cpu")
     prepare_precision(precision, device)
-    encoder, tokenizer = _load(model, max_sequence_length, device)
+    encoder, tokenizer = load_encoder_of(model, max_sequence_length, device)
     depth = len(encoder.layers)
     for layer in layers:
         if not -depth - 1 <= layer <= depth:
@@ -132,7 +132,8 @@ def hidden_states(
     return [states[layer % (depth + 1)].float().cpu().numpy() for layer in layers]
 
 
-def _load(folder: Path, max_sequence_length: int, device: torch.device) -> tuple[Encoder, Tokenizer]:
+def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device) -> tuple[Encoder, Tokenizer]:
+    """Load the encoder and the tokenizer of a folder in Hugging Face's layout. Raises BertlineError if it cannot."""
     if not (folder / "config.json").exists():
         raise BertlineError(f"{folder}/config.json does not exist; name the folder of a model")
     config, weights = load_huggingface(folder)
