@@ -20,7 +20,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune
+.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features
 .PHONY: bench-gpu rehearse-gpu
 .PHONY: plan status prune track ui unlock clean
 .DEFAULT_GOAL := help
@@ -85,6 +85,9 @@ rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, u
 
 bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)
+
+bench-features: $(READY) ## compare feature extraction with transformers: make bench-features TEXTS=texts.txt VOCABULARY=vocab.txt
+	python bench/features.py $(TEXTS) $(VOCABULARY)
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(if $(wildcard $(SITE)),--site $(SITE))

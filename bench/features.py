@@ -110,15 +110,8 @@ def main(
         name: median[f"ours {name}"] / max(median[f"transformers {name} {kind}"] for kind in ("sdpa", "eager"))
         for name in PRECISIONS
     }
-    print(
-        json.dumps(
-            {
-                "device": str(device),
-                "rounds": rounds,
-                **{f"features_{name}": round(value, 2) for name, value in ratio.items()},
-            }
-        )
-    )
+    ratios = {f"features_{name}": round(value, 2) for name, value in ratio.items()}
+    print(json.dumps({"device": str(device), "rounds": rounds, **ratios}))
 
 
 if __name__ == "__main__":
