@@ -92,8 +92,9 @@ def main(
             features_of, encoder, sequences, LAYERS, padding, precision, pooling=None
         )
         for attention in ("sdpa", "eager"):
-            run = functools.partial(theirs, model, sequences, padding, attention, dtype)
-            work[f"transformers {precision} {attention}"] = run
+            work[f"transformers {precision} {attention}"] = functools.partial(
+                theirs, model, sequences, padding, attention, dtype
+            )
     speeds: dict[str, list[float]] = {name: [] for name in work}
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     for _, (name, run) in itertools.product(range(rounds), work.items()):

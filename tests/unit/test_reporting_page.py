@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -247,3 +248,29 @@ def test_the_page_links_to_the_kept_models(tmp_path: Path, monkeypatch: pytest.M
     assert re.search(
         r">SQuAD 1\.1</td>.*?<td>F1</td>\s*<td class=\"n\">80\.1</td><td class=\"n\">3</td>", page, re.DOTALL
     )
+
+
+def test_scores_of_checkpoints_are_a_curve_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("cola",), seeds=2)
+    content = json.loads(record.read_text())
+    # Another run, from a checkpoint of the phase that the first one published at step 100.
+    entry = content["finetunings"][0] | {"fingerprint": "early", "path": "results/finetunings/early"}
+    folder = Path(content["finetunings"][0]["path"])
+    shutil.copytree(folder, "results/finetunings/early")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["scores"]["matthews"] = 12.5
+    Path("results/finetunings/early/metrics.json").write_text(json.dumps(metrics))
+    recipe = json.loads((folder / "recipe.json").read_text())
+    recipe["initial_weights"] = {"phase": "phase2", "step": 40}
+    Path("results/finetunings/early/recipe.json").write_text(json.dumps(recipe))
+    other = content | {"run": "early", "fingerprint": "e" * 16, "phases": [], "finetunings": [entry], "kept": {}}
+    write(Path("results/runs/early/record.json"), other)
+    write_report([record, Path("results/runs/early/record.json")], Path("report"))
+    table = Path("report/tables/scores-by-step.csv").read_text().splitlines()
+    title = "CoLA Matthews correlation"
+    row = f"{title},100,79.0500,78.7000,79.4000"
+    assert table == ["score,step,median,worst,best", f"{title},40,12.5000,12.5000,12.5000", row]
+    assert "Scores by step of pretraining" in Path("report/index.html").read_text()
+    write_report([record], Path("alone"))
+    assert not Path("alone/tables/scores-by-step.csv").exists()

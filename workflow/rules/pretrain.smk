@@ -30,6 +30,10 @@ rule pretrain_phase:
         # Site-specific options of scripts/pretrain.py: --compile, --activation-checkpointing, --profile.
         trainer_options=phase_trainer_options,
         checkpoint_every_minutes=Options.checkpoint_every_minutes,
+        # That other runs start from.
+        keep_steps=lambda wildcards: ",".join(
+            map(str, sorted(plan.checkpoints.get(wildcards.phase, ())))
+        ),
         # Before a Slurm job's walltime ends: time for the current step and for saving.
         minutes_to_save=5,
         attempt=lambda wildcards, attempt: attempt,
@@ -51,7 +55,7 @@ rule pretrain_phase:
         " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
         " -- workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
         " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
-        " --checkpoint-every-minutes {resources.checkpoint_every_minutes}"
+        " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
         " 2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log"
 
@@ -78,6 +82,29 @@ rule export_phase:
     shell:
         "python workflow/scripts/export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
         " --output {output:q} > {log:q} 2>&1"
+
+
+rule export_checkpoint:
+    input:
+        recipe=ancient(paths.PHASE_RECIPE),
+        tokenizer=ancient(of(inputs.tokenizer_of_phase, "phase")),
+    output:
+        directory(paths.CHECKPOINT_EXPORT),
+    log:
+        "logs/export_checkpoint/{phase}-{step}.log",
+    benchmark:
+        "benchmarks/export_checkpoint/{phase}-{step}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        **CPU_JOB,
+        mem_mb=4000,
+        runtime=30,
+    params:
+        folder=lambda wildcards, input: Path(input.recipe).parent,
+    shell:
+        "python workflow/scripts/export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+        " --step {wildcards.step} --output {output:q} > {log:q} 2>&1"
 
 
 rule trigram_baseline:

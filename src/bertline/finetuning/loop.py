@@ -95,7 +95,7 @@ def train(
             best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
         logger.info("resuming at step %d of %d", done, steps)
     journal = Journal(output / paths.STARTED_JOURNAL, last_step=done if found is not None else -1)
-    writer = CheckpointWriter(folder, keep=1, keep_every=0, before=journal.make_durable)
+    writer = CheckpointWriter(folder, keep=1, before=journal.make_durable)
     written = time.monotonic()
 
     batches = islice(training_batches(task.train.lengths, batch_size, seed), done, None)

@@ -81,6 +81,7 @@ def finetune(
     check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
+    recipe["model"] = {**recipe["model"], "vocab_size": rows}
     folder = output / paths.CHECKPOINTS
     clean_up(folder, output)
     frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())

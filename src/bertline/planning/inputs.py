@@ -40,6 +40,8 @@ def tokenizer_of_finetuning(plan: Plan, finetuning: str) -> str:
 def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
     """Return the export to start from, or external weights; none for random weights."""
     initial = plan.finetunings[finetuning]["initial_weights"] or {}
+    if "step" in initial:
+        return [paths.CHECKPOINT_EXPORT.format(**initial)]
     if "phase" in initial:
         return [paths.PHASE_EXPORT.format(phase=initial["phase"])]
     return [initial["directory"]] if initial else []

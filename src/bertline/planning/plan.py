@@ -27,6 +27,7 @@ class Plan:
     evaluation: Json | None = None  # the sets to compare documents with, if a dataset requests it
     datasets: dict[str, Json] = field(default_factory=dict)
     phases: dict[str, Json] = field(default_factory=dict)
+    checkpoints: dict[str, set[int]] = field(default_factory=dict)  # steps of phases that runs start from
     finetunings: dict[str, Json] = field(default_factory=dict)
     kept: dict[str, Json] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
     predictions: dict[str, Json] = field(default_factory=dict)  # by the file to write

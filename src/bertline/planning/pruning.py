@@ -34,7 +34,8 @@ def prunable(plan: Plan) -> list[Prunable]:
         checkpoints = phase / paths.CHECKPOINTS
         newest = f"step-{paths.durable_step(phase):08d}"
         if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
-            older = (path for path in checkpoints.glob("step-*") if path.name < newest)
+            wanted = {f"step-{step:08d}" for step in plan.checkpoints.get(phase.name, ())}
+            older = (path for path in checkpoints.glob("step-*") if path.name < newest and path.name not in wanted)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
     kept = kept_by_any()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import cast
 
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
@@ -19,6 +21,8 @@ from bertline.planning.predictions import add_predictions
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, read_yaml, strip_defaults
 
+# A run's `pretrained`: a checkpoint of a phase of another run.
+CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = {"dataset", "export", "table", "model-card.md", "record.json"}
 RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
@@ -97,7 +101,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
     where = f"configuration: runs.{name}"
     if "pretrained" in run:
-        _add_external_run(plan, name, run)
+        add = _add_checkpoint_run if CHECKPOINT.fullmatch(run["pretrained"]) else _add_external_run
+        add(plan, name, run)
         return
     check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
     dataset = named_datasets[run["dataset"]]
@@ -136,6 +141,39 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
     _add_tasks(plan, name, start)
 
 
+def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
+    """Add a run that fine-tunes a checkpoint of another run's phase."""
+    key = f"configuration: runs.{name}.pretrained"
+    other, phase, step = cast(re.Match[str], CHECKPOINT.fullmatch(run["pretrained"])).groups()
+    trained, described = plan.trained_runs, plan.config["runs"]
+    check_allowed(
+        key, other, [run for run in described if "phases" in described[run]], "the runs that pretrain a model"
+    )
+    check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
+    fingerprint_of_phase = trained[other]["phases"][phase]
+    entry, steps = plan.phases[fingerprint_of_phase], plan.checkpoints.setdefault(fingerprint_of_phase, set())
+    if not 1 <= int(step) <= entry["settings"]["steps"]:
+        raise BertlineError(f"{key}: given step {step}, allowed are 1 to {entry['settings']['steps']}")
+    steps.add(int(step))
+    folder = Path(paths.PHASE.format(phase=fingerprint_of_phase))
+    exported = Path(paths.CHECKPOINT_EXPORT.format(phase=fingerprint_of_phase, step=int(step)))
+    kept = sorted(int(path.name.removeprefix("step-")) for path in folder.glob(f"{paths.CHECKPOINTS}/step-*"))
+    if paths.is_finished(folder, paths.PHASE_OUTPUTS) and int(step) not in kept and not exported.exists():
+        plan.problems.append(
+            f"{key}: {folder} is trained and has no checkpoint of step {step}, but {', '.join(map(str, kept))}; name "
+            "one of them"
+        )
+    dataset = trained[other]["dataset"]
+    plan.runs[name] = {"name": name, "dataset": dataset, "phases": {}, "config": run}
+    start = Start(
+        initial={"phase": fingerprint_of_phase, "step": int(step)},
+        random={"model": entry["model"], "dataset": dataset},
+        model=entry["model"],
+        network=entry["model"],
+    )
+    _add_tasks(plan, name, start)
+
+
 def _add_tasks(plan: Plan, name: str, start: Start) -> None:
     run = plan.runs[name]
     run |= {"finetunings": {}, "kept": {}, "skipped": {}}
@@ -157,8 +195,10 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
             raise BertlineError(f"configuration: runs: {' -> '.join([*chain, name])} start from each other")
         if name in ordered or name not in runs:
             return
-        for phase in runs[name].get("phases", {}).values():
-            other = phase.get("initial_weights", {}).get("run")
+        others = [phase.get("initial_weights", {}).get("run") for phase in runs[name].get("phases", {}).values()]
+        if checkpoint := CHECKPOINT.fullmatch(runs[name].get("pretrained", "")):
+            others.append(checkpoint[1])
+        for other in others:
             if other is not None and other != name:
                 visit(other, (*chain, name))
         ordered.append(name)

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from bertline.reporting.scores import BASELINE_TITLES, ScoreRow
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, Spread
 from bertline.results.curves import Place, curve, places
 from bertline.results.describe import score_title, task_title
 from bertline.results.records import Phase
@@ -146,6 +146,24 @@ def _line(number: int) -> dict[str, Any]:
         "marker": ("o", "s", "^")[number % 3],
         "markersize": 4,
     }
+
+
+def scores_by_step(lines: Mapping[str, Sequence[tuple[int, Spread]]]) -> str:
+    """Draw scores in percent by step of pretraining, the median with the worst and the best seed; name -> points."""
+    with _drawing("scores-by-step", height=HEIGHT + 0.22 * len(lines)) as (figure, svg):
+        axes = figure.add_subplot()
+        for number, (name, points) in enumerate(lines.items()):
+            steps, spreads = [step for step, _ in points], [spread for _, spread in points]
+            middle = [spread.median for spread in spreads]
+            below = [spread.median - min(spread.values) for spread in spreads]
+            above = [max(spread.values) - spread.median for spread in spreads]
+            axes.errorbar(steps, middle, [below, above], label=name, linewidth=1.6, capsize=3, **_line(number))
+        axes.set_xlim(left=0)
+        axes.set_xlabel("step of pretraining")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
+        axes.set_ylabel("score in percent")
+        figure.legend(loc="outside upper left", ncols=1, fontsize=10)
+    return svg.getvalue()
 
 
 def throughput(phases: Sequence[Phase]) -> str:

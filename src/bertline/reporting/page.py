@@ -16,7 +16,7 @@ from bertline.reporting import data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
-from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows, scores_by_step
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, read_record
@@ -45,11 +45,23 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         if rows
     ]
     losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
+    by_step = scores_by_step(runs)
+    if by_step:
+        table = [
+            (name, step, *(f"{value:.4f}" for value in (spread.median, min(spread.values), max(spread.values))))
+            for name, points in by_step.items()
+            for step, spread in points
+        ]
+        _write_table(directory / "tables", "scores-by-step", [("score", "step", "median", "worst", "best"), *table])
     page = template("report.html.j2", autoescape=True).render(
         sections=sections,
         runs=runs,
         side_by_side=side_by_side,
         losses=losses and _write_figure(directory / "figures", "held-out-losses", "Held-out loss of all runs", losses),
+        by_step=by_step
+        and _write_figure(
+            directory / "figures", "scores-by-step", "Scores by step of pretraining", figures.scores_by_step(by_step)
+        ),
         published_source=SOURCE,
     )
     write_text(directory / "index.html", page)
@@ -59,6 +71,12 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
 def _write_figure(directory: Path, name: str, title: str, svg: str) -> dict[str, Any]:
     write_text(directory / f"{name}.svg", svg)
     return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
+
+
+def _write_table(directory: Path, name: str, rows: Iterable[Sequence[Any]]) -> None:
+    content = io.StringIO()
+    csv.writer(content, lineterminator="\n").writerows(rows)
+    write_text(directory / f"{name}.csv", content.getvalue())
 
 
 class _Section:
@@ -117,9 +135,7 @@ class _Section:
         return _write_figure(self._directory / "figures" / self.run.name, name, title, svg)
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        content = io.StringIO()
-        csv.writer(content, lineterminator="\n").writerows(rows)
-        write_text(self._directory / "tables" / self.run.name / f"{name}.csv", content.getvalue())
+        _write_table(self._directory / "tables" / self.run.name, name, rows)
 
 
 def _unfinished(run: Record) -> str:

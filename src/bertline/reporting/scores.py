@@ -5,8 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bertline.reporting.published import Published, published_score
+from bertline.results.describe import score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
@@ -92,6 +94,32 @@ def score_rows(record: Record) -> list[ScoreRow]:
         for score in sorted(finished[0].result["scores"], key=lambda name: (name != primary, name)):
             rows.append(_row(group, score, primary, finished))
     return rows
+
+
+def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Spread]]]:
+    """Return the main score of each task by the step of pretraining, for runs that start from checkpoints of one phase.
+
+    The run of the phase itself counts with the step that it published. Keys name the task and, if there are several,
+    the phase; lines of a single step are left out.
+    """
+    phases = {phase.fingerprint: phase for record in records for phase in record.phases if phase.finished}
+    lines: dict[tuple[str, str, str], dict[int, Spread]] = {}
+    for record in records:
+        for row in score_rows(record):
+            initial: dict[str, Any] = {}
+            for one in record.groups[row.group]:
+                initial = one.recipe.get("initial_weights") or initial
+            phase = phases.get(initial.get("phase", ""))
+            if phase is None or not row.primary or row.pretrained is None:
+                continue
+            step = initial.get("step", phase.recipe.get("published_step", phase.recipe["settings"]["steps"]))
+            lines.setdefault((row.group, row.score, phase.fingerprint), {})[int(step)] = row.pretrained
+    lines = {key: points for key, points in lines.items() if len(points) > 1}
+    several = len({fingerprint for _, _, fingerprint in lines}) > 1
+    return {
+        " ".join([task_title(group), score_title(score), *([f"of {phase}"] if several else [])]): sorted(points.items())
+        for (group, score, phase), points in lines.items()
+    }
 
 
 def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -> ScoreRow:

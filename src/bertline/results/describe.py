@@ -167,4 +167,5 @@ def _start(initial_weights: Mapping[str, Any] | None, phases: Mapping[str, str])
     if "directory" in initial_weights:
         return f"Starts from the weights in {initial_weights['directory']}."
     fingerprint = initial_weights["phase"]
-    return f"Starts from the weights of {phases.get(fingerprint, f'another run (phase {fingerprint})')}."
+    step = f" at step {number(initial_weights['step'])}" if "step" in initial_weights else ""
+    return f"Starts from the weights of {phases.get(fingerprint, f'another run (phase {fingerprint})')}{step}."

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -45,11 +45,12 @@ def save_checkpoint(
     state: Mapping[str, Any],
     keep: int,
     keep_every: int = 0,
+    keep_steps: Collection[int] = (),
 ) -> Path:
     """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
 
-    Also kept are those whose step is a multiple of `keep_every`, if it is not 0, and the best ones that the `keep`
-    newest name.
+    Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, and the best
+    ones that the `keep` newest name.
     """
     path = _path_of(directory, state["step"])
     aside = directory / f".{path.name}.part"
@@ -69,7 +70,8 @@ def save_checkpoint(
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
     for old, _ in own[keep:]:
-        if old not in best and (not keep_every or int(old.name.removeprefix("step-")) % keep_every):
+        step = int(old.name.removeprefix("step-"))
+        if old not in best and step not in keep_steps and (not keep_every or step % keep_every):
             _remove(old)
     return path
 
@@ -77,9 +79,18 @@ def save_checkpoint(
 class CheckpointWriter:
     """Writes checkpoints in a thread, one at a time, while training continues."""
 
-    def __init__(self, directory: Path, *, keep: int, keep_every: int, before: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep: int,
+        keep_every: int = 0,
+        keep_steps: Collection[int] = (),
+        before: Callable[[], None],
+    ) -> None:
         """Start the thread, which calls `before` ahead of each checkpoint; `wait` reraises its exceptions."""
-        self._save, self._before = partial(save_checkpoint, directory, keep=keep, keep_every=keep_every), before
+        self._save = partial(save_checkpoint, directory, keep=keep, keep_every=keep_every, keep_steps=keep_steps)
+        self._before = before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
 

@@ -17,6 +17,14 @@ def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:
     return None if text == "auto" else int(text)
 
 
+def _steps(_: Any, given: Sequence[Token]) -> tuple[int, ...]:
+    """Parse steps with commas between; none is empty."""
+    text = given[0].value
+    if text and not all(part.isdecimal() for part in text.split(",")):
+        raise ValueError(f"given '{text}', allowed are steps with commas between")
+    return tuple(map(int, text.split(","))) if text else ()
+
+
 @dataclass(frozen=True)
 class Options:
     """Types, defaults and help of the trainer's options."""
@@ -53,6 +61,8 @@ class Options:
     """Number of the newest."""
     keep_every: int = 0
     """Keep the checkpoints of multiples of this many steps."""
+    keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
+    """Write checkpoints of these steps and keep them: 1000,4000."""
     keep_best: bool = False
     """Keep the checkpoint with the lowest held-out MLM loss, too."""
     profile: bool = False

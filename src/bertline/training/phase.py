@@ -99,6 +99,7 @@ class Phase:
             self.checkpoints,
             keep=max(1, options.keep_checkpoints),
             keep_every=options.keep_every,
+            keep_steps=options.keep_steps,
             before=self._before_checkpoint,
         )
         self.saved = (self.progress.next_batch if found else None, time.monotonic())
@@ -210,8 +211,9 @@ class Phase:
             return False
         if self.progress.skipped_in_a_row:
             return False  # the state may be corrupt
-        by_step = self.options.checkpoint_every and (self.progress.step + 1) % self.options.checkpoint_every == 0
+        step, every = self.progress.step + 1, self.options.checkpoint_every
         minutes = (time.monotonic() - self.saved[1]) / 60
+        by_step = step in self.options.keep_steps or (every and step % every == 0)
         return bool(by_step) or minutes >= self.options.checkpoint_every_minutes
 
     def save(self) -> None:

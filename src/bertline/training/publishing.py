@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertline.console import BertlineError
 from bertline.files import read_json, write_atomically, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
+from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 
 
 def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[str, Any]) -> None:
@@ -22,13 +24,23 @@ def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[st
     write_json(output / paths.RECIPE, recipe)
 
 
-def export_phase(phase: Path, tokenizer: Path, output: Path) -> None:
+def export_phase(phase: Path, tokenizer: Path, output: Path, *, step: int | None = None) -> None:
     """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished.
 
     Args:
         phase: the phase's folder.
         tokenizer: the dataset's tokenizer.json.
         output: the directory to write.
+        step: of a checkpoint to write instead of the published weights.
     """
-    config = config_from_dict(read_json(phase / paths.RECIPE)["model"])
-    export_huggingface(config, load_tensors(phase / paths.WEIGHTS), tokenizer, output)
+    recipe = read_json(phase / paths.RECIPE)
+    if step is None:
+        weights = load_tensors(phase / paths.WEIGHTS)
+    else:
+        found = checkpoint_at(phase / paths.CHECKPOINTS, recipe["fingerprint"], step)
+        if found is None:
+            raise BertlineError(
+                f"{phase / paths.CHECKPOINTS} has no complete checkpoint of step {step}; name another step"
+            )
+        weights, _ = load_checkpoint(found[0])
+    export_huggingface(config_from_dict(recipe["model"]), weights, tokenizer, output)
