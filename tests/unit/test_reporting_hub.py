@@ -52,9 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             state = {"fingerprint": name, "step": step}
             save_checkpoint(phase / "checkpoints", weights=weights, optimizer={}, state=state, keep=9)
         export_huggingface(config, weights, tokenizer, phase / "huggingface")
-    content = read_json(record)
-    for phase in content["phases"]:
-        phase["path"] = str(Path("results/phases", phase["name"]))
+    write_text(root / "results/phases/phase2/huggingface/.snakemake_timestamp", "")
     run = root / "results/runs/demo"
     write_link(run / "record.json", record)
     write_link(run / "export", root / "results/phases/phase2/huggingface")
@@ -109,7 +107,9 @@ def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server
     size = f"{(run / 'results/runs/demo/export/model.safetensors').stat().st_size / 1e6:.2f}"
     assert ["main", "model.safetensors", size, "MB"] in listed
     assert [row[0] for row in listed if row[0] != "main"] == ["step-0", "step-100", "step-200", "step-250", "step-300"]
-    assert {row[1] for row in listed if row[0] == "main"} >= {"README.md", "config.json", "tokenizer.json"}
+    tokenizer = {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    files = {row[1] for row in listed if row[0] == "main"}
+    assert files == {"README.md", "config.json", "model.safetensors", *tokenizer}
     assert server.requests == []
 
 
@@ -162,6 +162,13 @@ def test_a_fine_tuned_model_is_published_without_checkpoints(run: Path, server: 
     assert b"# CoLA" in main["README.md"]
     assert json.loads(main["config.json"])["id2label"] == {"0": "no", "1": "yes"}
     assert set(server.refs) == {"refs/heads/main"}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_log_has_no_addresses_of_uploads(run: Path, server: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        push("glue/cola")
+    assert "/large/" not in caplog.text
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -12,6 +12,7 @@ tagged there; main is last. A tag that exists is never moved.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -122,6 +123,8 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     logits of the pushed model differ from those of the local one.
     """
     _checked(repository)
+    for client in ("httpx", "httpx2"):  # whichever huggingface_hub uses; addresses of uploads are signed
+        logging.getLogger(client).setLevel(logging.WARNING)
     if get_token() is None:
         raise BertlineError(
             "a push needs a token that may write, and there is none; set HF_TOKEN in the environment, or run "
@@ -267,7 +270,8 @@ def _checked(repository: str) -> str:
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+    # Snakemake leaves a hidden file in the folders that it makes.
+    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")}
 
 
 def _megabytes(files: list[Path]) -> str:
