@@ -22,7 +22,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features
 .PHONY: bench-gpu rehearse-gpu
-.PHONY: plan status prune track ui unlock clean
+.PHONY: plan status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -98,6 +98,10 @@ status: $(READY) ## show the progress of each run: step, speed, time left, last 
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
 	@python workflow/scripts/prune.py --configfile $(CONFIG) $(if $(filter yes,$(DELETE)),--delete)
+
+publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola]; PUSH=yes sends it
+	@python workflow/scripts/publish.py '$(RUN)' '$(REPO)' $(if $(TASK),--task '$(TASK)') \
+		$(if $(filter yes,$(PUBLIC)),--public) $(if $(filter yes,$(PUSH)),--push)
 
 track: $(READY) ## send the journals to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json

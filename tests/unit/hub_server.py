@@ -15,15 +15,44 @@ from pathlib import Path
 from typing import Any
 
 
+class Answers(BaseHTTPRequestHandler):
+    """Answers to requests, without a log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests on this machine while the block lasts; yield the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 @contextmanager
 def serve_dataset(dataset: str, revision: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Serve a folder as a dataset at one revision while the block lasts; yield the address and the paths asked for."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(Answers):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             asked.append(path)
@@ -52,17 +81,6 @@ def serve_dataset(dataset: str, revision: str, folder: Path) -> Iterator[tuple[s
             stated = {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
             return self.answer(206, content[first : last + 1], headers | stated)
 
-        def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
     def tree(under: str) -> Iterator[dict[str, Any]]:
         folders = {name.rpartition("/")[0] for name in files} - {""}
         for name in files:
@@ -71,12 +89,5 @@ def serve_dataset(dataset: str, revision: str, folder: Path) -> Iterator[tuple[s
         for name in sorted(folders if not under else ()):
             yield {"type": "directory", "path": name, "size": 0, "oid": "0" * 40}
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as address:
+        yield address, asked

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -332,3 +333,17 @@ def test_a_loss_that_is_never_finite_stops_the_run_in_one_line(card, tmp_path):
     assert trainer.finish() == 1
     assert "lower learning_rate or lengthen warmup" in trainer.log.read_text().splitlines()[-1]
     assert "Traceback" not in trainer.log.read_text()
+
+
+def test_where_checkpoints_are_kept_that_of_step_0_is_one_and_training_resumes_from_it(card, tmp_path):
+    output, given = tmp_path / "phase", recipe(steps=4)
+    train(given, card, output, checkpoint_every=2, keep_every=2, keep_checkpoints=1)
+    checkpoints = sorted((output / "checkpoints").glob("step-*"))
+    assert [step_of(path) for path in checkpoints] == [0, 2, 4]
+    digest = sha256_of_file(output / "model.safetensors")
+    for path in checkpoints[1:]:
+        shutil.rmtree(path)
+    (output / "recipe.json").unlink()
+    resumed = train(given, card, output)
+    assert "at step 0" in resumed.log.read_text()
+    assert sha256_of_file(output / "model.safetensors") == digest

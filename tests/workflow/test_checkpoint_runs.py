@@ -48,7 +48,7 @@ def test_a_checkpoint_is_kept_exported_fine_tuned_and_drawn(finished: Path, tmp_
     [
         ("nobody/phase1@step-2", "given 'nobody', allowed are the runs that pretrain a model: first"),
         ("first/phase9@step-2", "given 'phase9', allowed are the phases of first: phase1, phase2"),
-        ("first/phase1@step-5", "given step 5, allowed are 1 to 4"),
+        ("first/phase1@step-5", "given step 5, allowed are 0 to 4"),
         ("early/phase1@step-2", "given 'early', allowed are the runs that pretrain a model: first"),
     ],
 )

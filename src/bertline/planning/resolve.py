@@ -152,8 +152,8 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
     check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
     fingerprint_of_phase = trained[other]["phases"][phase]
     entry, steps = plan.phases[fingerprint_of_phase], plan.checkpoints.setdefault(fingerprint_of_phase, set())
-    if not 1 <= int(step) <= entry["settings"]["steps"]:
-        raise BertlineError(f"{key}: given step {step}, allowed are 1 to {entry['settings']['steps']}")
+    if not 0 <= int(step) <= entry["settings"]["steps"]:
+        raise BertlineError(f"{key}: given step {step}, allowed are 0 to {entry['settings']['steps']}")
     steps.add(int(step))
     folder = Path(paths.PHASE.format(phase=fingerprint_of_phase))
     exported = Path(paths.CHECKPOINT_EXPORT.format(phase=fingerprint_of_phase, step=int(step)))

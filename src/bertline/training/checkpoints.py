@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -159,6 +159,17 @@ def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, d
     path = _path_of(directory, step)
     state = _state_of(path)
     return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
+
+
+def valid_checkpoints(directory: Path, fingerprint: str) -> Iterator[tuple[int, Path]]:
+    """Yield the step and the path of each checkpoint of `fingerprint`, oldest first.
+
+    Raises BertlineError for a damaged one.
+    """
+    for path, state in reversed(_own_checkpoints(directory, fingerprint)):
+        if reason := _damage(path, state):
+            raise BertlineError(f"the checkpoint {path} is damaged ({reason}); restore it, or delete it")
+        yield state["step"], path
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -60,9 +60,9 @@ class Options:
     keep_checkpoints: int = 2
     """Number of the newest."""
     keep_every: int = 0
-    """Keep the checkpoints of multiples of this many steps."""
+    """Keep the checkpoints of multiples of this many steps, and write one of step 0."""
     keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
-    """Write checkpoints of these steps and keep them: 1000,4000."""
+    """Write checkpoints of these steps and keep them: 0,1000,4000."""
     keep_best: bool = False
     """Keep the checkpoint with the lowest held-out MLM loss, too."""
     profile: bool = False

@@ -106,6 +106,8 @@ class Phase:
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
             self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
+            if options.keep_every or 0 in options.keep_steps:
+                self.save()
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         found = None

@@ -118,7 +118,10 @@ def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> N
         raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
     load_weights(learner.model, weights)
     try:
-        load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
+        if state["step"] == 0 and not moments:
+            learner.optimizer.state.clear()  # it has none before its first step
+        else:
+            load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
     except BertlineError as error:
         raise BertlineError(f"the checkpoint {path}: {error}; move it away and run again") from None
     learner.scale.restore(state["loss_scale"])

@@ -1,0 +1,282 @@
+"""Publication of a run's model on a Hub: the Hugging Face Hub, or another server that HF_ENDPOINT names.
+
+    main      the model of the run's last phase, or a fine-tuned model, with its tokenizer and README.md
+    step-N    a tag for each pretraining checkpoint, with the tokenizer; step-0 has the initial weights
+
+N counts the steps of the whole run: those of earlier phases, as their recipes give them, are added. Step 0 of a later
+phase is left out, since it has the weights of the phase before.
+
+Each revision is one commit, so that it is complete or absent. Checkpoints are committed to a temporary branch and
+tagged there; main is last. A tag that exists is never moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils.sha import git_hash
+from tabulate import tabulate
+
+from bertline.console import BertlineError
+from bertline.files import Json, sha256_of_file
+from bertline.modeling.architectures import config_from_dict
+from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.weights import load_tensors
+from bertline.reporting.hub_check import compare_logits
+from bertline.results import paths
+from bertline.results.records import Record, read_record
+from bertline.training.checkpoints import valid_checkpoints
+
+UNFINISHED = "bertline-unfinished"  # the temporary branch of a push
+ATTRIBUTES = ".gitattributes"  # the Hub's own
+# The HTTP library's error includes a lost connection; the cause of a RuntimeError is a failed upload; a ValueError is a
+# malformed answer or card.
+REFUSALS = (cast(type[Exception], HfHubHTTPError.__mro__[1]), OSError, RuntimeError, ValueError)
+
+Files = Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A pretraining checkpoint and the description of its network."""
+
+    path: Path
+    model: Json
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is published of a run.
+
+    Attributes:
+        folder: the model in Hugging Face's layout.
+        files: those of main by their names there.
+        checkpoints: by revision, in the order of training.
+        is_finetuned: whether the model is that of a task.
+    """
+
+    folder: Path
+    files: Files
+    checkpoints: dict[str, Checkpoint]
+    is_finetuned: bool
+
+
+def find_publication(run: str, task: str | None = None) -> Publication:
+    """Find what is published of a run, or of its kept model of a task such as glue/cola.
+
+    Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
+    """
+    folder = Path(paths.RUN.format(run=run))
+    record = folder / "record.json"
+    if not run or not record.exists():
+        raise BertlineError(f"{record} does not exist; name a run of {folder.parent} with RUN=")
+    if task:
+        model = folder / task / "model"
+        if not (model / paths.WEIGHTS).exists():
+            raise BertlineError(f"{model} is not the folder of a kept model; see which tasks {folder} has")
+        return Publication(model, _files_of(model), {}, is_finetuned=True)
+    export, card = folder / "export", folder / "model-card.md"
+    content = read_record(record)
+    if not content.phases:
+        raise BertlineError(f"{folder} has no pretraining phase; publish a fine-tuned model of it with TASK=")
+    for needed in (export / paths.WEIGHTS, card):
+        if not needed.exists():
+            raise BertlineError(f"{needed} does not exist: the run is not finished; run snakemake")
+    return Publication(export, {**_files_of(export), "README.md": card}, _checkpoints(content), is_finetuned=False)
+
+
+def describe_publication(publication: Publication, repository: str, *, public: bool) -> str:
+    """Return a table of the files, sizes and revisions that `publish` sends, and where to."""
+    rows = [["main", name, _megabytes([path])] for name, path in sorted(publication.files.items())]
+    step_files = [path for name, path in publication.files.items() if name != "README.md"]
+    size = _megabytes(step_files)
+    rows += [[step, f"{len(step_files)} files", size] for step in publication.checkpoints]
+    lines = [
+        f"To {HfApi().endpoint}/{_checked(repository)}, {_visibility(not public)}:",
+        "",
+        tabulate(rows, headers=["revision", "file", "size"], disable_numparse=True, colalign=("left", "left", "right")),
+    ]
+    if publication.checkpoints and "step-0" not in publication.checkpoints:
+        lines += ["", "There is no checkpoint of step 0: only a training with --keep-every writes it."]
+    return "\n".join(lines)
+
+
+def publish(publication: Publication, repository: str, *, public: bool) -> str:
+    """Push a run's model, and return the address of its commit after loading it from there in a clean process.
+
+    Args:
+        publication: what to push; of it, what the repository already has is not sent again.
+        repository: user/name, made if it does not exist.
+        public: whether everyone can see it.
+
+    Raises BertlineError if there is no token, a revision exists with other content, the Hub refuses something, or the
+    logits of the pushed model differ from those of the local one.
+    """
+    _checked(repository)
+    for client in ("httpx", "httpx2"):  # whichever huggingface_hub uses; addresses of uploads are signed
+        logging.getLogger(client).setLevel(logging.WARNING)
+    if get_token() is None:
+        raise BertlineError(
+            "a push needs a token that may write, and there is none; set HF_TOKEN in the environment, or run "
+            "`hf auth login`; nothing was sent"
+        )
+    api = HfApi()
+    # Exports have the tokenizer's files with them.
+    tokenizer = publication.folder / paths.TOKENIZER
+    with _one_line(f"{api.endpoint}/{repository}"):
+        api.whoami()
+        existing = _existing_revisions(api, repository, public=public)
+    for step, checkpoint in publication.checkpoints.items():
+        if step in existing:
+            with _exported(checkpoint, tokenizer) as files, _one_line(f"{repository}, {step}"):
+                _check_unmoved(api, repository, step, files)
+    missing = [step for step in publication.checkpoints if step not in existing]
+    with _one_line(repository):
+        api.create_repo(repository, private=not public, exist_ok=True)
+        before = api.model_info(repository).sha
+    if missing or UNFINISHED in existing:  # there after a push that was interrupted
+        with _one_line(f"{repository}, branch {UNFINISHED}"):
+            api.create_branch(repository, branch=UNFINISHED, exist_ok=True)
+        for step in missing:
+            with _exported(publication.checkpoints[step], tokenizer) as files, _one_line(f"{repository}, {step}"):
+                commit = _commit(api, repository, files, UNFINISHED, message=step, only=True)
+                api.create_tag(repository, tag=step, revision=commit)
+        with _one_line(f"{repository}, branch {UNFINISHED}"):
+            api.delete_branch(repository, branch=UNFINISHED)
+    with _one_line(f"{repository}, main"):
+        commit = _commit(api, repository, publication.files, "main", message="Publish the model", parent=before)
+    is_finetuned = publication.is_finetuned
+    compare_logits(publication.folder, repository, commit, endpoint=api.endpoint, is_finetuned=is_finetuned)
+    return f"{api.endpoint}/{repository}/commit/{commit}"
+
+
+def _checkpoints(record: Record) -> dict[str, Checkpoint]:
+    """Return the checkpoints of a run's phases by revision."""
+    found, before = {}, 0
+    for phase in record.phases:
+        for step, path in valid_checkpoints(phase.path / paths.CHECKPOINTS, phase.fingerprint):
+            if step or not before:
+                found[f"step-{before + step}"] = Checkpoint(path, phase.recipe["model"])
+        before += phase.recipe["settings"]["steps"]
+    return found
+
+
+@contextmanager
+def _exported(checkpoint: Checkpoint, tokenizer: Path) -> Iterator[Files]:
+    """Yield a checkpoint's files in Hugging Face's layout, by name."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "export")
+        weights = load_tensors(checkpoint.path / paths.WEIGHTS)
+        export_huggingface(config_from_dict(checkpoint.model), weights, tokenizer, folder)
+        yield _files_of(folder)
+
+
+def _existing_revisions(api: HfApi, repository: str, *, public: bool) -> set[str]:
+    """Return a repository's branches and tags, none if it does not exist; check who can see it."""
+    try:
+        info = api.model_info(repository)
+    except RepositoryNotFoundError:
+        return set()
+    if bool(info.private) is public:
+        raise BertlineError(
+            f"{api.endpoint}/{repository} exists and is {_visibility(bool(info.private))}; give the other value of "
+            "PUBLIC=, or change it there; nothing was sent"
+        )
+    refs = api.list_repo_refs(repository)
+    return {ref.name for ref in (*refs.branches, *refs.tags)}
+
+
+def _check_unmoved(api: HfApi, repository: str, revision: str, files: Files) -> None:
+    """Raise BertlineError unless a revision has these files."""
+    remote = {entry.path: entry for entry in _remote_files(api, repository, revision)}
+    for name in sorted({*files, *remote}):
+        if name not in files or name not in remote or not _is_same(files[name], remote[name]):
+            raise BertlineError(
+                f"{repository}: {revision} exists, and its {name} differs from that of this run; delete {revision} "
+                "there, or publish to another repository; nothing was sent"
+            )
+
+
+def _is_same(path: Path, remote: RepoFile) -> bool:
+    if remote.lfs is not None:
+        return sha256_of_file(path) == remote.lfs.sha256
+    return path.stat().st_size == remote.size and git_hash(path.read_bytes()) == remote.blob_id
+
+
+def _remote_files(api: HfApi, repository: str, revision: str) -> list[RepoFile]:
+    entries = api.list_repo_tree(repository, revision=revision, recursive=True)
+    return [entry for entry in entries if isinstance(entry, RepoFile) and entry.path != ATTRIBUTES]
+
+
+def _commit(
+    api: HfApi,
+    repository: str,
+    files: Files,
+    branch: str,
+    *,
+    message: str,
+    only: bool = False,
+    parent: str | None = None,
+) -> str:
+    """Commit the files that changed, and return the commit.
+
+    Args:
+        only: delete all other files.
+        parent: fail if the branch is no longer at this commit.
+    """
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        CommitOperationAdd(name, path) for name, path in sorted(files.items())
+    ]
+    if only:
+        others = {entry.path for entry in _remote_files(api, repository, branch)} - set(files)
+        operations += [CommitOperationDelete(name) for name in sorted(others)]
+    return api.create_commit(repository, operations, commit_message=message, revision=branch, parent_commit=parent).oid
+
+
+@contextmanager
+def _one_line(where: str) -> Iterator[None]:
+    """Turn a refusal of the Hub into one line. Whatever is refused is absent there, not partly present."""
+    try:
+        yield
+    except BertlineError:
+        raise
+    except REFUSALS as error:
+        shown = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        reason = " ".join(str(shown).split())[:300]
+        raise BertlineError(
+            f"{where}: {reason}; check the address, the token's rights and the connection, then run the same command "
+            "again, which sends what is missing"
+        ) from None
+
+
+def _checked(repository: str) -> str:
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise BertlineError(f"REPO=: {error}") from None
+    if "/" not in repository:
+        raise BertlineError(f"REPO=: '{repository}' names no owner; give user/name")
+    return repository
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    # Snakemake leaves a hidden file in the folders that it makes.
+    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")}
+
+
+def _megabytes(files: list[Path]) -> str:
+    return f"{sum(path.stat().st_size for path in files) / 1e6:,.2f} MB"
+
+
+def _visibility(private: bool) -> str:
+    return "private" if private else "public"

@@ -1,0 +1,322 @@
+"""Publication on a stand-in of the Hub: what is sent, what is refused, and that the pushed model is the local one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import runpy
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from fabricated_runs import write_run
+from finetuning_helpers import MODEL, write_tokenizer
+from hub_repository import TOKEN, Hub, serve_hub
+from safetensors.torch import load, load_file
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import read_tokenizer
+from bertline.files import read_json, write_json, write_link, write_text
+from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.huggingface import export_huggingface, write_huggingface
+from bertline.reporting import hub, hub_check, hub_load
+from bertline.reporting.hub import describe_publication, find_publication, publish
+from bertline.training.checkpoints import save_checkpoint
+
+SCRIPT = Path(__file__).parents[2] / "workflow/scripts/publish.py"
+REPOSITORY = "user/river-bert"
+STEPS = {"phase1": (0, 100, 200), "phase2": (0, 50, 100)}
+WEIGHT = "embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of two phases, whose checkpoints are kept, and a fine-tuned model."""
+    root = tmp_path_factory.mktemp("made")
+    tokenizer = write_tokenizer(root / "tokenizer.json")
+    described = {**MODEL, "vocab_size": read_tokenizer(tokenizer).get_vocab_size(), "initializer_range": 0.2}
+    config = config_from_dict(described)
+    record = root / write_run(root, tasks=("cola",), seeds=1)
+    torch.manual_seed(1)
+    for name, steps in STEPS.items():
+        phase = root / "results/phases" / name
+        recipe = read_json(phase / "recipe.json")
+        write_json(phase / "recipe.json", recipe | {"model": described})
+        for step in steps:
+            weights = architecture_of(config).pretraining(config).state_dict()
+            state = {"fingerprint": name, "step": step}
+            save_checkpoint(phase / "checkpoints", weights=weights, optimizer={}, state=state, keep=9)
+        export_huggingface(config, weights, tokenizer, phase / "huggingface")
+    write_text(root / "results/phases/phase2/huggingface/.snakemake_timestamp", "")
+    run = root / "results/runs/demo"
+    write_link(run / "record.json", record)
+    write_link(run / "export", root / "results/phases/phase2/huggingface")
+    write_text(run / "model-card.md", "---\nlibrary_name: transformers\n---\n\n# demo\n")
+    model = run / "glue/cola/model"
+    model.mkdir(parents=True)
+    head = architecture_of(config).task_network(config, "sequence", 2)
+    write_huggingface(config, head.state_dict(), tokenizer, model, head="sequence", labels=("no", "yes"))
+    write_text(model / "README.md", "---\nlibrary_name: transformers\n---\n\n# CoLA\n")
+    return root
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the run."""
+    shutil.copytree(made, tmp_path / "work", symlinks=True)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serve_hub(REPOSITORY) as served:
+        settings = {"ENDPOINT": served.address, "HF_HUB_DISABLE_XET": True, "HF_HUB_OFFLINE": False}
+        for name, value in {**settings, "HF_TOKEN_PATH": str(tmp_path / "token")}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        monkeypatch.setenv("HF_ENDPOINT", served.address)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield served
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not load what was pushed in a process of its own, which takes seconds."""
+    monkeypatch.setattr(hub, "compare_logits", lambda *_, **__: None)
+
+
+def push(task: str | None = None, *, public: bool = False) -> str:
+    return publish(find_publication("demo", task), REPOSITORY, public=public)
+
+
+def weights_of(files: dict[str, bytes] | None) -> torch.Tensor:
+    assert files is not None
+    return next(tensor for name, tensor in load(files["model.safetensors"]).items() if name.endswith(WEIGHT))
+
+
+def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server: Hub) -> None:
+    text = describe_publication(find_publication("demo"), REPOSITORY, public=False)
+    assert f"To {server.address}/{REPOSITORY}, private:" in text
+    listed = [line.split() for line in text.splitlines()[4:]]
+    size = f"{(run / 'results/runs/demo/export/model.safetensors').stat().st_size / 1e6:.2f}"
+    assert ["main", "model.safetensors", size, "MB"] in listed
+    assert [row[0] for row in listed if row[0] != "main"] == ["step-0", "step-100", "step-200", "step-250", "step-300"]
+    tokenizer = {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    files = {row[1] for row in listed if row[0] == "main"}
+    assert files == {"README.md", "config.json", "model.safetensors", *tokenizer}
+    assert server.requests == []
+
+
+def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(run: Path, server: Hub) -> None:
+    commit = push().rpartition("/")[2]
+    assert server.refs["refs/heads/main"] == commit
+    assert server.private is True
+    assert {name for name in server.refs if "/heads/" in name} == {"refs/heads/main"}
+    main = server.files("main")
+    assert main is not None
+    assert main["README.md"] == Path("results/runs/demo/model-card.md").read_bytes()
+    assert torch.equal(weights_of(main), weights_of(server.files("step-300")))
+    for before, after in (("step-0", "step-100"), ("step-200", "step-250")):
+        assert not torch.equal(weights_of(server.files(before)), weights_of(server.files(after)))
+    first = set(server.files("step-0") or ())
+    assert first == {*main} - {"README.md"}
+    loaded = [path for _, path in server.requests if path.startswith(f"/{REPOSITORY}/resolve/{commit}/")]
+    assert f"/{REPOSITORY}/resolve/{commit}/model.safetensors" in loaded
+
+
+def test_a_difference_in_the_logits_is_an_error(run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    publication = find_publication("demo", "glue/cola")
+    folder, given = publication.folder, (publication.folder, REPOSITORY, "0" * 40)
+    texts = hub_check.sample_texts(folder / "tokenizer.json")
+    expected = hub_check.local_logits(folder, texts, is_finetuned=True)
+
+    def load_elsewhere(difference: float) -> None:
+        def load_in_this_process(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+            from safetensors.torch import save_file
+
+            save_file({name: tensor + difference for name, tensor in expected.items()}, command[-1])
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        monkeypatch.setattr(subprocess, "run", load_in_this_process)
+
+    load_elsewhere(5e-5)
+    hub_check.compare_logits(*given, endpoint=server.address, is_finetuned=True)
+    for difference in (2e-4, float("nan")):
+        load_elsewhere(difference)
+        with pytest.raises(BertlineError, match=f"{REPOSITORY} at 0+: its logits differ"):
+            hub_check.compare_logits(*given, endpoint=server.address, is_finetuned=True)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_fine_tuned_model_is_published_without_checkpoints(run: Path, server: Hub) -> None:
+    push("glue/cola", public=True)
+    assert server.private is False
+    main = server.files("main")
+    assert main is not None
+    assert b"# CoLA" in main["README.md"]
+    assert json.loads(main["config.json"])["id2label"] == {"0": "no", "1": "yes"}
+    assert set(server.refs) == {"refs/heads/main"}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_log_has_no_addresses_of_uploads(run: Path, server: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        push("glue/cola")
+    assert "/large/" not in caplog.text
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_pushing_again_sends_only_what_changed(run: Path, server: Hub) -> None:
+    push()
+    refs, uploads = dict(server.refs), sum(path.startswith("/large/") for path in server.writes)
+    assert uploads == 5  # the last checkpoint has the weights of the model
+    push()
+    assert server.refs == refs
+    write_text("results/runs/demo/model-card.md", "---\nlibrary_name: transformers\n---\n\n# changed\n")
+    push()
+    changed = {name for name, commit in server.refs.items() if refs[name] != commit}
+    assert changed == {"refs/heads/main"}
+    assert b"# changed" in (server.files("main") or {})["README.md"]
+    assert sum(path.startswith("/large/") for path in server.writes) == uploads
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_without_a_token_nothing_is_sent(run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(BertlineError, match="needs a token that may write, and there is none; set HF_TOKEN"):
+        push()
+    assert server.requests == []
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrong_token_is_refused_before_anything_is_sent_and_not_shown(
+    run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with caplog.at_level(logging.DEBUG), pytest.raises(BertlineError) as raised:
+        push()
+    assert "Invalid user token" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "hf_wrong" not in f"{raised.value} {caplog.text}"
+    assert server.writes == []
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("refused", "status"),
+    [("commit/main", 403), ("commit/main", 409), ("commit/bertline-unfinished", 409), ("tag/", 409), ("/large/", 403)],
+)
+def test_a_refused_push_is_one_line_leaves_main_alone_and_can_be_repeated(
+    run: Path, server: Hub, refused: str, status: int
+) -> None:
+    server.refuse = lambda method, path: status if method != "GET" and refused in path else 0
+    with pytest.raises(BertlineError) as raised:
+        push()
+    assert str(status) in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert set(server.files("main") or ()) == {".gitattributes"}
+    for name in server.refs:
+        if name.startswith("refs/tags/"):
+            assert "model.safetensors" in (server.files(name.split("/", 2)[2]) or {})
+    server.refuse = lambda method, path: 0
+    push()
+    assert set(server.revisions) == {"main", "step-0", "step-100", "step-200", "step-250", "step-300"}
+    assert "model.safetensors" in (server.files("main") or {})
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", ["tags", "heads"])
+def test_a_revision_with_other_content_is_an_error_and_stays(run: Path, server: Hub, kind: str) -> None:
+    push()
+    other = server.commit("other", {**(server.files("step-0") or {}), "config.json": b"{}"})
+    del server.refs["refs/heads/other"]
+    del server.refs["refs/tags/step-100"]
+    server.refs[f"refs/{kind}/step-100"] = other
+    refs = dict(server.refs)
+    with pytest.raises(BertlineError, match=rf"{REPOSITORY}: step-100 exists, and its config.json differs"):
+        push()
+    assert server.refs == refs
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_main_that_moves_during_the_push_is_one_line(run: Path, server: Hub) -> None:
+    def someone_else_commits(method: str, path: str) -> int:
+        if path.endswith("branch/bertline-unfinished") and method == "DELETE":
+            server.commit("main", {"README.md": b"theirs"})
+        return 0
+
+    server.refuse = someone_else_commits
+    with pytest.raises(BertlineError, match=f"{REPOSITORY}, main: .*412"):
+        push()
+    assert server.files("main") == {"README.md": b"theirs"}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_repository_that_more_people_see_than_asked_for_is_refused(run: Path, server: Hub) -> None:
+    push("glue/cola", public=True)
+    refs = dict(server.refs)
+    with pytest.raises(BertlineError, match=r"exists and is public; .*PUBLIC="):
+        push()
+    assert server.refs == refs
+
+
+def test_a_damaged_checkpoint_is_found_before_anything_is_sent(run: Path) -> None:
+    weights = run / "results/phases/phase2/checkpoints/step-00000050/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(BertlineError, match=r"step-00000050 is damaged \(model.safetensors does not match"):
+        find_publication("demo")
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "problem"),
+    [
+        ("", None, "name a run"),
+        ("other", None, "results/runs/other/record.json does not exist"),
+        ("demo", "glue/rte", "glue/rte/model is not the folder of a kept model"),
+    ],
+)
+def test_what_does_not_exist_is_one_line(run: Path, name: str, task: str | None, problem: str) -> None:
+    with pytest.raises(BertlineError, match=problem):
+        find_publication(name, task)
+
+
+@pytest.mark.parametrize("repository", ["", "bert", "user/a--b", "user/name/more"])
+def test_a_bad_name_of_a_repository_is_one_line(run: Path, repository: str) -> None:
+    with pytest.raises(BertlineError, match="REPO=: "):
+        describe_publication(find_publication("demo"), repository, public=False)
+
+
+def test_the_command_sends_nothing_by_default(
+    run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["publish.py", "demo", REPOSITORY, "--task", "glue/cola"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert capsys.readouterr().out.endswith("Nothing was sent. With PUSH=yes it is sent.\n")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+@pytest.mark.parametrize("head", [None, "sequence", "tokens", "answer"])
+def test_the_loader_gives_the_logits_of_our_network(made: Path, tmp_path: Path, architecture: str, head: Any) -> None:
+    without = {key: value for key, value in MODEL.items() if "dropout" not in key}
+    tokenizer = made / "tokenizer.json"
+    shape = {**without, "architecture": architecture, "vocab_size": read_tokenizer(tokenizer).get_vocab_size()}
+    config = config_from_dict(shape | {"initializer_range": 0.2})
+    classes = architecture_of(config)
+    network: Any = classes.task_network(config, head, 2) if head else classes.pretraining(config)
+    folder, texts = tmp_path / "model", hub_check.sample_texts(tokenizer)
+    folder.mkdir()
+    labels = ("no", "yes") if head in ("sequence", "tokens") else ()
+    write_huggingface(config, network.state_dict(), tokenizer, folder, head=head, labels=labels)
+    write_json(tmp_path / "texts.json", texts)
+    hub_load.save_logits(str(folder), "main", tmp_path / "texts.json", tmp_path / "logits.safetensors")
+    found = load_file(tmp_path / "logits.safetensors")
+    expected = hub_check.local_logits(folder, texts, is_finetuned=head is not None)
+    assert len(expected) == len(texts) * (2 if head == "answer" or (architecture, head) == ("bert", None) else 1)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=hub_check.TOLERANCE)
