@@ -23,6 +23,7 @@ def folders_of(plan: Plan) -> list[str]:
         *(paths.DATASET.format(dataset=key) for key, dataset in plan.datasets.items() if "path" not in dataset),
         *(paths.PHASE.format(phase=key) for key in plan.phases),
         *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
+        *(paths.KEPT.format(kept=key) for key in plan.kept),
         *(paths.RUN.format(run=name) for name in plan.runs),
         paths.REPORT.format(fingerprint=report_fingerprint(plan)),
     ]
