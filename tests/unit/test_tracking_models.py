@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import mlflow
 import pytest
 import torch
 import transformers
-from fabricated_runs import write, write_run
+from fabricated_runs import write, write_journal, write_run
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModel
 
 from bertline.console import BertlineError
 from bertline.tracking.models import log_model
@@ -97,6 +99,83 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
     (model,) = client.search_logged_models([experiment])
     assert model.model_id != cut_off.model_id
     assert model.status == "READY"
+
+
+def checkpoints_on_disk(*steps: int) -> list[Path]:
+    folders = [Path(f"results/phases/phase1/checkpoints/step-{step:08d}").absolute() for step in steps]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return folders
+
+
+def logged_checkpoints(client: MlflowClient) -> dict[str, LoggedModel]:
+    """Return the logged checkpoints by path, best first."""
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    order = [{"field_name": "metrics.held_out/mlm_loss", "ascending": True}]
+    found = client.search_logged_models([experiment], order_by=order)
+    return {model.params["path"]: model for model in found if model.model_type == "checkpoint"}
+
+
+def test_checkpoints_are_ranked_by_the_loss_at_their_step_without_an_upload(record: Path) -> None:
+    paths = [str(path) for path in checkpoints_on_disk(50, 100, 200)]
+    client = MlflowClient(uri())
+    sent = track([record], uri())["sent"]
+    models = logged_checkpoints(client)
+    assert list(models) == [paths[2], paths[1], paths[0]]  # without a held-out loss at its step, last
+    run = client.get_run(models[paths[1]].source_run_id)
+    values = {metric.key: metric for metric in models[paths[1]].metrics}
+    assert run.info.run_name == "phase1"
+    assert values["held_out/mlm_loss"].value == pytest.approx(2.3 + 6 * math.exp(-100 / 150))
+    assert {(metric.step, metric.dataset_name) for metric in values.values()} == {(100, "sample")}
+    assert (models[paths[1]].name, models[paths[1]].params["step"]) == ("phase1-step-100", "100")
+    assert not list(Path("mlartifacts").glob("models/**/*"))
+    assert len(client.get_metric_history(run.info.run_id, "train/mlm_loss")) == 20
+    ids = [model.model_id for model in models.values()]
+    assert track([record], uri())["sent"] == 0 < sent
+    assert [model.model_id for model in logged_checkpoints(client).values()] == ids
+
+
+def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machines_and_runs_stay(record: Path) -> None:
+    first, second = checkpoints_on_disk(100, 200)
+    track([record], uri())
+    client = MlflowClient(uri())
+    mine = logged_checkpoints(client)[str(first)]
+    theirs = client.create_logged_model(
+        mine.experiment_id,
+        source_run_id=mine.source_run_id,
+        params={"path": "/elsewhere"},
+        tags=mine.tags | {"bertline.path": "/elsewhere", "bertline.host": "elsewhere"},
+        model_type="checkpoint",
+    )
+    client.finalize_logged_model(theirs.model_id, "READY")
+    other = client.create_logged_model(mine.experiment_id, params={"path": "/x"}, model_type="checkpoint")
+    first.rmdir()
+    track([record], uri())
+    assert logged_checkpoints(client).keys() == {str(second), "/elsewhere", "/x"}
+    assert client.get_logged_model(other.model_id).status == "PENDING"
+    second.rmdir()
+    track([record], uri())
+    assert logged_checkpoints(client).keys() == {"/elsewhere", "/x"}
+
+
+def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_that_was_cut_off_is_replaced(record: Path) -> None:
+    (path,) = checkpoints_on_disk(200)
+    track([record], uri())
+    client = MlflowClient(uri())
+    before = logged_checkpoints(client)[str(path)]
+    client.delete_run(before.source_run_id)
+    client.create_logged_model(before.experiment_id, params=before.params, tags=before.tags, model_type="checkpoint")
+    # A loss that is no number is no rank: MLflow would store 0.
+    journal = Path("results/phases/phase1/metrics.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines[-1]["metrics"]["held_out/mlm_loss"] = float("nan")
+    write_journal(journal, lines)
+    track([record], uri())
+    experiment = before.experiment_id
+    (after,) = client.search_logged_models([experiment], f"tags.`bertline.path` = '{path}'")
+    assert client.get_run(after.source_run_id).info.lifecycle_stage == "active"
+    assert after.status == "READY"
+    assert "held_out/mlm_loss" not in {metric.key for metric in after.metrics}
 
 
 def test_a_run_that_was_not_tracked_or_exported_is_one_line(record: Path) -> None:
