@@ -19,7 +19,7 @@ def everything(plan: Plan) -> list[str]:
         *predictions(plan, with_absent=False),
         report_page(plan),
         *of_runs(paths.TRACKED_RUN, plan.runs),
-        *of_runs(paths.LOGGED_MODEL, plan.trained_runs),
+        *of_runs(paths.LOGGED_MODEL, plan.runs),
     ]
 
 

@@ -56,10 +56,10 @@ def add_logged_model(
         tags: of the model.
         points: its metrics, which are those of the run. MLflow stores a NaN of a model as 0: they are left out.
         dataset: an input of the run, on which the metrics were measured.
-        folder: its files, to copy to MLflow; None for none.
+        folder: its files, to copy to MLflow; None for a model without files, which the run's page does not list.
         parameters: of the model.
     """
-    from mlflow.entities import Metric
+    from mlflow.entities import LoggedModelOutput, Metric
 
     model = client.create_logged_model(
         run.info.experiment_id,
@@ -71,6 +71,8 @@ def add_logged_model(
     )
     if folder is not None:
         client.log_model_artifacts(model.model_id, str(folder))
+        # The run's page lists the run's outputs, not the models that name it as their source.
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
     metrics = [
         Metric(
