@@ -14,7 +14,6 @@ from typing import Any
 
 import mlflow
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import transformers
@@ -349,7 +348,7 @@ def test_a_saved_model_answers_every_question_as_its_folder(tmp_path: Path, arch
         loaded.unwrap_python_model().null_threshold = threshold
         ours = [row | {"id": str(number)} for number, row in enumerate(rows)]
         (expected,) = predictions(folders_model, ours, null_threshold=threshold)
-        assert loaded.predict(pd.DataFrame(rows)) == [row["prediction"] for row in expected]
+        assert loaded.predict(rows) == [row["prediction"] for row in expected]
         assert len({row["prediction"] for row in expected}) > 5
 
 

@@ -8,7 +8,7 @@ import shutil
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from bertline.files import read_json
 
@@ -60,7 +60,7 @@ def save_model(folder: Path, saved: Path) -> None:
                 pip_requirements=REQUIREMENTS,
             )
         return
-    pipeline = transformers.pipeline(kind, model=str(folder))
+    pipeline = transformers.pipeline(cast(Any, kind), model=str(folder))
     mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS)
     if kind == "fill-mask":
         _add_network(pipeline, saved)

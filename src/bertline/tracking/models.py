@@ -72,7 +72,7 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
         for model in _models(run_record):
             run = _run_of(client, run_record, model)
             logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
-            load = load_expression(logged.model_type, f"models:/{logged.model_id}")
+            load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
             result = {"model": model.name, "model_id": logged.model_id, "load": load}
             if register is not None and model.suffix is not None:
                 result["registered"] = register + model.suffix

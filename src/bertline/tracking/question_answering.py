@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pandas as pd  # MLflow's inputs; one of its dependencies
 import torch
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel, PythonModelContext
@@ -29,8 +29,8 @@ class QuestionAnswering(PythonModel):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
 
-    def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> list[str]:
-        """Return a text of the context for each row; "" for no answer."""
+    def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: Any = None) -> list[str]:
+        """Return a text of the context for each row of a data frame; "" for no answer."""
         return [self.answer(*row) for row in model_input[["question", "context"]].itertuples(index=False)]
 
     def answer(self, question: str, context: str) -> str:
