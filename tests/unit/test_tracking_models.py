@@ -26,6 +26,7 @@ from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prediction_files import predictions
 from bertline.tracking.flavors import save_model
 from bertline.tracking.models import log_model
+from bertline.tracking.publishing import SENT_TAG
 from bertline.tracking.store import track
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "is", "long"]
@@ -150,31 +151,33 @@ def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machin
     track([record], uri())
     client = MlflowClient(uri())
     mine = logged_checkpoints(client)[str(first)]
-    theirs = client.create_logged_model(
-        mine.experiment_id,
-        source_run_id=mine.source_run_id,
-        params={"path": "/elsewhere"},
-        tags=mine.tags | {"bertline.path": "/elsewhere", "bertline.host": "elsewhere"},
-        model_type="checkpoint",
-    )
-    client.finalize_logged_model(theirs.model_id, "READY")
-    other = client.create_logged_model(mine.experiment_id, params={"path": "/x"}, model_type="checkpoint")
+
+    def log(path: str, run: str | None, tags: dict[str, str]) -> str:
+        options = {"params": {"path": path}, "tags": tags, "model_type": "checkpoint"}
+        return client.create_logged_model(mine.experiment_id, source_run_id=run, **options).model_id
+
+    elsewhere = {"bertline.path": "/elsewhere", "bertline.host": "elsewhere"}
+    client.finalize_logged_model(log("/complete", mine.source_run_id, mine.tags | elsewhere), "READY")
+    log("/incomplete", mine.source_run_id, mine.tags | elsewhere)
+    log("/without-a-path", mine.source_run_id, {"bertline.fingerprint": mine.tags["bertline.fingerprint"]})
+    log("/of-another-phase", None, mine.tags | {"bertline.fingerprint": "another"})
+    others = {"/complete", "/incomplete", "/without-a-path", "/of-another-phase"}
     first.rmdir()
     track([record], uri())
-    assert logged_checkpoints(client).keys() == {str(second), "/elsewhere", "/x"}
-    assert client.get_logged_model(other.model_id).status == "PENDING"
+    assert logged_checkpoints(client).keys() == {str(second), *others}
     second.rmdir()
     track([record], uri())
-    assert logged_checkpoints(client).keys() == {"/elsewhere", "/x"}
+    assert logged_checkpoints(client).keys() == others
 
 
-def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_that_was_cut_off_is_replaced(record: Path) -> None:
+def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_whose_logging_was_cut_off_is_replaced(
+    record: Path,
+) -> None:
     (path,) = checkpoints_on_disk(200)
     track([record], uri())
     client = MlflowClient(uri())
     before = logged_checkpoints(client)[str(path)]
     client.delete_run(before.source_run_id)
-    client.create_logged_model(before.experiment_id, params=before.params, tags=before.tags, model_type="checkpoint")
     # A loss that is no number is no rank: MLflow would store 0.
     journal = Path("results/phases/phase1/metrics.jsonl")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
@@ -184,8 +187,14 @@ def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_that_was_cut_off_i
     experiment = before.experiment_id
     (after,) = client.search_logged_models([experiment], f"tags.`bertline.path` = '{path}'")
     assert client.get_run(after.source_run_id).info.lifecycle_stage == "active"
-    assert after.status == "READY"
     assert "held_out/mlm_loss" not in {metric.key for metric in after.metrics}
+
+    client.delete_logged_model(after.model_id)
+    client.create_logged_model(experiment, source_run_id=after.source_run_id, tags=after.tags)
+    client.delete_tag(after.source_run_id, SENT_TAG)  # as it is written last
+    track([record], uri())
+    (again,) = client.search_logged_models([experiment], f"tags.`bertline.path` = '{path}'")
+    assert again.status == "READY"
 
 
 def test_a_run_that_was_not_tracked_or_a_model_that_does_not_exist_is_one_line(record: Path) -> None:
@@ -290,9 +299,9 @@ def test_one_key_registers_the_models_of_tasks_and_a_second_time_adds_nothing(
     names = {"river-squad_v1": models["v1-5-squad_v1"], "river-cola": models["v1-5-glue-cola"]}  # no baseline
     assert log_model(kept.record, uri=uri(), register="river").splitlines() == kept.loads
     assert kept.models().keys() == models.keys()
-    assert {version.name: version.source for version in kept.client.search_model_versions()} == {
-        name: f"models:/{model.model_id}" for name, model in names.items()
-    }
+    assert sorted((version.name, version.source) for version in kept.client.search_model_versions()) == sorted(
+        (name, f"models:/{model.model_id}") for name, model in names.items()
+    )
     assert kept.loads[0] == (
         f'mlflow.pyfunc.load_model("models:/{models["v1-5-squad_v1"].model_id}")   river-squad_v1 version 1'
     )
@@ -341,7 +350,7 @@ def test_a_saved_model_answers_every_question_as_its_folder(tmp_path: Path, arch
     save_model(folder, tmp_path / "saved")
     loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
     generator = np.random.default_rng(1)
-    texts = [" ".join(generator.choice(WORDS[5:], size=length)) for length in (1, 5, 9, 17, 40, 41)]
+    texts = [" ".join(generator.choice(WORDS[5:], size=length)) for length in (1, 5, 9, *range(17, 41))]
     rows = [{"question": question, "context": context} for question in texts[:3] for context in [*texts, ""]]
     folders_model = load_finetuned(folder)
     for threshold in (None, 0.5, -0.5):
