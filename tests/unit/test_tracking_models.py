@@ -159,7 +159,8 @@ def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machin
     elsewhere = {"bertline.path": "/elsewhere", "bertline.host": "elsewhere"}
     client.finalize_logged_model(log("/complete", mine.source_run_id, mine.tags | elsewhere), "READY")
     log("/incomplete", mine.source_run_id, mine.tags | elsewhere)
-    log("/without-a-path", mine.source_run_id, {"bertline.fingerprint": mine.tags["bertline.fingerprint"]})
+    tags = {"bertline.fingerprint": mine.tags["bertline.fingerprint"]}
+    client.finalize_logged_model(log("/without-a-path", mine.source_run_id, tags), "READY")
     log("/of-another-phase", None, mine.tags | {"bertline.fingerprint": "another"})
     others = {"/complete", "/incomplete", "/without-a-path", "/of-another-phase"}
     first.rmdir()
