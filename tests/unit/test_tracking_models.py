@@ -146,6 +146,16 @@ def test_checkpoints_are_ranked_by_the_loss_at_their_step_without_an_upload(reco
     assert [model.model_id for model in logged_checkpoints(client).values()] == ids
 
 
+def test_during_a_training_checkpoints_appear_once_their_points_are_durable(record: Path) -> None:
+    first, second = checkpoints_on_disk(100, 200)
+    folder = first.parents[1]
+    (folder / "metrics.jsonl").rename(folder / "checkpoints/journal.jsonl")
+    for step, expected in ((100, {str(first)}), (200, {str(first), str(second)})):
+        write(folder / "checkpoints/durable.json", {"step": step})
+        track([record], uri())
+        assert logged_checkpoints(MlflowClient(uri())).keys() == expected
+
+
 def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machines_and_runs_stay(record: Path) -> None:
     first, second = checkpoints_on_disk(100, 200)
     track([record], uri())
