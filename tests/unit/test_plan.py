@@ -436,6 +436,13 @@ def test_the_record_names_every_part_of_a_run() -> None:
     ]
 
 
+def test_a_name_in_the_registry_alters_neither_fingerprint_nor_record() -> None:
+    before, after = plan_of(CONFIG), plan_of(changed(runs__first__register="river-bert"))
+    assert record(before, "first") == record(after, "first")
+    with pytest.raises(BertlineError, match=r"^configuration: runs\.first\.register: given 'a/b', allowed is text"):
+        plan_of(changed(runs__first__register="a/b"))
+
+
 def test_a_setting_without_effect_is_one_line_naming_its_key() -> None:
     config = changed(runs__first__phases__phase2={**PHASE, "schedule": "linear", "decay": 0.2})
     with pytest.raises(BertlineError, match=r"^configuration: runs\.first\.phases\.phase2\.decay: given 0\.2, but"):

@@ -1,20 +1,32 @@
-"""The final model of a run as MLflow keeps it: loaded back, it answers as the export does."""
+"""The models of a run as MLflow keeps them: loaded back, they answer as their folders do; checkpoints are ranked."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
+import numpy as np
 import pytest
 import torch
 import transformers
-from fabricated_runs import write, write_run
+from fabricated_runs import write, write_journal, write_run
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModel
 
 from bertline.console import BertlineError
+from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction_files import predictions
+from bertline.tracking.flavors import save_model
 from bertline.tracking.models import log_model
+from bertline.tracking.publishing import SENT_TAG
 from bertline.tracking.store import track
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "is", "long"]
@@ -36,6 +48,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_database: Path
     shutil.copy(fresh_database, "mlflow.db")
     record = write_run(tmp_path, tasks=("squad_v1",), seeds=1)
     write_export(tmp_path / "results/phases/phase2/huggingface")
+    write(record, json.loads(record.read_text()) | {"kept": {}})
     return record
 
 
@@ -99,12 +112,270 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
     assert model.status == "READY"
 
 
-def test_a_run_that_was_not_tracked_or_exported_is_one_line(record: Path) -> None:
-    with pytest.raises(BertlineError, match=r"^MLflow does not have the run demo; run `make track` first$"):
-        log_model(record, uri=uri())
-    content = json.loads(record.read_text())
-    write(record, content | {"phases": content["phases"][:1]})
+def checkpoints_on_disk(*steps: int) -> list[Path]:
+    folders = [Path(f"results/phases/phase1/checkpoints/step-{step:08d}").absolute() for step in steps]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return folders
+
+
+def logged_checkpoints(client: MlflowClient) -> dict[str, LoggedModel]:
+    """Return the logged checkpoints by path, best first."""
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    order = [{"field_name": "metrics.held_out/mlm_loss", "ascending": True}]
+    found = client.search_logged_models([experiment], order_by=order)
+    return {model.params["path"]: model for model in found if model.model_type == "checkpoint"}
+
+
+def test_checkpoints_are_ranked_by_the_loss_at_their_step_without_an_upload(record: Path) -> None:
+    paths = [str(path) for path in checkpoints_on_disk(50, 100, 200)]
+    client = MlflowClient(uri())
+    sent = track([record], uri())["sent"]
+    models = logged_checkpoints(client)
+    assert list(models) == [paths[2], paths[1], paths[0]]  # without a held-out loss at its step, last
+    run = client.get_run(models[paths[1]].source_run_id)
+    values = {metric.key: metric for metric in models[paths[1]].metrics}
+    assert run.info.run_name == "phase1"
+    assert values["held_out/mlm_loss"].value == pytest.approx(2.3 + 6 * math.exp(-100 / 150))
+    assert {(metric.step, metric.dataset_name) for metric in values.values()} == {(100, "sample")}
+    assert (models[paths[1]].name, models[paths[1]].params["step"]) == ("phase1-step-100", "100")
+    assert not list(Path("mlartifacts").glob("models/**/*"))
+    assert len(client.get_metric_history(run.info.run_id, "train/mlm_loss")) == 20
+    ids = [model.model_id for model in models.values()]
+    assert track([record], uri())["sent"] == 0 < sent
+    assert [model.model_id for model in logged_checkpoints(client).values()] == ids
+
+
+def test_during_a_training_checkpoints_appear_once_their_points_are_durable(record: Path) -> None:
+    first, second = checkpoints_on_disk(100, 200)
+    folder = first.parents[1]
+    (folder / "metrics.jsonl").rename(folder / "checkpoints/journal.jsonl")
+    for step, expected in ((100, {str(first)}), (200, {str(first), str(second)})):
+        write(folder / "checkpoints/durable.json", {"step": step})
+        track([record], uri())
+        assert logged_checkpoints(MlflowClient(uri())).keys() == expected
+
+
+def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machines_and_runs_stay(record: Path) -> None:
+    first, second = checkpoints_on_disk(100, 200)
+    track([record], uri())
+    client = MlflowClient(uri())
+    mine = logged_checkpoints(client)[str(first)]
+
+    def log(path: str, run: str | None, tags: dict[str, str]) -> str:
+        options = {"params": {"path": path}, "tags": tags, "model_type": "checkpoint"}
+        return client.create_logged_model(mine.experiment_id, source_run_id=run, **options).model_id
+
+    elsewhere = {"bertline.path": "/elsewhere", "bertline.host": "elsewhere"}
+    client.finalize_logged_model(log("/complete", mine.source_run_id, mine.tags | elsewhere), "READY")
+    log("/incomplete", mine.source_run_id, mine.tags | elsewhere)
+    tags = {"bertline.fingerprint": mine.tags["bertline.fingerprint"]}
+    client.finalize_logged_model(log("/without-a-path", mine.source_run_id, tags), "READY")
+    log("/of-another-phase", None, mine.tags | {"bertline.fingerprint": "another"})
+    others = {"/complete", "/incomplete", "/without-a-path", "/of-another-phase"}
+    first.rmdir()
+    track([record], uri())
+    assert logged_checkpoints(client).keys() == {str(second), *others}
+    second.rmdir()
+    track([record], uri())
+    assert logged_checkpoints(client).keys() == others
+
+
+def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_whose_logging_was_cut_off_is_replaced(
+    record: Path,
+) -> None:
+    (path,) = checkpoints_on_disk(200)
+    track([record], uri())
+    client = MlflowClient(uri())
+    before = logged_checkpoints(client)[str(path)]
+    client.delete_run(before.source_run_id)
+    # A loss that is no number is no rank: MLflow would store 0.
+    journal = Path("results/phases/phase1/metrics.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines[-1]["metrics"]["held_out/mlm_loss"] = float("nan")
+    write_journal(journal, lines)
+    track([record], uri())
+    experiment = before.experiment_id
+    (after,) = client.search_logged_models([experiment], f"tags.`bertline.path` = '{path}'")
+    assert client.get_run(after.source_run_id).info.lifecycle_stage == "active"
+    assert "held_out/mlm_loss" not in {metric.key for metric in after.metrics}
+
+    client.delete_logged_model(after.model_id)
+    client.create_logged_model(experiment, source_run_id=after.source_run_id, tags=after.tags)
+    client.delete_tag(after.source_run_id, SENT_TAG)  # as it is written last
+    track([record], uri())
+    (again,) = client.search_logged_models([experiment], f"tags.`bertline.path` = '{path}'")
+    assert again.status == "READY"
+
+
+def test_a_run_that_was_not_tracked_or_a_model_that_does_not_exist_is_one_line(record: Path) -> None:
     with pytest.raises(
-        BertlineError, match=r"^\S*phase1/huggingface does not exist; ask snakemake for `pretrain` first$"
+        BertlineError, match=r"^MLflow does not have the run of the model demo; run `make track` first$"
     ):
         log_model(record, uri=uri())
+    track([record], uri())
+    content = json.loads(record.read_text())
+    for part, folder, target in (
+        ({"phases": content["phases"][:1]}, "phase1/huggingface", "pretrain"),
+        ({"phases": [], "kept": {"squad_v1": "kept-squad_v1"}}, "kept-squad_v1/model", "finetune"),
+    ):
+        write(record, content | part)
+        message = rf"^\S*{folder} does not exist; ask snakemake for `{target}` first$"
+        with pytest.raises(BertlineError, match=message):
+            log_model(record, uri=uri())
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The folder of a run with kept models whose models are logged and registered, and what `log_model` returned."""
+
+    folder: Path
+    record: Path
+    loads: list[str]
+    output: dict[str, Any]
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
+
+    def models(self) -> dict[str, LoggedModel]:
+        experiment = self.client.get_experiment_by_name("bertline").experiment_id
+        found = self.client.search_logged_models([experiment])
+        assert len({model.name for model in found}) == len(found)
+        return {model.name: model for model in found}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Kept:
+    """A run named v1.5 that fine-tunes external weights: it keeps a model that answers, and two that classify."""
+    folder = tmp_path_factory.mktemp("kept")
+    shutil.copy(fresh_database, folder / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        record = write_run(folder, tasks=("squad_v1", "cola"), seeds=1)
+        content = json.loads(record.read_text()) | {"run": "v1.5", "phases": [], "dataset": None}
+        write(record, content | {"kept": content["kept"] | {"glue/cola/random-weights": "kept-random"}})
+        random = "cola-random-0.0005-1"
+        write(Path("results/kept/kept-random/choice.json"), {"best": random, "kept": [random], "scores": {}})
+        for name in ("train.tsv", "dev.tsv"):
+            Path(name).write_text(name)
+        for key, finetuning, class_of_model in (
+            ("squad_v1", "squad_v1-pretrained-0.0005-1", transformers.BertForQuestionAnswering),
+            ("cola", "cola-pretrained-0.0005-1", transformers.BertForSequenceClassification),
+            ("random", random, transformers.BertForSequenceClassification),
+        ):
+            write_finetuned(Path(f"results/finetunings/{finetuning}/huggingface"), class_of_model)
+            link = Path(f"results/kept/kept-{key}/model")
+            link.symlink_to(f"../../finetunings/{finetuning}/huggingface")
+        track([record], uri())
+        loads = log_model(record, uri=uri(), register="river", output=Path("logged.json")).splitlines()
+        return Kept(folder, record, loads, json.loads(Path("logged.json").read_text()))
+
+
+def write_finetuned(folder: Path, class_of_model: type, **shape: Any) -> None:
+    """A very small fine-tuned model with large random weights, as bertline writes it."""
+    shape |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = class_of_model.config_class(vocab_size=len(WORDS), initializer_range=0.5, **shape)
+    torch.manual_seed(1)
+    class_of_model(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    lengths = {"max_sequence_length": 16, "doc_stride": 3, "max_query_length": 4, "max_answer_length": 3}
+    write(folder / "task.json", {"task": "squad_v1", "settings": lengths})
+
+
+def test_a_kept_model_is_a_logged_model_of_its_fine_tuning_with_its_scores_and_data(kept: Kept) -> None:
+    models = kept.models()
+    assert models.keys() == {"v1-5-squad_v1", "v1-5-glue-cola", "v1-5-glue-cola-random-weights"}
+    model = models["v1-5-glue-cola"]
+    run = kept.client.get_run(model.source_run_id)
+    assert run.info.run_name == "glue/cola/seed1"
+    assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
+    scores = {metric.key: metric for metric in model.metrics}
+    assert {key: metric.value for key, metric in scores.items()} == {
+        key: value for key, value in run.data.metrics.items() if key.startswith("score/")
+    }
+    (given,) = run.inputs.dataset_inputs
+    measured_on = {(metric.dataset_name, metric.dataset_digest) for metric in scores.values()}
+    assert measured_on == {(given.dataset.name, given.dataset.digest)} == {("glue/cola", given.dataset.digest)}
+    assert json.loads(given.dataset.profile) == {"train": 2000, "dev": 400}
+    assert len(kept.client.get_metric_history(run.info.run_id, "score/matthews")) == 1
+
+
+def test_one_key_registers_the_models_of_tasks_and_a_second_time_adds_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(kept.folder)
+    models = kept.models()
+    names = {"river-squad_v1": models["v1-5-squad_v1"], "river-cola": models["v1-5-glue-cola"]}  # no baseline
+    assert log_model(kept.record, uri=uri(), register="river").splitlines() == kept.loads
+    assert kept.models().keys() == models.keys()
+    assert sorted((version.name, version.source) for version in kept.client.search_model_versions()) == sorted(
+        (name, f"models:/{model.model_id}") for name, model in names.items()
+    )
+    assert kept.loads[0] == (
+        f'mlflow.pyfunc.load_model("models:/{models["v1-5-squad_v1"].model_id}")   river-squad_v1 version 1'
+    )
+    assert [entry["load"] for entry in kept.output["models"]] == [line.split("   ")[0] for line in kept.loads]
+
+
+# Loads as a user would, without bertline.
+LOAD = """
+import json, sys
+sys.modules["bertline"] = None
+import mlflow
+question, text = sys.argv[1:]
+row = json.loads(question)
+print(json.dumps([
+    mlflow.pyfunc.load_model("models:/river-squad_v1/1").predict(row),
+    mlflow.transformers.load_model("models:/river-cola/1")(text),
+    mlflow.pyfunc.load_model("models:/river-cola/1").predict([text]).to_dict("records"),
+]))
+"""
+
+
+def test_registered_models_answer_as_their_folders_in_a_process_without_bertline(kept: Kept) -> None:
+    row = {"question": "is a river long", "context": "a river is long long is a a river " * 3}
+    text = "a river is long"
+    environment = os.environ | {"MLFLOW_TRACKING_URI": kept.client.tracking_uri}
+    command = [sys.executable, "-c", LOAD, json.dumps(row), text]
+    output = subprocess.run(
+        command, env=environment, cwd=kept.folder, check=True, capture_output=True, text=True
+    ).stdout
+    answers, classes, table = json.loads(output.splitlines()[-1])
+    folders = {name: kept.folder / f"results/kept/kept-{name}/model" for name in ("squad_v1", "cola")}
+    ((expected,),) = predictions(load_finetuned(folders["squad_v1"]), [{"id": "1", **row}])
+    assert answers == [expected["prediction"]]
+    assert classes == table == transformers.pipeline("text-classification", model=str(folders["cola"]))(text)
+    requirements = {path.read_text() for path in (kept.folder / "mlartifacts").glob("**/requirements.txt")}
+    assert requirements == {"mlflow\ntorch\ntransformers"}
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "ModernBert"])
+def test_a_saved_model_answers_every_question_as_its_folder(tmp_path: Path, architecture: str) -> None:
+    folder = tmp_path / "folder"
+    ids = {f"{name}_token_id": number for number, name in enumerate(("pad", "bos", "eos", "sep"))} | {"cls_token_id": 2}
+    write_finetuned(
+        folder, getattr(transformers, f"{architecture}ForQuestionAnswering"), **(ids if architecture != "Bert" else {})
+    )
+    save_model(folder, tmp_path / "saved")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    generator = np.random.default_rng(1)
+    texts = [" ".join(generator.choice(WORDS[5:], size=length)) for length in (1, 5, 9, *range(17, 41))]
+    rows = [{"question": question, "context": context} for question in texts[:3] for context in [*texts, ""]]
+    folders_model = load_finetuned(folder)
+    for threshold in (None, 0.5, -0.5):
+        loaded.unwrap_python_model().null_threshold = threshold
+        ours = [row | {"id": str(number)} for number, row in enumerate(rows)]
+        (expected,) = predictions(folders_model, ours, null_threshold=threshold)
+        assert loaded.predict(rows) == [row["prediction"] for row in expected]
+        assert len({row["prediction"] for row in expected}) > 5
+
+
+def test_a_saved_tagger_gives_the_tags_of_its_folder(tmp_path: Path) -> None:
+    write_finetuned(tmp_path / "folder", transformers.BertForTokenClassification)
+    save_model(tmp_path / "folder", tmp_path / "saved")
+    text = "a river is long"
+    tags = mlflow.transformers.load_model(str(tmp_path / "saved"))(text)
+    assert tags == transformers.pipeline("token-classification", model=str(tmp_path / "folder"))(text)
+    assert len(tags) > 2

@@ -123,3 +123,21 @@ def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Pa
     assert "CoLA" in page
     assert "Starts from the weights in models/theirs." in page
     assert set((folder / "results/runs/theirs").glob("tracked-complete-*.json")) > tracked
+
+    record = json.loads((folder / "results/runs/theirs/record.json").read_text())
+    logged = folder / f"results/runs/theirs/logged-model-{record['fingerprint']}.json"
+    models = json.loads(logged.read_text())["models"]
+    assert [model["model"] for model in models] == ["theirs-glue/cola", "theirs-glue/rte"]
+
+    # A name in the registry trains nothing and changes no run.
+    config = json.loads(json.dumps(CONFIG))
+    config["runs"]["theirs"]["register"] = "river"
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
+    assert jobs_of(run_snakemake(folder, *OPTIONS, "--dry-run").stdout) == {"all": 1, "log_model": 1, "total": 2}
+    run_snakemake(folder, *OPTIONS)
+    registered = json.loads(logged.read_text())["models"]
+    assert [model["model_id"] for model in registered] == [model["model_id"] for model in models]
+    assert [(model["registered"], model["version"]) for model in registered] == [
+        ("river-cola", "1"),
+        ("river-rte", "1"),
+    ]

@@ -108,5 +108,11 @@ def initial_weights_option(wildcards, input):
     )
 
 
+def registered_name(wildcards):
+    """Return the words of the option that registers a run's models; none if its configuration does not ask for it."""
+    name = plan.runs[wildcards.run]["config"].get("register")
+    return ["--register", name] if name else []
+
+
 def output_folder(wildcards, output):
     return Path(output[0]).parent

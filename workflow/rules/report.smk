@@ -90,7 +90,7 @@ rule log_model:
     input:
         tracked=ancient(paths.TRACKED_RUN),
         record=paths.RECORD,
-        export=ancient(of(inputs.export_of_run, "run")),
+        models=ancient(of(inputs.models_of_run, "run")),
     output:
         paths.LOGGED_MODEL,
     log:
@@ -103,10 +103,12 @@ rule log_model:
     resources:
         mem_mb=4000,
         runtime=60,
+    params:
+        register=registered_name,
     message:
-        "Logging the model of run {wildcards.run} to MLflow"
+        "Logging the models of run {wildcards.run} to MLflow"
     shell:
-        "python workflow/scripts/log_model.py {input.record:q} --output {output:q} > {log:q} 2>&1"
+        "python workflow/scripts/log_model.py {input.record:q} {params.register:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule write_report:

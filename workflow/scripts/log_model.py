@@ -1,4 +1,4 @@
-"""Log a run's final model to MLflow, for `mlflow.transformers.load_model`.
+"""Log the final model of a run and its kept fine-tuned models to MLflow, for `mlflow`'s load_model.
 
 example:
   python workflow/scripts/log_model.py results/runs/demo/record.json --register my-bert

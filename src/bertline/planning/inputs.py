@@ -80,9 +80,11 @@ def scores_of_run(plan: Plan, run: str) -> list[str]:
     return scores(plan.runs[run]["finetunings"].values())
 
 
-def export_of_run(plan: Plan, run: str) -> str:
-    """Return the final model of a run that pretrains."""
-    return paths.PHASE_EXPORT.format(phase=plan.runs[run]["last_phase"])
+def models_of_run(plan: Plan, run: str) -> list[str]:
+    """List the final model of a run, if it pretrains one, and the choices of its fine-tuned models."""
+    entry = plan.runs[run]
+    final = [paths.PHASE_EXPORT.format(phase=entry["last_phase"])] if entry["phases"] else []
+    return final + [paths.KEPT_CHOICE.format(kept=key) for key in entry["kept"].values()]
 
 
 def tracked_pretraining(plan: Plan, run: str) -> list[str]:

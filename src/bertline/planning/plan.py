@@ -66,7 +66,8 @@ def record(plan: Plan, name: str) -> Json:
         "fingerprint": run["fingerprint"],
         "experiment": plan.config["experiment"],
         "description": run["config"]["description"],
-        "config": run["config"],
+        # The name for MLflow's registry is an option of a job: neither a parameter nor a difference between two runs.
+        "config": {key: value for key, value in run["config"].items() if key != "register"},
         "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
         "phases": [
             {"name": phase, "fingerprint": key, "path": paths.PHASE.format(phase=key)}

@@ -19,7 +19,7 @@ def everything(plan: Plan) -> list[str]:
         *(output for output, entry in plan.predictions.items() if not entry["absent"]),
         report_page(plan),
         *of_runs(paths.TRACKED_RUN, plan.runs),
-        *of_runs(paths.LOGGED_MODEL, plan.trained_runs),
+        *of_runs(paths.LOGGED_MODEL, plan.runs),
     ]
 
 

@@ -1,19 +1,24 @@
-"""Logging of a run's final model to MLflow, for `mlflow.transformers` and `mlflow.pytorch`; registered on request."""
+"""Logging of a run's final model and of its kept fine-tuned models to MLflow; registered on request."""
 
 from __future__ import annotations
 
-import inspect
+import json
 import logging
-import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertline.console import BertlineError
-from bertline.files import write_json
+from bertline.files import sha256_of_file, write_json
+from bertline.fingerprint import fingerprint
 from bertline.results import paths
-from bertline.results.records import Record, read_record
-from bertline.tracking.run_tree import run_summary
+from bertline.results.records import KeptModel, Record, read_record
+from bertline.tracking.flavors import kind_of, load_expression, save_model
+from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models
+from bertline.tracking.publishing import log_dataset
+from bertline.tracking.run_tree import DatasetInput, Point, run_summary, training_entry
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
@@ -23,52 +28,104 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Model:
+    """A model to log.
+
+    Attributes:
+        name: in MLflow.
+        folder: in Hugging Face's layout.
+        target: the result that makes it again.
+        fingerprint: of the phase or the fine-tuning that it is from.
+        identity: tags of its MLflow run.
+        points: its scores.
+        suffix: of the name to register it under; None for a baseline, which is not registered.
+        kept: the fine-tuned model; None for a run's final model.
+    """
+
+    name: str
+    folder: Path
+    target: str
+    fingerprint: str
+    identity: Mapping[str, str]
+    points: list[Point]
+    suffix: str | None
+    kept: KeptModel | None = None
+
+
 def log_model(record: Path, *, uri: str | None = None, register: str | None = None, output: Path | None = None) -> str:
-    """Log the export of a run's last phase as a model of the run, with its scores. The function is idempotent.
+    """Log the export of a run's last phase and the kept fine-tuned models, with scores. The function is idempotent.
 
     Args:
         record: record.json of a tracked run.
         uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
-        register: make it a version of the registered model of this name, unless it already is one.
-        output: write the model's id to this file.
+        register: make the export a version of the registered model of this name, and a task's model one of NAME-TASK,
+            unless they already are.
+        output: write the models' ids to this file.
 
-    Returns how to load it. Raises BertlineError if the run was not tracked or not exported.
+    Returns how to load them. Raises BertlineError if the run was not tracked or a model does not exist.
     """
     run_record, uri = read_record(record), uri or default_tracking_uri()
-    if not run_record.phases:
-        raise BertlineError(f"the run {run_record.name} pretrains no model, so there is none to keep; name another run")
-    phase = run_record.phases[-1]
-    export = phase.path / paths.EXPORT
-    if not (export / "config.json").exists():
-        raise BertlineError(f"{export} does not exist; ask snakemake for `pretrain` first")
+    results = []
     with tracking_lock(uri), one_line_errors(uri):
         client = connect(uri)
-        run = _run_of(client, run_record)
-        model = _logged_model(client, run, phase.fingerprint) or _log(client, run, run_record, export)
-        address = f"models:/{model.model_id}"
-        result = {"model_id": model.model_id, "load": f'mlflow.transformers.load_model("{address}")'}
-        if register is not None:
-            result["version"] = _register(client, run, run_record, model, register)
+        for model in _models(run_record):
+            run = _run_of(client, run_record, model)
+            logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+            load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
+            result = {"model": model.name, "model_id": logged.model_id, "load": load}
+            if register is not None and model.suffix is not None:
+                result["registered"] = register + model.suffix
+                result["version"] = _register(client, run, run_record, model, logged, register + model.suffix)
+            results.append(result)
     if output:
-        write_json(output, result)
-    return result["load"] + (f"   {register} version {result['version']}" if register else "")
+        write_json(output, {"models": results})
+    return "\n".join(
+        result["load"] + (f"   {result['registered']} version {result['version']}" if "version" in result else "")
+        for result in results
+    )
 
 
-def _run_of(client: MlflowClient, record: Record) -> Run:
+def _models(record: Record) -> Iterator[_Model]:
+    """Yield the final model of a run that pretrains, and the kept ones."""
+    if record.phases:
+        yield _Model(
+            name=record.name,
+            folder=record.phases[-1].path / paths.EXPORT,
+            target="pretrain",
+            fingerprint=record.phases[-1].fingerprint,
+            identity={"bertline.stage": "run", "bertline.record": record.fingerprint},
+            points=run_summary(record),
+            suffix="",
+        )
+    for kept in record.kept:
+        entry = training_entry(record, kept.finetuning)
+        yield _Model(
+            name=f"{record.name}-{kept.name}",
+            folder=kept.folder.resolve(),
+            target="finetune",
+            fingerprint=kept.finetuning.fingerprint,
+            identity=entry.identity,
+            points=[point for point in entry.points if point.key.startswith("score/")],
+            suffix=f"-{kept.finetuning.task.replace('/', '-')}" if kept.finetuning.start == "pretrained" else None,
+            kept=kept,
+        )
+
+
+def _run_of(client: MlflowClient, record: Record, model: _Model) -> Run:
+    """Return the MLflow run that a model is from, the oldest as in tracking."""
     experiment = client.get_experiment_by_name(record.experiment)
-    condition = f"tags.`bertline.stage` = 'run' AND tags.`bertline.record` = '{record.fingerprint}'"
-    found = client.search_runs([experiment.experiment_id], condition) if experiment else []
+    condition = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in model.identity.items())
+    order = ["attributes.start_time", "attributes.run_id"]
+    found = client.search_runs([experiment.experiment_id], condition, order_by=order) if experiment else []
     if not found:
-        raise BertlineError(f"MLflow does not have the run {record.name}; run `make track` first")
+        raise BertlineError(f"MLflow does not have the run of the model {model.name}; run `make track` first")
     return found[0]
 
 
-def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
-    """Return this run's complete logged model of a phase, if there is one; remove incomplete ones."""
-    found = client.search_logged_models(
-        experiment_ids=[run.info.experiment_id], filter_string=f"tags.`bertline.fingerprint` = '{fingerprint}'"
-    )
-    for model in found:
+def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
+    """Return this run's complete logged model of a phase or fine-tuning, if there is one; remove incomplete ones."""
+    for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
         if model.source_run_id != run.info.run_id:
             continue
         if model.status == "READY":
@@ -77,82 +134,45 @@ def _logged_model(client: MlflowClient, run: Run, fingerprint: str) -> LoggedMod
     return None
 
 
-def _log(client: MlflowClient, run: Run, record: Record, export: Path) -> LoggedModel:
-    import mlflow.transformers
-    import transformers
-    from mlflow.entities import LoggedModelOutput
-
-    # Their warnings concern models from the Hub: a missing card, an unknown licence.
-    logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    model = client.create_logged_model(
-        run.info.experiment_id,
-        name=record.name,
-        source_run_id=run.info.run_id,
-        tags={"bertline.fingerprint": record.phases[-1].fingerprint, "bertline.record": record.fingerprint},
-        model_type="fill-mask",
-    )
-    pipeline = transformers.pipeline("fill-mask", model=str(export))
+def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> LoggedModel:
+    if not (model.folder / "config.json").exists():
+        raise BertlineError(f"{model.folder} does not exist; ask snakemake for `{model.target}` first")
+    dataset = _task_dataset(model.kept) if model.kept else None
+    if dataset is not None:
+        log_dataset(client, run.info.run_id, dataset)
     with TemporaryDirectory(prefix="bertline-model-") as folder:
-        local = Path(folder, "model")
-        mlflow.transformers.save_model(pipeline, str(local), pip_requirements=["mlflow", "torch", "transformers"])
-        _add_network(pipeline, local)
-        client.log_model_artifacts(model.model_id, str(local))
-    for score in run_summary(record):
-        client.log_metric(
-            run.info.run_id, score.key, score.value, model_id=model.model_id, timestamp=run.info.start_time
+        saved = Path(folder, "model")
+        save_model(model.folder, saved)
+        logged = add_logged_model(
+            client,
+            run,
+            name=model.name,
+            kind=kind_of(model.folder),
+            tags={FINGERPRINT_TAG: model.fingerprint, "bertline.record": record.fingerprint},
+            points=model.points,
+            dataset=dataset,
+            folder=saved,
         )
-    logger.info("logged the model of %s as %s", record.name, model.model_id)
-    # The run's page lists the run's outputs, not the models that name it as their source.
-    client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
-    return client.finalize_logged_model(model.model_id, "READY")
+    logger.info("logged the model %s as %s", model.name, logged.model_id)
+    return logged
 
 
-def _add_network(pipeline: Any, saved: Path) -> None:
-    """Make a saved pipeline readable by `mlflow.pytorch.load_model`, too: its network from token ids to logits.
-
-    It is saved as an exported graph, the only format without pickles, with a second copy of the weights.
-    """
-    import mlflow.pytorch
-    import numpy as np
-    import torch
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import Schema, TensorSpec
-    from torch import Tensor
-
-    class Logits(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = pipeline.model.eval()
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-            segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            return self.network(input_ids, attention_mask, **segments).logits
-
-    # Two texts: with a batch of one, the exported batch size would be fixed to one.
-    example = pipeline.tokenizer(["one text", "and another text"], padding=True, return_tensors="pt")
-    taken = inspect.signature(pipeline.model.forward).parameters
-    names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken and name in example]
-    inputs = Schema([TensorSpec(np.dtype("int64"), (-1, -1), name) for name in names])
-    with TemporaryDirectory(prefix="bertline-network-") as folder:
-        network = Path(folder, "network")
-        mlflow.pytorch.save_model(
-            Logits(),
-            str(network),
-            serialization_format="pt2",
-            input_example=tuple(example[name] for name in names),
-            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype("float32"), (-1, -1, -1), "logits")])),
-            pip_requirements=["mlflow", "torch"],
-        )
-        flavor = Model.load(str(network)).flavors["pytorch"]
-        shutil.move(network / flavor["model_data"], saved / flavor["model_data"])
-    both = Model.load(str(saved))
-    both.add_flavor("pytorch", **flavor)
-    both.save(str(saved / "MLmodel"))
+def _task_dataset(kept: KeptModel) -> DatasetInput | None:
+    """Return the data of a fine-tuning's task; None if its files are no longer there."""
+    finetuning = kept.finetuning
+    files = {name: Path(path) for name, path in finetuning.recipe["data"].items()}
+    if not all(path.is_file() for path in files.values()):
+        return None
+    return DatasetInput(
+        name=finetuning.group,
+        digest=fingerprint({name: sha256_of_file(path) for name, path in files.items()}),
+        source=str(files["dev"]),
+        profile=json.dumps(finetuning.result["examples"], sort_keys=True),
+        context="fine-tuning",
+    )
 
 
-def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel, name: str) -> str:
+def _register(client: MlflowClient, run: Run, record: Record, model: _Model, logged: LoggedModel, name: str) -> str:
     import mlflow
 
     # Addresses such as models:/m-... are resolved with this URI, not with the client's store.
@@ -160,10 +180,10 @@ def _register(client: MlflowClient, run: Run, record: Record, model: LoggedModel
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=record.description)
     for version in client.search_model_versions(f"name = '{name}'"):
-        if version.tags.get("bertline.model_id") == model.model_id:
+        if version.tags.get("bertline.model_id") == logged.model_id:
             return str(version.version)
-    tags = {score.key: f"{score.value:.4f}" for score in run_summary(record)} | {"bertline.model_id": model.model_id}
+    tags = {point.key: f"{point.value:.4f}" for point in model.points} | {"bertline.model_id": logged.model_id}
     created = client.create_model_version(
-        name, f"models:/{model.model_id}", run_id=run.info.run_id, tags=tags, model_id=model.model_id
+        name, f"models:/{logged.model_id}", run_id=run.info.run_id, tags=tags, model_id=logged.model_id
     )
     return str(created.version)

@@ -10,12 +10,13 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.files import sha256_of_file
+from bertline.tracking.logged_models import log_checkpoints
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
@@ -163,8 +164,12 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     run_id, before = run.info.run_id, _sent(run)
 
     if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
-        _log_dataset(client, run_id, entry.dataset)
+        log_dataset(client, run_id, entry.dataset)
     artifacts = _send_artifacts(here, run_id, entry, before.get("artifacts", {}))
+    on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
+    checkpoints = _digest_of_lines(on_disk) if on_disk else None
+    if before.get("checkpoints") != checkpoints:
+        log_checkpoints(client, run, entry)
 
     sent = before.get("points", 0)
     after = {
@@ -172,6 +177,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         "digest": _digest(entry.points),
         "artifacts": before.get("artifacts", {}) | artifacts,
         "dataset": entry.dataset.digest if entry.dataset else None,
+        "checkpoints": checkpoints,
     }
     _log_batches(
         client,
@@ -232,7 +238,8 @@ def _send_artifacts(here: _Pass, run_id: str, entry: Entry, before: dict[str, st
     return stored
 
 
-def _log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
+def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
+    """Make a dataset an input of an MLflow run."""
     from mlflow.entities import Dataset, InputTag
     from mlflow.entities import DatasetInput as MlflowDatasetInput
 
@@ -254,7 +261,11 @@ def _can_continue(run: Run, points: Sequence[Point], parameters: dict[str, str])
 
 
 def _digest(points: Sequence[Point]) -> str:
+    return _digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)
+
+
+def _digest_of_lines(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for point in points:
-        digest.update(f"{point.key} {point.step} {point.timestamp} {point.value!r}\n".encode())
+    for line in lines:
+        digest.update(f"{line}\n".encode())
     return digest.hexdigest()[:16]

@@ -59,6 +59,14 @@ class Artifact(NamedTuple):
     folder: str = ""
 
 
+class Checkpoint(NamedTuple):
+    """A checkpoint on disk, and the values of the journal at its step."""
+
+    path: Path
+    step: int
+    points: tuple[Point, ...]
+
+
 @dataclass(frozen=True)
 class Entry:
     """Target state of one MLflow run. Times are Unix milliseconds.
@@ -78,6 +86,7 @@ class Entry:
     points: list[Point] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
     dataset: DatasetInput | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     children: list[Entry] = field(default_factory=list)
 
 
@@ -86,7 +95,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     children = []
     if record.dataset.card:
         children.append(_data_entry(record))
-    children += [_training_entry(record, phase) for phase in record.phases if phase.started]
+    children += [training_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
         if present := [finetuning for finetuning in finetunings if finetuning.started]:
             children.append(_task_entry(record, group, finetunings, present))
@@ -141,7 +150,7 @@ def _data_entry(record: Record) -> Entry:
 
 def _task_entry(record: Record, group: str, planned: list[Finetuning], started: list[Finetuning]) -> Entry:
     """Return a task's entry with its seeds as children and, once all are finished, the medians for each start."""
-    children = [_training_entry(record, finetuning) for finetuning in started]
+    children = [training_entry(record, finetuning) for finetuning in started]
     finished = all(finetuning.finished for finetuning in planned)
     started_at, ended_at = _span(children)
     seeds = len({finetuning.seed for finetuning in planned})
@@ -157,7 +166,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
     )
 
 
-def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
+def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     """Return the entry of a phase or a fine-tuning.
 
     Its points are the journal's values in the order written and with the journal's timestamps, then the final ones: a
@@ -181,6 +190,7 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     points = [
         Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
     ]
+    checkpoints = _checkpoints(training, points) if isinstance(training, Phase) else []
     points += [Point(key, last_step, ended, float(value)) for key, value in final.items() if value is not None]
     return Entry(
         name=training.name,
@@ -194,7 +204,19 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
         points=points,
         artifacts=[Artifact(file) for file in files if file.exists()],
         dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else None,
+        checkpoints=checkpoints,
     )
+
+
+def _checkpoints(phase: Phase, points: list[Point]) -> list[Checkpoint]:
+    """Return the checkpoints up to the last point of the journal: later points may be retracted."""
+    folders = sorted((phase.path / paths.CHECKPOINTS).glob("step-*"))
+    steps = [(int(folder.name.removeprefix("step-")), folder.absolute()) for folder in folders]
+    return [
+        Checkpoint(folder, step, tuple(point for point in points if point.step == step))
+        for step, folder in steps
+        if phase.journal and step <= phase.journal[-1].step
+    ]
 
 
 def _medians(finetunings: list[Finetuning]) -> list[Point]:

@@ -1,0 +1,109 @@
+"""Models in MLflow's layout, made from folders in Hugging Face's layout; they load without Bertline's code."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import shutil
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from bertline.files import read_json
+
+REQUIREMENTS = ["mlflow", "torch", "transformers"]
+# Of the classes of transformers.
+_KINDS = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
+
+
+def kind_of(folder: Path) -> str:
+    """Return what a model in Hugging Face's layout is for: fill-mask or the name of a task's pipeline."""
+    architecture = read_json(folder / "config.json")["architectures"][0]
+    return next((kind for suffix, kind in _KINDS.items() if architecture.endswith(suffix)), "fill-mask")
+
+
+def load_expression(kind: str, address: str) -> str:
+    """Return the Python expression that loads a saved model of this kind, such as models:/m-0123."""
+    return f'mlflow.{"pyfunc" if kind == "question-answering" else "transformers"}.load_model("{address}")'
+
+
+def save_model(folder: Path, saved: Path) -> None:
+    """Save a model in Hugging Face's layout to `saved`, a folder that is made, in MLflow's.
+
+    It is a pipeline of transformers and a `mlflow.pyfunc` model. One for fill-mask is also a network for
+    `mlflow.pytorch`; one for question answering is a `mlflow.pyfunc` model only, as transformers has no such pipeline.
+    """
+    import mlflow.pyfunc
+    import mlflow.transformers
+    import transformers
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema
+
+    # Their warnings concern models from the Hub: a missing card, an unknown licence.
+    logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind = kind_of(folder)
+    if kind == "question-answering":
+        columns = Schema([ColSpec("string", "question"), ColSpec("string", "context")])
+        with warnings.catch_warnings(action="ignore"):  # an example of the input would only check the signature
+            mlflow.pyfunc.save_model(
+                str(saved),
+                python_model=str(Path(__file__).with_name("question_answering.py")),
+                artifacts={"model": str(folder)},
+                signature=ModelSignature(columns, Schema([ColSpec("string")])),
+                pip_requirements=REQUIREMENTS,
+            )
+        return
+    pipeline = transformers.pipeline(cast(Any, kind), model=str(folder))
+    mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS)
+    if kind == "fill-mask":
+        _add_network(pipeline, saved)
+
+
+def _add_network(pipeline: Any, saved: Path) -> None:
+    """Make a saved pipeline readable by `mlflow.pytorch.load_model`, too: its network from token ids to logits.
+
+    It is saved as an exported graph, the only format without pickles, with a second copy of the weights.
+    """
+    import mlflow.pytorch
+    import numpy as np
+    import torch
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import Schema, TensorSpec
+    from torch import Tensor
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = pipeline.model.eval()
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+            segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            return self.network(input_ids, attention_mask, **segments).logits
+
+    # Two texts: with a batch of one, the exported batch size would be fixed to one.
+    example = pipeline.tokenizer(["one text", "and another text"], padding=True, return_tensors="pt")
+    taken = inspect.signature(pipeline.model.forward).parameters
+    names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken and name in example]
+    inputs = Schema([TensorSpec(np.dtype("int64"), (-1, -1), name) for name in names])
+    with TemporaryDirectory(prefix="bertline-network-") as folder:
+        network = Path(folder, "network")
+        mlflow.pytorch.save_model(
+            Logits(),
+            str(network),
+            serialization_format="pt2",
+            input_example=tuple(example[name] for name in names),
+            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype("float32"), (-1, -1, -1), "logits")])),
+            pip_requirements=["mlflow", "torch"],
+        )
+        flavor = Model.load(str(network)).flavors["pytorch"]
+        shutil.move(network / flavor["model_data"], saved / flavor["model_data"])
+    both = Model.load(str(saved))
+    both.add_flavor("pytorch", **flavor)
+    both.save(str(saved / "MLmodel"))

@@ -1,0 +1,120 @@
+"""MLflow's logged models: entries with metrics that the Models table of an experiment ranks.
+
+A pretraining checkpoint is one by its path, without files.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertline.tracking.run_tree import DatasetInput, Entry, Point
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+FINGERPRINT_TAG = "bertline.fingerprint"
+# Tags of a checkpoint.
+PATH_TAG = "bertline.path"
+HOST_TAG = "bertline.host"
+
+
+def find_logged_models(client: MlflowClient, experiment_id: str, fingerprint: str) -> Iterator[LoggedModel]:
+    """Yield the logged models of the phase or the fine-tuning with this fingerprint, those of any MLflow run."""
+    condition, token = f"tags.`{FINGERPRINT_TAG}` = '{fingerprint}'", None
+    while True:
+        found = client.search_logged_models([experiment_id], condition, page_token=token)
+        yield from found
+        if not (token := found.token):
+            return
+
+
+def add_logged_model(
+    client: MlflowClient,
+    run: Run,
+    *,
+    name: str,
+    kind: str,
+    tags: Mapping[str, str],
+    points: Sequence[Point],
+    dataset: DatasetInput | None,
+    folder: Path | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> LoggedModel:
+    """Add a model of `run` with its metrics; one that a kill leaves incomplete has not the status READY.
+
+    Args:
+        client: of the store.
+        run: the MLflow run that the model is from.
+        name: characters that MLflow refuses in it are replaced.
+        kind: the model's type in MLflow.
+        tags: of the model.
+        points: its metrics, which are those of the run. MLflow stores a NaN of a model as 0: they are left out.
+        dataset: an input of the run, on which the metrics were measured.
+        folder: its files, to copy to MLflow; None for a model without files, which the run's page does not list.
+        parameters: of the model.
+    """
+    from mlflow.entities import LoggedModelOutput, Metric
+
+    model = client.create_logged_model(
+        run.info.experiment_id,
+        name=re.sub(r"[/:.%\"']", "-", name),
+        source_run_id=run.info.run_id,
+        tags=dict(tags),
+        params=dict(parameters or {}),
+        model_type=kind,
+    )
+    if folder is not None:
+        client.log_model_artifacts(model.model_id, str(folder))
+        # The run's page lists the run's outputs, not the models that name it as their source.
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+    measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
+    metrics = [
+        Metric(
+            point.key,
+            point.value,
+            run.info.start_time if point.timestamp is None else point.timestamp,
+            point.step,
+            model_id=model.model_id,
+            **measured_on,
+        )
+        for point in points
+        if math.isfinite(point.value)
+    ]
+    client.log_batch(run.info.run_id, metrics, synchronous=True)
+    return client.finalize_logged_model(model.model_id, "READY")
+
+
+def log_checkpoints(client: MlflowClient, run: Run, entry: Entry) -> None:
+    """Add a logged model of `run` for each checkpoint of a phase's entry, and delete those of deleted checkpoints.
+
+    A path names a file of one machine only: logged models from another one are left alone.
+    """
+    host, logged = platform.node(), set()
+    fingerprint = entry.identity[FINGERPRINT_TAG]
+    for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
+        path = model.tags.get(PATH_TAG)
+        if path is None:
+            continue
+        complete = model.status == "READY" and model.source_run_id == run.info.run_id
+        if complete and (Path(path).exists() or model.tags.get(HOST_TAG) != host):
+            logged.add(path)
+        elif model.tags.get(HOST_TAG) == host:
+            client.delete_logged_model(model.model_id)
+    for checkpoint in entry.checkpoints:
+        if str(checkpoint.path) not in logged:
+            add_logged_model(
+                client,
+                run,
+                name=f"{entry.name}-step-{checkpoint.step}",
+                kind="checkpoint",
+                tags={FINGERPRINT_TAG: fingerprint, PATH_TAG: str(checkpoint.path), HOST_TAG: host},
+                points=checkpoint.points,
+                dataset=entry.dataset,
+                parameters={"path": str(checkpoint.path), "step": str(checkpoint.step)},
+            )
