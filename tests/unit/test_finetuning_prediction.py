@@ -170,6 +170,33 @@ def test_files_that_do_not_fit_are_one_line_and_leave_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_an_id_that_appears_twice_is_one_line(finished: Path, tmp_path: Path) -> None:
+    record = '{"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}\n'
+    (tmp_path / "in.jsonl").write_text(2 * record)
+    model = load_finetuned(finished / "squad_v1/huggingface")
+    with pytest.raises(BertlineError, match=r"out\.json: the id '1' appears twice in the inputs; make ids unique"):
+        predict_files(model, [tmp_path / "in.jsonl"], tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+    assert predict_files(model, [tmp_path / "in.jsonl"], tmp_path / "out.jsonl") == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "message"),
+    [
+        ("cola", ["a", "b"], "the model was trained on single texts; given two texts"),
+        ("stsb", ["a"], "the model was trained on pairs: two columns, or --text and --text-pair; given one text"),
+    ],
+)
+def test_a_pair_for_a_single_text_and_the_reverse_are_one_line(
+    finished: Path, tmp_path: Path, task: str, columns: list[str], message: str
+) -> None:
+    (tmp_path / "in.csv").write_text("a,b\nborn,died\n")
+    with pytest.raises(BertlineError, match=message):
+        predict_files(
+            load_finetuned(finished / task / "huggingface"), [tmp_path / "in.csv"], tmp_path / "o.tsv", columns=columns
+        )
+
+
 def run_script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "workflow/scripts/predict.py", *map(str, arguments)],

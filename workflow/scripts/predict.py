@@ -11,7 +11,9 @@ example:
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, validators
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
@@ -27,7 +29,7 @@ def predict(
     inputs: list[Path] | None = None,
     output: Path | None = None,
     columns: list[str] | None = None,
-    n_best: int = 1,
+    n_best: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=20))] = 1,
     null_threshold: float | None = None,
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
     threads: int | None = None,
@@ -57,7 +59,7 @@ def predict(
 
     from bertline.finetuning.device import claim_device
     from bertline.finetuning.prediction import load_finetuned
-    from bertline.finetuning.prediction_files import predict_files, predictions
+    from bertline.finetuning.prediction_files import check_number_of_texts, predict_files, predictions
 
     device, _claim = claim_device()
     loaded = load_finetuned(model, precision=precision, device=device)
@@ -68,6 +70,8 @@ def predict(
     if answers_questions != (question is not None):
         raise BertlineError(f"{model} {'needs --question and --context' if answers_questions else 'needs --text'}")
     pair = (text, *([text_pair] if text_pair is not None else []))
+    if loaded.head == "sequence":
+        check_number_of_texts(loaded, len(pair))
     record = {"texts": pair, "words": (text or "").split(), "id": "", "question": question, "context": context}
     ((row,),) = predictions(loaded, [record], n_best, null_threshold)
     return json.dumps({key: value for key, value in row.items() if key != "id"}, ensure_ascii=False, indent=1)

@@ -53,6 +53,8 @@ def predict_files(
     allowed = OUTPUTS[model.head]
     if output.suffix not in allowed:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for this model are {', '.join(allowed)}")
+    if model.head == "sequence":
+        check_number_of_texts(model, len(columns or model.columns))
     records = (record for path in inputs for record in read_inputs(model, path, columns))
     done = 0
     with _writer(output, model) as write:
@@ -63,6 +65,13 @@ def predict_files(
         if done == 0:
             raise BertlineError(f"{', '.join(map(str, inputs))}: no input; name files with at least one")
     return done
+
+
+def check_number_of_texts(model: FinetunedModel, number: int) -> None:
+    """Raise BertlineError if inputs of one text are given to a model for pairs, or pairs to one for single texts."""
+    if model.task and number != len(model.columns):
+        wanted = "pairs: two columns, or --text and --text-pair" if len(model.columns) > 1 else "single texts"
+        raise BertlineError(f"the model was trained on {wanted}; given {'two texts' if number > 1 else 'one text'}")
 
 
 def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str] = ()) -> Iterator[Json]:
@@ -161,7 +170,12 @@ def _writer(path: Path, model: FinetunedModel) -> Iterator[Callable[[list[Json]]
 
         def write(rows: list[Json]) -> None:
             if path.suffix == ".json":
-                answers.update({row["id"]: row["prediction"] for row in rows})
+                for row in rows:
+                    if row["id"] in answers:
+                        raise BertlineError(
+                            f"{path}: the id '{row['id']}' appears twice in the inputs; make ids unique"
+                        )
+                    answers[row["id"]] = row["prediction"]
             elif path.suffix == ".jsonl":
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             elif path.suffix == ".conll":
