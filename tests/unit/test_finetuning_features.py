@@ -134,6 +134,8 @@ def test_tokens_are_named_and_long_texts_are_cut_off(model: Path, tmp_path: Path
     ("changes", "message"),
     [
         ({"layers": (-4,)}, r"layers: given -4, allowed for .* are -3 to 2"),
+        ({"layers": (-1, -1)}, r"layers: given -1, -1; name each once"),
+        ({"columns": ("a", "b", "c")}, r"columns: given a, b, c, allowed are one or two: a text or a pair"),
         ({"max_sequence_length": 65}, r"max_sequence_length: given 65, allowed for .* is at most 64"),
         ({"output": "out.npy"}, r"out\.npy: given '\.npy', allowed are \.jsonl, \.parquet, \.h5"),
         ({"inputs": "empty.txt"}, r"empty\.txt: no input; name files with at least one"),

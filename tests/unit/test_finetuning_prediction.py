@@ -184,16 +184,21 @@ def test_an_id_that_appears_twice_is_one_line(finished: Path, tmp_path: Path) ->
     ("task", "columns", "message"),
     [
         ("cola", ["a", "b"], "the model was trained on single texts; given two texts"),
+        ("squad_v1", ["a", "b"], "columns: given a, b; this model needs 3, of id, question and context"),
+        ("names", ["a", "b"], "columns: given a, b; this model needs 1, of the text"),
         ("stsb", ["a"], "the model was trained on pairs: two columns, or --text and --text-pair; given one text"),
     ],
 )
-def test_a_pair_for_a_single_text_and_the_reverse_are_one_line(
+def test_columns_that_the_model_cannot_take_are_one_line(
     finished: Path, tmp_path: Path, task: str, columns: list[str], message: str
 ) -> None:
     (tmp_path / "in.csv").write_text("a,b\nborn,died\n")
     with pytest.raises(BertlineError, match=message):
         predict_files(
-            load_finetuned(finished / task / "huggingface"), [tmp_path / "in.csv"], tmp_path / "o.tsv", columns=columns
+            load_finetuned(finished / task / "huggingface"),
+            [tmp_path / "in.csv"],
+            tmp_path / "o.jsonl",
+            columns=columns,
         )
 
 

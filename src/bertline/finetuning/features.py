@@ -64,6 +64,10 @@ def extract_features(
     prepare_precision(precision, device)
     encoder, tokenizer = load_encoder_of(model, max_sequence_length, device)
     depth = len(encoder.layers)
+    if len(set(layers)) < len(layers):
+        raise BertlineError(f"layers: given {', '.join(map(str, layers))}; name each once")
+    if not 1 <= len(columns) <= 2:
+        raise BertlineError(f"columns: given {', '.join(columns)}, allowed are one or two: a text or a pair")
     for layer in layers:
         if not -depth - 1 <= layer <= depth:
             raise BertlineError(f"layers: given {layer}, allowed for {model} are -{depth + 1} to {depth}")

@@ -1,4 +1,4 @@
-"""Files of inputs and of predictions, read and written in chunks, so that their size is not limited by memory."""
+"""Files of inputs and of predictions. Tables are read and predictions are written in chunks, in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,6 +55,9 @@ def predict_files(
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for this model are {', '.join(allowed)}")
     if model.head == "sequence":
         check_number_of_texts(model, len(columns or model.columns))
+    elif columns and len(columns) != (wanted := 3 if model.head == "answer" else 1):
+        names = "id, question and context" if wanted == 3 else "the text"
+        raise BertlineError(f"columns: given {', '.join(columns)}; this model needs {wanted}, of {names}")
     records = (record for path in inputs for record in read_inputs(model, path, columns))
     done = 0
     with _writer(output, model) as write:
