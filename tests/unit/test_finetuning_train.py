@@ -365,6 +365,22 @@ def test_a_tiny_network_learns_to_tag(tmp_path: Path, tokenizer: Path, architect
     assert (tmp_path / "out/predictions.conll").read_text() == (tmp_path / "train.conll").read_text().replace(" ", "\t")
 
 
+def test_a_tagged_test_file_is_scored_and_one_without_tags_is_predicted(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("table/names", write_conll(tmp_path / "train.conll"), epochs=40, model=NO_DROPOUT)
+    recipe |= {"table": {"kind": "tagging", "word": 0, "tag": -1}}
+    recipe["settings"]["predict_test"] = True
+    recipe["data"]["test"] = recipe["data"]["train"]
+    scores = finetune(recipe, tokenizer, tmp_path / "tagged", threads=1)["scores"]
+    assert scores["f1_test"] == scores["f1"] == 100.0
+    words = "\n".join(line.split()[0] if line else "" for line in (tmp_path / "train.conll").read_text().splitlines())
+    (tmp_path / "words.conll").write_text(words + "\n")
+    recipe["data"]["test"] = str(tmp_path / "words.conll")
+    scores = finetune(recipe, tokenizer, tmp_path / "words", threads=1)["scores"]
+    assert "f1_test" not in scores
+    predicted = [(tmp_path / folder / "predictions_test.conll").read_text() for folder in ("tagged", "words")]
+    assert predicted[0] == predicted[1]
+
+
 def test_squad_is_written_in_the_official_files(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("squad_v2", write_squad(tmp_path / "squad.json", version_2=True))
     metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)

@@ -1,7 +1,8 @@
-"""Token tagging: files in CoNLL format, labels on the first piece of each word, spans scored by seqeval."""
+"""Token tagging, such as named-entity recognition: CoNLL files, labels on first pieces, spans scored by seqeval."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, Prep
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
+
+logger = logging.getLogger(__name__)
 
 OUTSIDE = "O"
 DOCUMENT_START = "-DOCSTART-"
@@ -112,7 +115,8 @@ def prepare_tagging(
 ) -> PreparedTask:
     """Prepare a custom tagging task. Without `labels`, the tags are those of the train file.
 
-    Raises BertlineError for a bad file, or a tag that is not one of the labels.
+    A test file is scored, too, if its tags are labels; one without tags is only predicted. Raises BertlineError for a
+    bad file, or a tag that is not one of the labels.
     """
     files = {name: read_conll(path, word=table["word"], tag=table["tag"]) for name, path in data.items()}
     found = {tag for tags in files["train"].tags for tag in tags}
@@ -125,6 +129,9 @@ def prepare_tagging(
                     f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are "
                     f"{', '.join(labels)}; correct the file or the configuration's labels"
                 )
+    scored = [name for name, file in files.items() if all(tag in labels for tags in file.tags for tag in tags)]
+    for name in sorted(files.keys() - set(scored)):
+        logger.info("%s: its tags are not the labels, so it is predicted and not scored", data[name])
     limit = settings["max_sequence_length"]
     inputs = {name: tag_inputs(file, tokenizer, limit) for name, file in files.items()}
     train = inputs["train"]
@@ -140,7 +147,11 @@ def prepare_tagging(
         primary="f1",
         train=train.sequences,
         train_targets=targets,
-        predicted=tuple(_predicted(name, files[name], inputs[name], labels) for name in files if name != "train"),
+        predicted=tuple(
+            _predicted(name, files[name], inputs[name], labels, is_scored=name in scored)
+            for name in files
+            if name != "train"
+        ),
         baselines={"majority": _score([[majority] * len(tags) for tags in dev], dev)["f1"]},
         examples={name: len(file.words) for name, file in files.items()}
         | {
@@ -153,7 +164,9 @@ def prepare_tagging(
     )
 
 
-def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[str, ...]) -> PredictedSet:
+def _predicted(
+    name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[str, ...], *, is_scored: bool
+) -> PredictedSet:
     def evaluate(outputs: np.ndarray) -> Evaluation:
         chosen = outputs[inputs.first_pieces].argmax(axis=1)
         of_sentences = np.split(chosen, np.cumsum(inputs.words_of)[:-1])
@@ -161,10 +174,11 @@ def _predicted(name: str, file: TaggedFile, inputs: TaggedInputs, labels: tuple[
             [labels[index] for index in found] + [OUTSIDE] * (len(words) - len(found))  # truncated words count as O
             for words, found in zip(file.words, of_sentences, strict=True)
         ]
-        path = "predictions.conll" if name == "dev" else f"predictions_{name}.conll"
+        suffix = "" if name == "dev" else f"_{name}"
+        scores = _score(tags, file.tags) if is_scored else {}
         return Evaluation(
-            {} if name == "test" else _score(tags, file.tags),
-            lambda folder: write_text(folder / path, _conll(TaggedFile(file.words, tags))),
+            {f"{metric}{suffix}": score for metric, score in scores.items()},
+            lambda folder: write_text(folder / f"predictions{suffix}.conll", _conll(TaggedFile(file.words, tags))),
         )
 
     return PredictedSet(name, inputs.sequences, evaluate)
