@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import transformers
 from tensorflow_checkpoint.make import shapes, values
 
 from bertline.console import BertlineError
-from bertline.modeling.conversion import convert_weights
-from bertline.modeling.huggingface import load_huggingface
-from bertline.modeling.tensorflow_checkpoint import read_checkpoint
+from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.modeling.bert import BertConfig, make_task_network
+from bertline.modeling.conversion import convert_weights, export_tensorflow
+from bertline.modeling.heads import Head
+from bertline.modeling.huggingface import load_huggingface, write_huggingface
+from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 
 WRITTEN = Path(__file__).parent / "tensorflow_checkpoint"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "##s", "."]
@@ -78,6 +82,74 @@ def test_google_s_release_becomes_what_transformers_loads(google: Path, tmp_path
         assert np.array_equal(theirs[name].numpy(), wanted), name
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer("A Rivers .").input_ids == [2, 5, 6, 7, 8, 3]
+
+
+def test_a_release_goes_to_hugging_face_s_layout_and_back_to_the_same_tensors(google: Path, tmp_path: Path) -> None:
+    convert_weights(google, tmp_path / "ours", lowercase=True)
+    export_tensorflow(tmp_path / "ours", tmp_path / "back")
+    found = dict(read_checkpoint(tmp_path / "back/bert_model.ckpt"))
+    assert found.keys() == expected().keys()
+    for name, written in expected().items():
+        assert np.array_equal(found[name], written), name
+    assert (tmp_path / "back/vocab.txt").read_bytes() == (google / "vocab.txt").read_bytes()
+    described = json.loads((tmp_path / "back/bert_config.json").read_text())
+    assert {key: described[key] for key in CONFIG} == CONFIG
+    convert_weights(tmp_path / "back", tmp_path / "again", lowercase=True)
+    weights = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("ours", "again")]
+    assert weights[0] == weights[1]
+
+
+# BERTLINE_TENSORFLOW=python of an environment with tensorflow or tensorflow-cpu.
+TENSORFLOW = os.environ.get("BERTLINE_TENSORFLOW")
+READ = """
+import sys, numpy, tensorflow
+reader = tensorflow.train.load_checkpoint(sys.argv[1])
+numpy.savez(sys.argv[2], **{name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()})
+"""
+
+
+@pytest.mark.skipif(TENSORFLOW is None, reason="BERTLINE_TENSORFLOW names no Python with TensorFlow")
+def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
+    tensors = expected() | {"global_step": np.array(7, dtype=np.int64), "x" * 300: np.zeros((0, 3), dtype=np.float32)}
+    write_checkpoint(tmp_path / "bert_model.ckpt", tensors)
+    arguments = [str(TENSORFLOW), "-c", READ, str(tmp_path / "bert_model.ckpt"), str(tmp_path / "read.npz")]
+    subprocess.run(arguments, check=True, capture_output=True)
+    with np.load(tmp_path / "read.npz") as found:
+        assert set(found) == set(tensors)
+        assert all(np.array_equal(found[name], values) for name, values in tensors.items())
+
+
+@pytest.mark.parametrize(("suffix", "place"), [("index", 200), ("data-00000-of-00001", 1000)])
+def test_a_flipped_bit_of_a_checkpoint_is_one_line(google: Path, tmp_path: Path, suffix: str, place: int) -> None:
+    path = google / f"bert_model.ckpt.{suffix}"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BertlineError, match="checksum"):
+        convert_weights(google, tmp_path / "out", lowercase=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("head", ["sequence", "tokens", "answer"])
+def test_a_fine_tuned_head_has_google_s_names(tmp_path: Path, head: Head) -> None:
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    network = make_task_network(BertConfig.from_dict(CONFIG), head, 2)
+    (tmp_path / "model").mkdir()
+    write_huggingface(
+        network.config, network.state_dict(), tmp_path / "tokenizer.json", tmp_path / "model", head=head, labels="ab"
+    )
+    export_tensorflow(tmp_path / "model", tmp_path / "out")
+    found = dict(read_checkpoint(tmp_path / "out/bert_model.ckpt"))
+    name = "cls/squad/output_weights" if head == "answer" else "output_weights"
+    assert np.array_equal(found[name], network.state_dict()["classifier.weight"].numpy())
+
+
+def test_a_modern_network_has_no_checkpoint_of_google_s(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "modernbert", "global_attn_every_n_layers": 1, "vocab_size": 9})
+    )
+    with pytest.raises(BertlineError, match="is not a BERT; only BERT has a TensorFlow checkpoint"):
+        export_tensorflow(tmp_path, tmp_path / "out")
 
 
 def test_a_pickle_of_tensors_becomes_safetensors(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""Conversion of Google's TensorFlow checkpoints and of PyTorch pickles to Hugging Face's layout."""
+"""Conversion of Google's TensorFlow checkpoints and of PyTorch pickles to Hugging Face's layout, and the reverse."""
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,9 +18,13 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
+from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
+from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import OF_ENCODER, export_huggingface, from_huggingface, read_configuration
-from bertline.modeling.tensorflow_checkpoint import read_checkpoint
+from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
+from bertline.modeling.weights import load_tensors
+from bertline.results.paths import WEIGHTS
 
 PICKLE = "pytorch_model.bin"
 
@@ -74,6 +80,57 @@ def _name(name: str) -> str:
     name = re.sub(r"/(beta|output_bias)$", "/bias", name)
     name = re.sub(r"_embeddings$", "_embeddings/weight", name)
     return name.replace("/", ".")
+
+
+# Keys of Google's bert_config.json.
+GOOGLE_KEYS = (
+    *("attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size", "initializer_range"),
+    *("intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "type_vocab_size"),
+    "vocab_size",
+)
+
+
+def export_tensorflow(model: Path, output: Path) -> None:
+    """Write a BERT as Google released it: bert_model.ckpt.*, bert_config.json, vocab.txt; complete or absent.
+
+    Args:
+        model: a folder in Hugging Face's layout, pretrained or fine-tuned.
+        output: the folder to write.
+
+    Raises BertlineError for a network that Google's code does not have, or a tokenizer that is not WordPiece.
+    """
+    config = read_configuration(model / "config.json")
+    if not isinstance(config, BertConfig):
+        raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
+    vocabulary = model / "vocab.txt"
+    if not vocabulary.exists():
+        raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
+    tensors = {}
+    for name, tensor in load_tensors(model / WEIGHTS).items():
+        if not name.startswith("cls.predictions.decoder."):  # those of the embeddings
+            theirs, values = _name_in_tensorflow(name), tensor.float().numpy()
+            tensors[theirs] = values.T if theirs.endswith("/kernel") else values
+    with write_folder_atomically(output) as folder:
+        write_checkpoint(folder / "bert_model.ckpt", tensors)
+        described = dataclasses.asdict(config)
+        write_json(folder / "bert_config.json", {key: described[key] for key in GOOGLE_KEYS})
+        shutil.copyfile(vocabulary, folder / "vocab.txt")
+
+
+def _name_in_tensorflow(name: str) -> str:
+    """Map `bert.encoder.layer.0.output.dense.weight` to `bert/encoder/layer_0/output/dense/kernel`, and so on.
+
+    The linear layers of tasks are those of Google's run_classifier.py and run_squad.py.
+    """
+    name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
+    name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
+    name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)
+    name = re.sub(r"_embeddings\.weight$", "_embeddings", name)
+    name = re.sub(r"^cls\.predictions\.bias$", "cls.predictions.output_bias", name)
+    name = re.sub(r"^(cls\.seq_relationship\.|classifier\.|qa_outputs\.)weight$", r"\1output_weights", name)
+    name = re.sub(r"^(cls\.seq_relationship\.|classifier\.|qa_outputs\.)bias$", r"\1output_bias", name)
+    name = re.sub(r"\.weight$", ".kernel", name)
+    return name.replace("classifier.", "").replace("qa_outputs.", "cls.squad.").replace(".", "/")
 
 
 def _of_pickle(path: Path) -> dict[str, Tensor]:

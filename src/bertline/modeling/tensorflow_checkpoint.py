@@ -1,24 +1,27 @@
-"""Reader of TensorFlow checkpoints that does not need TensorFlow.
+"""Reader and writer of TensorFlow checkpoints that do not need TensorFlow.
 
 Format: tensorflow/core/util/tensor_bundle and tensorflow/core/lib/io/table_format.txt. `{prefix}.index` is a sorted
 table in LevelDB's format that maps a tensor's name to a BundleEntryProto (type, shape, location);
-`{prefix}.data-?????-of-?????` contain the concatenated values. Checksums (CRC-32C) are not compared.
+`{prefix}.data-?????-of-?????` contain the concatenated values. Blocks of the table and values have a CRC-32C, which is
+masked as in LevelDB.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
+TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 # tensorflow/core/framework/types.proto; only counters have other types.
 TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
@@ -35,7 +38,7 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
     Args:
         prefix: of the files' names, such as `bert_model.ckpt`.
 
-    Raises BertlineError for a file that is absent, truncated or of another format.
+    Raises BertlineError for a file that is absent, truncated, damaged or of another format.
     """
     index = Path(f"{prefix}.index")
     try:
@@ -64,7 +67,10 @@ def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
         raise BertlineError(f"{path} does not exist; fetch it, it belongs to {prefix.name}.index")
     if path.stat().st_size < offset + size:
         raise BertlineError(f"{path} is cut off: {name} ends at byte {offset + size}; fetch it again")
-    return np.memmap(path, dtype, "r", offset, shape) if shape else np.fromfile(path, dtype, 1, offset=offset)[0]
+    values = np.memmap(path, dtype, "r", offset, shape) if shape else np.fromfile(path, dtype, 1, offset=offset)[0]
+    if entry.get(6, [b""])[-1] != _checksum(values.tobytes()):
+        raise BertlineError(f"{path} is damaged: {name} does not have the checksum it was written with; fetch it again")
+    return values
 
 
 def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -88,6 +94,8 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
     """Yield a block's entries. Each shares a prefix of its key with the one before; restart offsets follow them."""
     if content[offset + size]:
         raise ValueError("it is compressed")
+    if content[offset + size + 1 : offset + size + 5] != _checksum(content[offset : offset + size + 1]):
+        raise ValueError("its checksum is wrong")
     block = content[offset : offset + size]
     (restarts,) = struct.unpack_from("<I", block, size - 4)
     at, end, key = 0, size - 4 * (restarts + 1), b""
@@ -123,3 +131,61 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
             value, at = message[at : at + length], at + length
         fields.setdefault(tag >> 3, []).append(value)
     return fields
+
+
+def write_checkpoint(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a checkpoint in one shard.
+
+    Args:
+        prefix: of the files' names, such as `bert_model.ckpt`.
+        tensors: by name, float32 or another type of `TYPES`.
+    """
+    numbers = {dtype: number for number, dtype in TYPES.items()}
+    entries = [(b"", _field(1, 1) + _field(3, _field(1, 1)))]  # one shard, little-endian; version 1
+    with prefix.with_name(f"{prefix.name}.data-00000-of-00001").open("wb") as file:
+        for name in sorted(tensors):
+            values = np.asarray(tensors[name], order="C")
+            content, shape = values.tobytes(), b"".join(_field(2, _field(1, size)) for size in values.shape)
+            place = (
+                _field(1, numbers[values.dtype]) + _field(2, shape) + _field(4, file.tell()) + _field(5, len(content))
+            )
+            entries.append((name.encode(), place + b"\x35" + _checksum(content)))  # field 6, of 32 bits
+            file.write(content)
+    table = _finished_block(entries)
+    handles = [_varint_of(0) + _varint_of(len(table) - TRAILER)]
+    for block in (_finished_block([]), _finished_block([(entries[-1][0], handles[0])])):  # of metadata, of the blocks
+        handles.append(_varint_of(len(table)) + _varint_of(len(block) - TRAILER))
+        table += block
+    footer = (handles[1] + handles[2]).ljust(FOOTER - 8, b"\0") + struct.pack("<Q", MAGIC)
+    Path(f"{prefix}.index").write_bytes(table + footer)
+
+
+def _finished_block(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return a block with its trailer; every key is whole, so every entry is a restart."""
+    block, restarts = b"", []
+    for key, value in entries:
+        restarts.append(len(block))
+        block += _varint_of(0) + _varint_of(len(key)) + _varint_of(len(value)) + key + value
+    restarts = restarts or [0]
+    block += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts)) + b"\0"  # not compressed
+    return block + _checksum(block)
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """Return a field of a protocol buffer."""
+    if isinstance(value, bytes):
+        return _varint_of(number << 3 | 2) + _varint_of(len(value)) + value
+    return _varint_of(number << 3) + _varint_of(value)
+
+
+def _varint_of(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _checksum(content: bytes) -> bytes:
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
