@@ -15,6 +15,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 T = TypeVar("T")
 
+# A path that may not be written or read, or a file where a folder is needed.
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
 
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
@@ -24,7 +27,8 @@ class BertlineError(Exception):
 def one_line_errors() -> Iterator[None]:
     """Set up logging, and turn expected failures into one line on stderr and exit status 1.
 
-    `BertlineError` and full disks are expected; anything else is a bug and keeps its traceback.
+    `BertlineError`, full disks and paths that may not be used are expected; anything else is a bug and keeps its
+    traceback.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
@@ -36,6 +40,8 @@ def one_line_errors() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = error.filename or "the output's file system"
             sys.exit(f"error: no space left while writing {where}; free some space and run the same command again")
+        if error.filename and error.errno in REFUSED:
+            sys.exit(f"error: {error.filename}: {error.strerror}; name another path, or allow it")
         raise
 
 

@@ -16,6 +16,8 @@ import pytest
 from cyclopts import App
 
 from bertline.command_line import command_line
+from bertline.console import one_line_errors
+from bertline.files import write_text
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
 
@@ -111,3 +113,10 @@ def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> No
     logged = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True).stderr
     assert len(logged.splitlines()) == 7
     assert "|" not in logged
+
+
+def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        write_text(tmp_path / "file/below.txt", "")
+    assert str(caught.value) == f"error: {tmp_path}/file: File exists; name another path, or allow it"
