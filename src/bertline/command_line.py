@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -51,3 +52,9 @@ def run_command(command: Callable[..., object], text: str | None) -> None:
             raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None
         if isinstance(result, str):
             print(result)
+
+
+def limit_threads(threads: int | None) -> None:
+    """Limit the threads of the tokenizers package and of OpenMP, which read their number when they are imported."""
+    if threads:
+        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finetuning_helpers import MODEL
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
@@ -24,13 +25,6 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "config/config.schema.yaml"
 ARCHIVE = "https://dl.fbaipublicfiles.com/glue/superglue/data/v2/BoolQ.zip"
 WORDS = ["do", "cats", "dogs", "bark", "meow", "yes", "no", "they", "all"]
-MODEL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-}
 PHASE = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 0.001}
 
 

@@ -6,11 +6,10 @@ example:
     --layers -1 --pooling mean
 """
 
-import os
 from pathlib import Path
 from typing import Literal
 
-from bertline.command_line import run_command
+from bertline.command_line import limit_threads, run_command
 
 
 def extract(
@@ -38,9 +37,7 @@ def extract(
         precision: of the matrix products.
         threads: of the CPU (default: all).
     """
-    if threads:
-        # The tokenizers package and OpenMP read their number of threads when they start.
-        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    limit_threads(threads)
 
     from bertline.finetuning.device import claim_device
     from bertline.finetuning.features import extract_features

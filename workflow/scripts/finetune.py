@@ -8,10 +8,9 @@ example:
 """
 
 import logging
-import os
 from pathlib import Path
 
-from bertline.command_line import run_command
+from bertline.command_line import limit_threads, run_command
 from bertline.files import read_json
 
 
@@ -34,9 +33,7 @@ def finetune(
         checkpoint_minutes: between two checkpoints.
         threads: of the CPU (default: all).
     """
-    if threads:
-        # The tokenizers package and OpenMP read their number of threads when they start.
-        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    limit_threads(threads)
     logging.info("recipe: %s", recipe.resolve())
 
     from bertline.finetuning import train

@@ -9,13 +9,12 @@ example:
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from bertline.command_line import run_command
+from bertline.command_line import limit_threads, run_command
 from bertline.console import BertlineError
 
 
@@ -53,9 +52,7 @@ def predict(
     given = [text is not None, question is not None or context is not None, inputs is not None]
     if sum(given) != 1 or (question is None) != (context is None) or (inputs is None) != (output is None):
         raise BertlineError("give --text, or --question and --context, or --inputs and --output")
-    if threads:
-        # The tokenizers package and OpenMP read their number of threads when they start.
-        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    limit_threads(threads)
 
     from bertline.finetuning.device import claim_device
     from bertline.finetuning.prediction import load_finetuned

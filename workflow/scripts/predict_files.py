@@ -6,10 +6,9 @@ example:
   python workflow/scripts/predict_files.py results/recipes/0123456789abcdef.json --output out.jsonl
 """
 
-import os
 from pathlib import Path
 
-from bertline.command_line import run_command
+from bertline.command_line import limit_threads, run_command
 from bertline.files import Recipe
 from bertline.planning.predictions import model_folder
 
@@ -22,9 +21,7 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
         output: the file to write.
         threads: of the CPU (default: all).
     """
-    if threads:
-        # The tokenizers package and OpenMP read their number of threads when they start.
-        os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    limit_threads(threads)
 
     from bertline.finetuning.device import claim_device
     from bertline.finetuning.features import extract_features

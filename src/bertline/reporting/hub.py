@@ -28,14 +28,12 @@ from huggingface_hub.utils.sha import git_hash
 from tabulate import tabulate
 
 from bertline.console import BertlineError
-from bertline.files import Json, sha256_of_file
-from bertline.modeling.architectures import config_from_dict
-from bertline.modeling.huggingface import export_huggingface
-from bertline.modeling.weights import load_tensors
+from bertline.files import sha256_of_file
 from bertline.reporting.hub_check import compare_logits
 from bertline.results import paths
 from bertline.results.records import Record, read_record
 from bertline.training.checkpoints import valid_checkpoints
+from bertline.training.publishing import export_phase
 
 UNFINISHED = "bertline-unfinished"  # the temporary branch of a push
 ATTRIBUTES = ".gitattributes"  # the Hub's own
@@ -47,27 +45,19 @@ Files = Mapping[str, Path]
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A pretraining checkpoint and the description of its network."""
-
-    path: Path
-    model: Json
-
-
-@dataclass(frozen=True)
 class Publication:
     """What is published of a run.
 
     Attributes:
         folder: the model in Hugging Face's layout.
         files: those of main by their names there.
-        checkpoints: by revision, in the order of training.
+        checkpoints: by revision, in the order of training: the folder of the phase and the step.
         is_finetuned: whether the model is that of a task.
     """
 
     folder: Path
     files: Files
-    checkpoints: dict[str, Checkpoint]
+    checkpoints: dict[str, tuple[Path, int]]
     is_finetuned: bool
 
 
@@ -85,7 +75,7 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         if not (model / paths.WEIGHTS).exists():
             raise BertlineError(f"{model} is not the folder of a kept model; see which tasks {folder} has")
         return Publication(model, _files_of(model), {}, is_finetuned=True)
-    export, card = folder / "export", folder / "model-card.md"
+    export, card = folder / paths.RUN_EXPORT, folder / "model-card.md"
     content = read_record(record)
     if not content.phases:
         raise BertlineError(f"{folder} has no pretraining phase; publish a fine-tuned model of it with TASK=")
@@ -160,24 +150,23 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     return f"{api.endpoint}/{repository}/commit/{commit}"
 
 
-def _checkpoints(record: Record) -> dict[str, Checkpoint]:
+def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
     """Return the checkpoints of a run's phases by revision."""
     found, before = {}, 0
     for phase in record.phases:
-        for step, path in valid_checkpoints(phase.path / paths.CHECKPOINTS, phase.fingerprint):
+        for step, _ in valid_checkpoints(phase.path / paths.CHECKPOINTS, phase.fingerprint):
             if step or not before:
-                found[f"step-{before + step}"] = Checkpoint(path, phase.recipe["model"])
+                found[f"step-{before + step}"] = (phase.path, step)
         before += phase.recipe["settings"]["steps"]
     return found
 
 
 @contextmanager
-def _exported(checkpoint: Checkpoint, tokenizer: Path) -> Iterator[Files]:
+def _exported(checkpoint: tuple[Path, int], tokenizer: Path) -> Iterator[Files]:
     """Yield a checkpoint's files in Hugging Face's layout, by name."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "export")
-        weights = load_tensors(checkpoint.path / paths.WEIGHTS)
-        export_huggingface(config_from_dict(checkpoint.model), weights, tokenizer, folder)
+        folder, (phase, step) = Path(temporary, "export"), checkpoint
+        export_phase(phase, tokenizer, folder, step=step)
         yield _files_of(folder)
 
 
