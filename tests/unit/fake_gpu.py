@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from bertline.finetuning.batches import pad  # noqa: E402
-from bertline.finetuning.loop import loss_of  # noqa: E402
+from bertline.finetuning.losses import loss_of  # noqa: E402
 from bertline.finetuning.optimizer import make_optimizer as make_finetuning_optimizer  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402

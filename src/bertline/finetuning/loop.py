@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bertline.console import BertlineError, progress
-from bertline.finetuning.batches import evaluation_batches, pad, pad_values, training_batches
+from bertline.finetuning.batches import evaluation_batches, pad, training_batches
+from bertline.finetuning.losses import loss_of, number_of_terms, targets_of
 from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
-from bertline.finetuning.prepared import IGNORED, PreparedTask
+from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
-from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
 from bertline.training.journal import Journal
@@ -110,6 +110,7 @@ def train(
             rows = next(batches)
             outputs, attention_mask = _forward(model, task.train, rows, task.padding, settings["precision"])
             loss = loss_of(task.head, outputs, targets_of(task, rows).to(device), attention_mask)
+            loss = loss / number_of_terms(task, rows)
             (loss * scale.value).backward()
             norm = _clip(model, scale)
             if not (in_fp16 and scale.update(bool(torch.isfinite(norm)))):
@@ -188,28 +189,6 @@ def _set_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
-
-
-def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
-    """Return the targets of inputs `rows`; for tokens, int64 [B, S], IGNORED for padding."""
-    if task.head == "tokens":
-        return torch.from_numpy(pad_values(task.train_targets, task.train, rows, IGNORED)[0])
-    return torch.from_numpy(task.train_targets[rows])
-
-
-def loss_of(head: Head, outputs: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Compute the mean loss over a batch for classes, scores, tokens' classes, or first and last tokens.
-
-    Padding is excluded from the answers, so the loss of an input does not depend on the others in its batch.
-    """
-    outputs = outputs.float()
-    if head == "answer":
-        if attention_mask is not None:
-            outputs = outputs.masked_fill(~attention_mask[:, :, None], -torch.inf)
-        return (F.cross_entropy(outputs[:, :, 0], targets[:, 0]) + F.cross_entropy(outputs[:, :, 1], targets[:, 1])) / 2
-    if targets.is_floating_point():
-        return F.mse_loss(outputs[:, 0], targets)
-    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
 
 
 @torch.inference_mode()

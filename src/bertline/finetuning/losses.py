@@ -1,0 +1,42 @@
+"""Losses of the heads, as sums: divided by the number of a whole batch's terms, they can be added over parts of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bertline.finetuning.batches import pad_values
+from bertline.finetuning.prepared import IGNORED, PreparedTask
+from bertline.modeling.heads import Head
+
+
+def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:
+    """Return the targets of inputs `rows`; for tokens, int64 [B, S], IGNORED for padding."""
+    if task.head == "tokens":
+        return torch.from_numpy(pad_values(task.train_targets, task.train, rows, IGNORED)[0])
+    return torch.from_numpy(task.train_targets[rows])
+
+
+def number_of_terms(task: PreparedTask, rows: np.ndarray) -> int:
+    """Return the number of terms in the loss of inputs `rows`: of labelled tokens (at least 1), or of inputs."""
+    if task.head == "tokens":
+        return max(1, int((targets_of(task, rows) != IGNORED).sum()))
+    return len(rows)
+
+
+def loss_of(head: Head, outputs: Tensor, targets: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Compute the sum of the losses of a batch for classes, scores, tokens' classes, or first and last tokens.
+
+    Padding is excluded from the answers, so the loss of an input does not depend on the others in its batch.
+    """
+    outputs = outputs.float()
+    if head == "answer":
+        if attention_mask is not None:
+            outputs = outputs.masked_fill(~attention_mask[:, :, None], -torch.inf)
+        first, last = (F.cross_entropy(outputs[:, :, k], targets[:, k], reduction="sum") for k in (0, 1))
+        return (first + last) / 2
+    if targets.is_floating_point():
+        return F.mse_loss(outputs[:, 0], targets, reduction="sum")
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
