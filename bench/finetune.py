@@ -31,10 +31,13 @@ from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import read_json
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
+from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.step import Learner
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import make_model
+from bertline.training.distributed.process_group import Group
 
 BATCH = 32
 SETTINGS = {
@@ -82,7 +85,8 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
         seed = next(seeds)
         with tempfile.TemporaryDirectory() as folder:
             settings = SETTINGS | {"precision": precision, "epochs": epochs}
-            train(model, task, settings, seed, Path(folder), "bench", checkpoint_minutes=10)
+            learner = Learner(model, task, settings, seed, Group(0, 1, device), Options())
+            train(learner, Path(folder), "bench")
         drawn = itertools.islice(training_batches(task.train.lengths, BATCH, seed), batches)
         return sum(int(task.train.lengths[rows].sum()) for rows in drawn)
 

@@ -24,6 +24,7 @@ from bertline.command_line import run_command
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON
+from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tasks.registry import prepare_task
@@ -96,9 +97,9 @@ def ours(directory: Path, task: str, data: dict[str, str], tokenizer: Path, sett
         "settings": settings,
     }
     with tempfile.TemporaryDirectory() as folder:
-        return finetune(recipe, tokenizer, Path(folder), initial_weights=directory, threads=torch.get_num_threads())[
-            "scores"
-        ]
+        return finetune(
+            recipe, tokenizer, Path(folder), initial_weights=directory, options=Options(threads=torch.get_num_threads())
+        )["scores"]
 
 
 def main(

@@ -45,10 +45,20 @@ def one_line_errors() -> Iterator[None]:
         raise
 
 
-def progress(items: Iterable[T], *, description: str, unit: str, total: int | None = None) -> Iterable[T]:
+def progress(
+    items: Iterable[T], *, description: str, unit: str, total: int | None = None, shown: bool = True
+) -> Iterable[T]:
     """Wrap `items` in a progress bar, which is updated every 15 seconds if stderr is a file."""
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(items, desc=description, unit=f" {unit}", total=total, mininterval=interval, dynamic_ncols=True)
+    return tqdm(
+        items,
+        desc=description,
+        unit=f" {unit}",
+        total=total,
+        mininterval=interval,
+        dynamic_ncols=True,
+        disable=not shown,
+    )
 
 
 def progress_of_bytes(*, description: str, total: int | None) -> tqdm[NoReturn]:

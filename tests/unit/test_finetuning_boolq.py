@@ -14,6 +14,7 @@ from finetuning_helpers import MODEL
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.finetuning.options import Options
 from bertline.finetuning.tasks.registry import TASKS
 from bertline.finetuning.train import finetune
 from bertline.planning.finetunings import key_of_task
@@ -62,7 +63,7 @@ def test_boolq_is_learned_from_its_official_files_and_predicted_for_superglue(tm
             "max_sequence_length": 32,
         },
     }
-    result = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    result = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert (result["scores"], result["primary"]) == ({"accuracy": 100.0}, "accuracy")
     assert result["baselines"] == {"majority": 62.5}
     assert result["examples"] == {"train": 24, "dev": 8, "test": 4, "train_skipped": 0, "dev_skipped": 0}

@@ -14,6 +14,7 @@ from finetuning_helpers import write_tokenizer as write_test_tokenizer
 from huggingface_hub import ModelCard
 
 from bertline.encoding.tokenizer import load_tokenizer
+from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
@@ -33,7 +34,7 @@ def finetuned(tmp_path: Path, recipe: Json, architecture: str) -> Path:
     if architecture == "modern":
         recipe["model"] = MODERN
     tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")
-    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     return tmp_path / "out"
 
 
@@ -131,7 +132,13 @@ def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> 
     weights = {"directory": str(tmp_path / "google"), "content": "0" * 16}
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=2, initial_weights=weights)
     recipe |= {"start": "pretrained", "model": {"directory": str(tmp_path / "google")}}
-    finetune(recipe, tmp_path / "google/vocab.txt", tmp_path / "out", initial_weights=tmp_path / "google", threads=1)
+    finetune(
+        recipe,
+        tmp_path / "google/vocab.txt",
+        tmp_path / "out",
+        initial_weights=tmp_path / "google",
+        options=Options(threads=1),
+    )
     sentences = [line.split("\t")[3] for line in (tmp_path / "train.tsv").read_text().splitlines()]
     answers = answers_of_a_pipeline("text-classification", tmp_path / "out/huggingface", sentences)
     assert [answer["label"] for answer in answers] == second_column(tmp_path / "out/predictions.tsv")[1:]

@@ -15,6 +15,7 @@ from finetuning_helpers import write_tokenizer as write_test_tokenizer
 
 from bertline.console import BertlineError
 from bertline.finetuning import prediction_files
+from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prediction_files import predict_files, predictions
 from bertline.finetuning.train import finetune
@@ -38,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         | {"table": {"kind": "tagging", "word": 0, "tag": -1}},
     }
     for name, recipe in recipes.items():
-        finetune(recipe, tokenizer, folder / name, threads=1)
+        finetune(recipe, tokenizer, folder / name, options=Options(threads=1))
     # With the columns that CoLA's test set has; its training set has no header.
     sentences = [line.split("\t")[3] for line in (folder / "cola.tsv").read_text().splitlines()]
     lines = "".join(f"{index}\t{sentence}\n" for index, sentence in enumerate(sentences))

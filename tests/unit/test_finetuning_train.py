@@ -28,11 +28,12 @@ from finetuning_helpers import (
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
-from bertline.finetuning import loop
+from bertline.finetuning import loop, step
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import predict
 from bertline.finetuning.losses import loss_of
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
+from bertline.finetuning.options import Options
 from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
@@ -41,6 +42,7 @@ from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_net
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer
+from bertline.training.stop import FAILED
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -160,15 +162,15 @@ def test_a_fine_tuning_uses_its_layerwise_decay(
         given.append(layerwise_decay)
         return make_optimizer(model, weight_decay=weight_decay, layerwise_decay=layerwise_decay)
 
-    monkeypatch.setattr(loop, "make_optimizer", make)
+    monkeypatch.setattr(step, "make_optimizer", make)
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=1, layerwise_decay=0.9)
-    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert given == [0.9]
 
 
 def test_a_tiny_network_learns_32_examples_by_heart(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=60, model=NO_DROPOUT)
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"] == {"accuracy": 100.0, "matthews": 100.0}
     assert metrics["baselines"] == {"majority": 0.0}
     written = (tmp_path / "out/predictions.tsv").read_text().splitlines()
@@ -178,7 +180,7 @@ def test_a_tiny_network_learns_32_examples_by_heart(tmp_path: Path, tokenizer: P
 
 def test_a_tiny_network_learns_to_answer_32_questions(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"), epochs=60, model=NO_DROPOUT)
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"] == {"exact_match": 100.0, "f1": 100.0}
     assert metrics["baselines"]["copy_position"] == pytest.approx(50.0)
     assert metrics["baselines"]["majority"] < 50
@@ -187,7 +189,7 @@ def test_a_tiny_network_learns_to_answer_32_questions(tmp_path: Path, tokenizer:
 
 def test_a_tiny_network_learns_to_leave_questions_unanswered(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("squad_v2", write_squad(tmp_path / "squad.json", version_2=True), epochs=60, model=NO_DROPOUT)
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"]["f1"] == metrics["scores"]["no_answer_f1"] == metrics["scores"]["has_answer_f1"] == 100.0
     assert isinstance(metrics["null_threshold"], float)
     predictions = json.loads((tmp_path / "out/predictions.json").read_text())
@@ -199,7 +201,7 @@ def test_a_tiny_network_learns_a_regression(tmp_path: Path, tokenizer: Path) -> 
     rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]
     (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
     recipe = recipe_for("stsb", tmp_path / "train.tsv", epochs=60, model=NO_DROPOUT)
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"]["pearson"] > 95
     assert metrics["baselines"] == {"majority": 0.0}
 
@@ -210,7 +212,7 @@ def test_the_same_seed_gives_the_same_predictions_and_another_seed_another_cours
     file = write_squad(tmp_path / "squad.json")
     courses, predictions = [], []
     for name, seed in (("first", 5), ("second", 5), ("other", 6)):
-        finetune(recipe_for("squad_v1", file, seed=seed), tokenizer, tmp_path / name, threads=1)
+        finetune(recipe_for("squad_v1", file, seed=seed), tokenizer, tmp_path / name, options=Options(threads=1))
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         courses.append([json.loads(line)["metrics"] for line in lines])
         predictions.append((tmp_path / name / "predictions.json").read_bytes())
@@ -220,7 +222,7 @@ def test_the_same_seed_gives_the_same_predictions_and_another_seed_another_cours
 
 def test_a_run_leaves_its_declared_files_and_nothing_else(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"metrics.json", "metrics.jsonl", "recipe.json", "predictions.tsv", "huggingface"}
     assert json.loads((tmp_path / "out/metrics.json").read_text()) == metrics
@@ -309,7 +311,7 @@ def test_pretrained_weights_are_where_training_starts(tmp_path: Path, tokenizer:
     model = make_model({}, task, 32, tmp_path / "huggingface")
     expected = pretrained.encoder.state_dict()
     assert all(torch.equal(weight, expected[name]) for name, weight in model.encoder.state_dict().items())
-    finetune(recipe, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+    finetune(recipe, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", options=Options(threads=1))
     assert (tmp_path / "out/metrics.json").exists()
 
 
@@ -328,10 +330,10 @@ def test_the_modern_network_is_fine_tuned_from_its_export(tmp_path: Path, tokeni
     expected, ours = pretrained.state_dict(), model.state_dict()
     assert all(torch.equal(ours[name], expected[name]) for name in ours.keys() & expected.keys())
     assert {name.split(".")[0] for name in ours.keys() & expected.keys()} == {"encoder", "head"}
-    finetune(given, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+    finetune(given, tokenizer, tmp_path / "out", initial_weights=tmp_path / "huggingface", options=Options(threads=1))
     assert (tmp_path / "out/metrics.json").exists()
     from_scratch = {**recipe_for(task, tmp_path / "train.tsv"), "model": description}
-    finetune(from_scratch, tokenizer, tmp_path / "random", threads=1)
+    finetune(from_scratch, tokenizer, tmp_path / "random", options=Options(threads=1))
     assert (tmp_path / "random/metrics.json").exists()
 
 
@@ -345,7 +347,7 @@ def test_all_sets_of_mnli_are_predicted(tmp_path: Path, tokenizer: Path) -> None
     recipe = recipe_for("mnli", tmp_path / "train.tsv", epochs=1)
     sets = {"dev": "dev", "dev_mismatched": "train"} | dict.fromkeys(("test", "test_mismatched", "diagnostic"), "test")
     recipe["data"] |= {name: str(tmp_path / f"{file}.tsv") for name, file in sets.items()}
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"].keys() == {"accuracy", "accuracy_mismatched"}
     lines = {
         str(path.relative_to(tmp_path / "out")): len(path.read_text().splitlines())
@@ -361,7 +363,7 @@ def test_a_tiny_network_learns_to_tag(tmp_path: Path, tokenizer: Path, architect
     if architecture == "modern":
         recipe["model"] = {"architecture": "modern", **{key: MODEL[key] for key in MODEL if "dropout" not in key}}
     recipe["table"] = {"kind": "tagging", "word": 0, "tag": -1}
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert metrics["scores"] == {"accuracy": 100.0, "f1": 100.0, "precision": 100.0, "recall": 100.0}
     assert (tmp_path / "out/predictions.conll").read_text() == (tmp_path / "train.conll").read_text().replace(" ", "\t")
 
@@ -371,12 +373,12 @@ def test_a_tagged_test_file_is_scored_and_one_without_tags_is_predicted(tmp_path
     recipe |= {"table": {"kind": "tagging", "word": 0, "tag": -1}}
     recipe["settings"]["predict_test"] = True
     recipe["data"]["test"] = recipe["data"]["train"]
-    scores = finetune(recipe, tokenizer, tmp_path / "tagged", threads=1)["scores"]
+    scores = finetune(recipe, tokenizer, tmp_path / "tagged", options=Options(threads=1))["scores"]
     assert scores["f1_test"] == scores["f1"] == 100.0
     words = "\n".join(line.split()[0] if line else "" for line in (tmp_path / "train.conll").read_text().splitlines())
     (tmp_path / "words.conll").write_text(words + "\n")
     recipe["data"]["test"] = str(tmp_path / "words.conll")
-    scores = finetune(recipe, tokenizer, tmp_path / "words", threads=1)["scores"]
+    scores = finetune(recipe, tokenizer, tmp_path / "words", options=Options(threads=1))["scores"]
     assert "f1_test" not in scores
     predicted = [(tmp_path / folder / "predictions_test.conll").read_text() for folder in ("tagged", "words")]
     assert predicted[0] == predicted[1]
@@ -384,7 +386,7 @@ def test_a_tagged_test_file_is_scored_and_one_without_tags_is_predicted(tmp_path
 
 def test_squad_is_written_in_the_official_files(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("squad_v2", write_squad(tmp_path / "squad.json", version_2=True))
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     predictions, best, odds = (
         json.loads((tmp_path / f"out/{name}.json").read_text()) for name in ("predictions", "nbest", "null_odds")
     )
@@ -393,7 +395,7 @@ def test_squad_is_written_in_the_official_files(tmp_path: Path, tokenizer: Path)
         answered = next(one["text"] for one in best[question] if one["text"])
         assert text == (answered if odds[question] <= metrics["null_threshold"] else "")
     recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
-    finetune(recipe, tokenizer, tmp_path / "v1", threads=1)
+    finetune(recipe, tokenizer, tmp_path / "v1", options=Options(threads=1))
     assert not (tmp_path / "v1/null_odds.json").exists()
     assert all(one["text"] for found in json.loads((tmp_path / "v1/nbest.json").read_text()).values() for one in found)
 
@@ -407,7 +409,7 @@ def test_training_ends_after_epochs_without_a_better_score_with_the_best_weights
     train = write_cola(tmp_path / "train.tsv")
     recipe = recipe_for("cola", train, epochs=40, patience=3, learning_rate=4e-3)
     recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
-    metrics = finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     points = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     scores = {point["step"]: point["metrics"]["dev/matthews"] for point in points if "dev/matthews" in point["metrics"]}
     assert list(scores) == list(range(4, metrics["last_step"] + 1, 4))  # every epoch, once
@@ -429,6 +431,7 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from torch.optim import AdamW
+from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 
 step, made = AdamW.step, []
@@ -440,7 +443,8 @@ def step_or_die(self, closure=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 AdamW.step = step_or_die
-finetune(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), threads=1, checkpoint_minutes=0)
+options = Options(threads=1, checkpoint_minutes=0)
+finetune(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), options=options)
 """
 
 
@@ -454,7 +458,7 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), patience=patience, epochs=5)
     recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
-    whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
+    whole = finetune(recipe, tokenizer, tmp_path / "whole", options=Options(threads=1))
     arguments = [json.dumps(recipe), str(tokenizer), str(tmp_path / "killed"), "11"]
     monkeypatch.setenv("BERTLINE_JOB", "slurm 11")
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
@@ -462,8 +466,8 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
     begun = json.loads((tmp_path / "killed/checkpoints/recipe.json").read_text())
     monkeypatch.setenv("BERTLINE_JOB", "slurm 12")
     with caplog.at_level("INFO"):
-        resumed = finetune(recipe, tokenizer, tmp_path / "killed", threads=1)
-    assert any(line.startswith("resuming at step ") for line in caplog.messages)
+        resumed = finetune(recipe, tokenizer, tmp_path / "killed", options=Options(threads=1))
+    assert any(line.startswith("resuming ") for line in caplog.messages)
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
     frozen = json.loads((tmp_path / "killed/recipe.json").read_text())
     assert (begun["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
@@ -491,7 +495,13 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path, tokenizer: Pa
     with pytest.raises(
         BertlineError, match=r"vocab\.txt: 'was' is entry 7, but 37 of .*other\.json; name the tokenizer"
     ):
-        finetune(recipe, tmp_path / "other.json", tmp_path / "out", initial_weights=tmp_path / "huggingface", threads=1)
+        finetune(
+            recipe,
+            tmp_path / "other.json",
+            tmp_path / "out",
+            initial_weights=tmp_path / "huggingface",
+            options=Options(threads=1),
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -539,7 +549,7 @@ def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step_or_stop)
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), precision="fp16", epochs=40, model=NO_DROPOUT)
-    whole = finetune(recipe, tokenizer, tmp_path / "whole", threads=1)
+    whole = finetune(recipe, tokenizer, tmp_path / "whole", options=Options(threads=1))
     assert whole["scores"]["accuracy"] == 100.0
     updates = len(made)
     assert 120 < updates < 155  # of 160 steps
@@ -547,8 +557,8 @@ def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
     made.clear()
     last[0] = 50
     with pytest.raises(KeyboardInterrupt):
-        finetune(recipe, tokenizer, tmp_path / "out", threads=1, checkpoint_minutes=0)
-    finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_minutes=0))
+    finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert updates <= len(made) < updates + 10  # with the last checkpoint's scale: a new one would overflow again
     journals = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "out")]
     losses = [[json.loads(line)["metrics"] for line in journal.splitlines()] for journal in journals]
@@ -558,7 +568,7 @@ def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
 def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), learning_rate=1e30, warmup=0)
     with pytest.raises(BertlineError, match=r"the loss is not finite at step .* lower the learning rate"):
-        finetune(recipe, tokenizer, tmp_path / "out", threads=1)
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints"}
 
 
@@ -578,7 +588,7 @@ def test_a_recipe_that_does_not_fit_is_one_line(
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), **changes)
     with pytest.raises(BertlineError) as caught:
-        finetune(recipe, tokenizer, tmp_path / "out", initial_weights=initial_weights, threads=1)
+        finetune(recipe, tokenizer, tmp_path / "out", initial_weights=initial_weights, options=Options(threads=1))
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -634,6 +644,6 @@ def test_the_script_ends_with_one_line_for_a_bad_file(tmp_path: Path, tokenizer:
     file = write_cola(tmp_path / "train.tsv")
     file.write_text("t\t1\n")
     done = run_script(recipe_for("cola", file), tokenizer, tmp_path / "out")
-    assert done.returncode == 1
+    assert done.returncode == FAILED
     assert done.stderr.splitlines()[-1].startswith(f"error: {file}: line 1: no column 'original_judgement'")
     assert "Traceback" not in done.stderr

@@ -14,6 +14,7 @@ import transformers
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import read_json
+from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 from bertline.planning.links import write_links
 from bertline.planning.plan import Plan, record
@@ -129,7 +130,13 @@ def train(plan: Plan) -> Path:
         initial = (entry["initial_weights"] or {}).get("directory")
         folder = Path("results/finetunings", key)
         weights = Path(initial) if initial else None
-        finetune(read_json(recipe_path(key)), Path(entry["tokenizer"]), folder, initial_weights=weights, threads=1)
+        finetune(
+            read_json(recipe_path(key)),
+            Path(entry["tokenizer"]),
+            folder,
+            initial_weights=weights,
+            options=Options(threads=1),
+        )
     path = Path("results/runs/theirs/record-x.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record(plan, "theirs")))
@@ -170,9 +177,21 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
     with pytest.raises(
         BertlineError, match=r"^models/theirs/vocab\.txt: 'the' is entry 5, but 11 of other/vocab\.txt; "
     ):
-        finetune(entry, Path("other/vocab.txt"), Path("out"), initial_weights=Path("models/theirs"), threads=1)
+        finetune(
+            entry,
+            Path("other/vocab.txt"),
+            Path("out"),
+            initial_weights=Path("models/theirs"),
+            options=Options(threads=1),
+        )
     Path("models/theirs/vocab.txt").unlink()
     Path("other/vocab.txt").write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
     with pytest.raises(BertlineError, match=r"^other/vocab\.txt has 13 entries where models/theirs has 12; name the"):
-        finetune(entry, Path("other/vocab.txt"), Path("out"), initial_weights=Path("models/theirs"), threads=1)
+        finetune(
+            entry,
+            Path("other/vocab.txt"),
+            Path("out"),
+            initial_weights=Path("models/theirs"),
+            options=Options(threads=1),
+        )
     assert not Path("out").exists()

@@ -27,6 +27,7 @@ from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
 from bertline.files import Recipe, read_json, write_json
+from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 from bertline.fingerprint import STAGE_VERSIONS
 
@@ -186,6 +187,6 @@ def test_finetuning_that_takes_another_course_has_a_new_version(tmp_path: Path) 
         "data": {split: str(tmp_path / "data.tsv") for split in ("train", "dev")},
         "settings": settings,
     }
-    finetune(given, card.parent / "tokenizer.json", tmp_path / "out", threads=1)
+    finetune(given, card.parent / "tokenizer.json", tmp_path / "out", options=Options(threads=1))
     found = course(tmp_path / "out/metrics.jsonl", "train/loss")
     assert found == pytest.approx(COURSES["finetuning", STAGE_VERSIONS["finetuning"]], abs=3e-4)

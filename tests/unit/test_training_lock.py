@@ -12,7 +12,7 @@ import pytest
 
 from bertline.console import BertlineError
 from bertline.training import lock as lock_module
-from bertline.training.lock import PhaseLock
+from bertline.training.lock import TrainingLock
 
 
 def forge(directory, **changes):
@@ -24,7 +24,7 @@ def forge(directory, **changes):
 
 def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTLINE_JOB", "slurm 77")
-    first, second = PhaseLock(tmp_path), PhaseLock(tmp_path)
+    first, second = TrainingLock(tmp_path), TrainingLock(tmp_path)
     assert first.try_acquire() is None
     assert second.try_acquire() == f"process {os.getpid()} on {socket.gethostname()}, job slurm 77"
     first.release()
@@ -37,23 +37,23 @@ def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, m
 def test_a_dead_owner_on_this_host_is_taken_over_at_once(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert PhaseLock(tmp_path).try_acquire() is None
+    assert TrainingLock(tmp_path).try_acquire() is None
     forge(tmp_path, pid=ended.pid)
-    assert PhaseLock(tmp_path).try_acquire() is None
+    assert TrainingLock(tmp_path).try_acquire() is None
 
 
 def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
-    assert PhaseLock(tmp_path).try_acquire() is None
+    assert TrainingLock(tmp_path).try_acquire() is None
     forge(tmp_path, process_started=1.0)
-    assert PhaseLock(tmp_path).try_acquire() is None
+    assert TrainingLock(tmp_path).try_acquire() is None
 
 
 def test_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stands_still(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
-    assert PhaseLock(tmp_path).try_acquire() is None
+    assert TrainingLock(tmp_path).try_acquire() is None
     path = forge(tmp_path, host="elsewhere", pid=1)
-    waiting = PhaseLock(tmp_path)
+    waiting = TrainingLock(tmp_path)
     for beat in range(5):  # however long it lives, an owner that beats keeps the lock
         os.utime(path, (beat, beat))
         assert "elsewhere" in waiting.try_acquire()
@@ -63,7 +63,7 @@ def test_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stands_still(
 
 
 def test_a_trainer_that_was_taken_over_finds_out(tmp_path):
-    first = PhaseLock(tmp_path)
+    first = TrainingLock(tmp_path)
     assert first.try_acquire() is None
     forge(tmp_path, token="another")  # noqa: S106
     with pytest.raises(BertlineError, match="belongs to another trainer"):
@@ -74,7 +74,7 @@ def test_a_trainer_that_was_taken_over_finds_out(tmp_path):
 
 def test_the_heart_beats(tmp_path, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT_SECONDS", 0.01)
-    lock = PhaseLock(tmp_path)
+    lock = TrainingLock(tmp_path)
     assert lock.try_acquire() is None
     path = tmp_path / "lock.json"
     os.utime(path, (1, 1))

@@ -25,7 +25,7 @@ from training_processes import CONTEXT, Trainer, free_port, journal, set_environ
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import sha256_of_file
 from bertline.training.distributed.process_group import join_group
-from bertline.training.lock import PhaseLock
+from bertline.training.lock import TrainingLock
 from bertline.training.options import Options
 from bertline.training.phase import MAX_SKIPPED_IN_A_ROW, Phase
 from bertline.training.stop import StopSignal
@@ -216,7 +216,7 @@ def group(monkeypatch):
 
 def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
     """Train in this process; the last rank's gradient of every global batch in `poisoned` is not a number."""
-    lock = PhaseLock(output / "checkpoints") if group.is_rank_zero else None
+    lock = TrainingLock(output / "checkpoints") if group.is_rank_zero else None
     assert lock is None or lock.try_acquire() is None
     phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5))
     accumulator = phase.learner.accumulator

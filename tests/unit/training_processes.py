@@ -8,70 +8,23 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# Optimizers, FSDP and compilation import the other three, which takes longer than most of these trainings.
+# Optimizers, FSDP, compilation and metrics import the others, which takes longer than most of these trainings.
 CONTEXT.set_forkserver_preload(
-    ["bertline.training.loop", "torch._dynamo", "torch.distributed.fsdp", "torch._inductor.compile_fx"]
+    [
+        "bertline.training.loop",
+        "bertline.finetuning.train",
+        "evaluate",
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch._inductor.compile_fx",
+    ]
 )
-
-
-class Trainer:
-    """The ranks of one phase in training, in a process group of their own.
-
-    Of `options`, `environment` and `stop_after_minutes` are for the processes, the others are the trainer's.
-    """
-
-    def __init__(
-        self,
-        recipe: dict[str, Any],
-        card: Path,
-        output: Path,
-        *,
-        ranks: int = 1,
-        initial_weights: Path | None = None,
-        **options: Any,
-    ) -> None:
-        port = free_port()
-        self.log = output.with_suffix(".log")
-        self.log.touch()
-        given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
-        self._processes = [
-            CONTEXT.Process(target=run_rank, args=(rank, ranks, port, self.log, *given), daemon=True)
-            for rank in range(ranks)
-        ]
-        for process in self._processes:
-            process.start()
-
-    def finish(self) -> int:
-        """Wait; returns rank 0's exit status."""
-        for process in self._processes:
-            process.join(120)
-            assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
-        return self._processes[0].exitcode
-
-    def kill_when(self, ready: Callable[[], bool], *, seconds: float = 30.0) -> bool:
-        """SIGKILL all ranks as soon as `ready`; returns whether they were still running."""
-        deadline = time.monotonic() + seconds
-        while self.running() and not ready():
-            assert time.monotonic() < deadline, f"never ready:\n{self.log.read_text()}"
-            time.sleep(0.001)
-        running = self.running()
-        self.signal(signal.SIGKILL)
-        for process in self._processes:
-            process.join(30)
-        return running
-
-    def running(self) -> bool:
-        return all(process.is_alive() for process in self._processes)
-
-    def signal(self, number: int) -> None:
-        for process in self._processes:
-            if process.is_alive():
-                os.kill(process.pid, number)
 
 
 def train(recipe: dict[str, Any], card: Path, output: Path, **options: Any) -> Trainer:
@@ -109,17 +62,10 @@ def run_rank(
     initial_weights: Path | None,
     options: dict[str, Any],
 ) -> None:
-    from bertline.console import one_line_errors
     from bertline.training.loop import train
     from bertline.training.options import Options
-    from bertline.training.stop import StopSignal
 
-    set_environment(rank, ranks, port)
-    os.environ.update(options.pop("environment", {}))
-    with log.open("a") as file:
-        os.dup2(file.fileno(), 2)
-    stop_signal = StopSignal(options.pop("stop_after_minutes", None))
-    with one_line_errors():
+    with _as_rank(rank, ranks, port, log, options) as stop_signal:
         train(
             recipe,
             card,
@@ -128,3 +74,110 @@ def run_rank(
             options=Options(**options),
             stop_signal=stop_signal,
         )
+
+
+def run_finetuning_rank(
+    rank: int,
+    ranks: int,
+    port: int,
+    log: Path,
+    recipe: dict[str, Any],
+    tokenizer: Path,
+    output: Path,
+    initial_weights: Path | None,
+    options: dict[str, Any],
+) -> None:
+    from bertline.finetuning.options import Options
+    from bertline.finetuning.train import finetune
+
+    with _as_rank(rank, ranks, port, log, options) as stop_signal:
+        finetune(
+            recipe,
+            tokenizer,
+            output,
+            initial_weights=initial_weights,
+            options=Options(**options),
+            stop_signal=stop_signal,
+        )
+
+
+@contextmanager
+def _as_rank(rank: int, ranks: int, port: int, log: Path, options: dict[str, Any]) -> Iterator[Any]:
+    """In torchrun's environment, with messages in `log`."""
+    from bertline.console import one_line_errors
+    from bertline.training.stop import StopSignal
+
+    set_environment(rank, ranks, port)
+    os.environ.update(options.pop("environment", {}))
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 2)
+    stop_signal = StopSignal(options.pop("stop_after_minutes", None))
+    with one_line_errors():
+        yield stop_signal
+
+
+class Trainer:
+    """The ranks of one phase in training, in a process group of their own.
+
+    Of `options`, `environment` and `stop_after_minutes` are for the processes, the others are the trainer's.
+    """
+
+    target: Callable[..., None] = staticmethod(run_rank)
+
+    def __init__(
+        self,
+        recipe: dict[str, Any],
+        card: Path,
+        output: Path,
+        *,
+        ranks: int = 1,
+        initial_weights: Path | None = None,
+        **options: Any,
+    ) -> None:
+        port = free_port()
+        self.log = output.with_suffix(".log")
+        self.log.touch()
+        given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
+        self._processes = [
+            CONTEXT.Process(target=self.target, args=(rank, ranks, port, self.log, *given), daemon=True)
+            for rank in range(ranks)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def finish(self) -> int:
+        """Wait; returns rank 0's exit status."""
+        for process in self._processes:
+            process.join(120)
+            assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
+        return self._processes[0].exitcode
+
+    def kill_when(self, ready: Callable[[], bool], *, seconds: float = 30.0) -> bool:
+        """SIGKILL all ranks as soon as `ready`; returns whether they were still running."""
+        running = self.wait_until(ready, seconds=seconds)
+        self.signal(signal.SIGKILL)
+        for process in self._processes:
+            process.join(30)
+        return running
+
+    def wait_until(self, ready: Callable[[], bool], *, seconds: float = 30.0) -> bool:
+        """Wait until `ready` or an end; returns whether all ranks are still running."""
+        deadline = time.monotonic() + seconds
+        while self.running() and not ready():
+            assert time.monotonic() < deadline, f"never ready:\n{self.log.read_text()}"
+            time.sleep(0.001)
+        return self.running()
+
+    def running(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
+    def signal(self, number: int) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                os.kill(process.pid, number)
+
+
+class FineTuning(Trainer):
+    """The ranks of one fine-tuning; the tokenizer takes the place of the dataset's card."""
+
+    target = staticmethod(run_finetuning_rank)

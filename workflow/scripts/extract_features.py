@@ -39,8 +39,8 @@ def extract(
     """
     limit_threads(threads)
 
-    from bertline.finetuning.device import claim_device
     from bertline.finetuning.features import extract_features
+    from bertline.training.distributed.claims import claim_device
 
     device, _claim = claim_device()
     done = extract_features(

@@ -1,17 +1,27 @@
-"""Fine-tune one task with one seed and score it on the dev set.
+"""Fine-tune one task with one seed and score it on the dev set. launch.py starts it in several processes.
 
-example:
+examples:
   python workflow/scripts/finetune.py --tokenizer dataset/tokenizer.json \\
     --recipe results/recipes/0123456789abcdef.json --threads 2 \\
     --initial-weights results/phases/0123456789abcdef/huggingface \\
     --output results/finetunings/0123456789abcdef
+
+  python workflow/scripts/launch.py --processes-per-node 2 --threads 4 -- \\
+    workflow/scripts/finetune.py --threads 4 --tokenizer ...
 """
 
 import logging
+import os
 from pathlib import Path
+from typing import Annotated
 
-from bertline.command_line import limit_threads, run_command
+from cyclopts import Parameter
+
+from bertline.command_line import limit_threads
 from bertline.files import read_json
+from bertline.finetuning.options import Options
+from bertline.training.rank_process import run_rank
+from bertline.training.stop import StopSignal
 
 
 def finetune(
@@ -20,21 +30,23 @@ def finetune(
     output: Path,
     *,
     initial_weights: Path | None = None,
-    checkpoint_minutes: float = 10.0,
-    threads: int | None = None,
+    stop_after_minutes: float | None = None,
+    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - immutable
 ) -> None:
     """Fine-tune.
 
     Args:
         recipe: the file with everything that determines the result.
         tokenizer: tokenizer.json of the pretraining dataset.
-        output: folder for scores, predictions, journal and recipe.
+        output: folder for scores, predictions, model, journal and recipe.
         initial_weights: directory with pretrained weights in Hugging Face's layout; omit for random weights.
-        checkpoint_minutes: between two checkpoints.
-        threads: of the CPU (default: all).
+        stop_after_minutes: save and exit with status 75 after this time; the same command resumes.
     """
-    limit_threads(threads)
-    logging.info("recipe: %s", recipe.resolve())
+    # Before PyTorch is imported, which takes seconds: a signal must not end the fine-tuning meanwhile.
+    stop_signal = StopSignal(stop_after_minutes)
+    limit_threads(options.threads)
+    if os.environ.get("RANK", "0") == "0":
+        logging.info("recipe: %s", recipe.resolve())
 
     from bertline.finetuning import train
 
@@ -43,10 +55,10 @@ def finetune(
         tokenizer,
         output,
         initial_weights=initial_weights,
-        threads=threads,
-        checkpoint_minutes=checkpoint_minutes,
+        options=options,
+        stop_signal=stop_signal,
     )
 
 
 if __name__ == "__main__":
-    run_command(finetune, __doc__)
+    run_rank(finetune, __doc__)

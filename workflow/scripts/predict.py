@@ -54,9 +54,9 @@ def predict(
         raise BertlineError("give --text, or --question and --context, or --inputs and --output")
     limit_threads(threads)
 
-    from bertline.finetuning.device import claim_device
     from bertline.finetuning.prediction import load_finetuned
     from bertline.finetuning.prediction_files import check_number_of_texts, predict_files, predictions
+    from bertline.training.distributed.claims import claim_device
 
     device, _claim = claim_device()
     loaded = load_finetuned(model, precision=precision, device=device)

@@ -23,10 +23,10 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
     """
     limit_threads(threads)
 
-    from bertline.finetuning.device import claim_device
     from bertline.finetuning.features import extract_features
     from bertline.finetuning.prediction import load_finetuned
     from bertline.finetuning.prediction_files import predict_files
+    from bertline.training.distributed.claims import claim_device
 
     device, _claim = claim_device()
     folder, inputs = Path(model_folder(recipe["model"])), list(map(Path, recipe["inputs"]))

@@ -10,19 +10,15 @@ example:
 
 import logging
 import os
-import sys
-import time
-import traceback
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.command_line import run_command
-from bertline.console import BertlineError
 from bertline.files import read_text
 from bertline.training.options import Options
-from bertline.training.stop import FAILED, LOST, StopSignal
+from bertline.training.rank_process import run_rank
+from bertline.training.stop import StopSignal
 
 
 def pretrain(
@@ -51,45 +47,11 @@ def pretrain(
     from bertline.training.loop import train
     from bertline.training.recipe import parse_recipe
 
-    try:
-        settings = parse_recipe(read_text(recipe))
-        if os.environ.get("RANK", "0") == "0":
-            logging.info("recipe: %s", recipe.resolve())
-        train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
-    except BertlineError:
-        # All ranks find the same problem: rank 0 reports it, and the launcher then stops the others.
-        if os.environ.get("RANK", "0") != "0":
-            time.sleep(5)
-        raise
-
-
-def run_and_leave() -> NoReturn:
-    """Run the command and end the process without cleanup, whatever the outcome: all files are written by then.
-
-    Destroying gloo's threads occasionally aborts a process. With NCCL, a failed rank could wait for ever for a kernel
-    that waits for the other ranks, so that the launcher would not notice the failure.
-    """
-    status = 0
-    try:
-        run_command(pretrain, __doc__)
-    except SystemExit as ended:
-        if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)
-        status = ended.code if isinstance(ended.code, int) else FAILED * (ended.code is not None)
-    except KeyboardInterrupt:
-        status = 130
-    except BaseException as error:
-        from bertline.training.distributed.process_group import is_lost_connection
-
-        status = LOST if is_lost_connection(error) else FAILED
-        # Only the rank that failed reports why; the launcher reports for one that cannot.
-        if status == FAILED:
-            traceback.print_exc()
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    settings = parse_recipe(read_text(recipe))
+    if os.environ.get("RANK", "0") == "0":
+        logging.info("recipe: %s", recipe.resolve())
+    train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
 
 
 if __name__ == "__main__":
-    run_and_leave()
+    run_rank(pretrain, __doc__)

@@ -45,6 +45,15 @@ def evaluation_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]
             start = end
 
 
+def micro_batches(rows: np.ndarray, lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """Yield inputs `rows` in parts of at most `tokens` padded tokens, or of one input.
+
+    `lengths` are those of all inputs.
+    """
+    for part in evaluation_batches(lengths[rows], tokens):
+        yield rows[part]
+
+
 def pad(
     sequences: Sequences, rows: np.ndarray, padding: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
-from bertline.files import write_folder_atomically, write_json, write_text
+from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.finetuning.card import model_card
-from bertline.finetuning.device import claim_device
-from bertline.finetuning.loop import predict, train
-from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.loop import Trained, predict, train
+from bertline.finetuning.options import Options
+from bertline.finetuning.prepared import Evaluation, PreparedTask
+from bertline.finetuning.step import Learner
 from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.modeling.architectures import architecture_of, config_from_dict
@@ -28,9 +30,13 @@ from bertline.modeling.huggingface import load_encoder, load_huggingface, read_c
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
 from bertline.training.checkpoints import clean_up
+from bertline.training.distributed.claims import claim_device, claim_whole_gpu
+from bertline.training.distributed.process_group import Group, describe, join_group
+from bertline.training.lock import TrainingLock, acquire
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
 from bertline.training.started import frozen_recipe, write_started
+from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
@@ -46,22 +52,24 @@ def finetune(
     output: Path,
     *,
     initial_weights: Path | None = None,
-    threads: int | None = None,
-    checkpoint_minutes: float = 10.0,
+    options: Options = Options(),  # noqa: B008 - immutable
+    stop_signal: StopSignal | None = None,
 ) -> dict[str, Any]:
     """Run a recipe and write its results; return the content of metrics.json.
 
-    When restarted, a run that was killed resumes from its newest checkpoint, with the same result.
+    When restarted, a run that was killed resumes from its newest checkpoint, with the same result. In torchrun's
+    environment, every process of the group must call this once. When any process's `stop_signal` is set, all save a
+    checkpoint and exit with status 75.
 
     Args:
         recipe: everything that determines the result, from `bertline.planning`. The same recipe on the same number of
-            CPU threads gives the same predictions.
+            processes and CPU threads gives the same predictions.
         tokenizer_path: the tokenizer.json, or the vocab.txt, that the initial weights were pretrained with.
         output: a folder for the predictions, the model in Hugging Face's layout, metrics.jsonl, recipe.json and, last,
             metrics.json.
         initial_weights: a directory in Hugging Face's layout, if and only if the recipe names initial weights.
-        threads: CPU threads; None for PyTorch's default.
-        checkpoint_minutes: time between two checkpoints.
+        options: how to compute it.
+        stop_signal: None runs to the end.
 
     Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
     """
@@ -69,43 +77,73 @@ def finetune(
     recipe = check_recipe(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
         recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
-    settings = recipe["settings"]
-    if threads:
-        torch.set_num_threads(threads)
+    group, _claims = join(options)  # held until the end of this function
+    folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
+    prepare_precision(settings["precision"], group.device)
     torch.manual_seed(recipe["seed"])
-    device, _claim = claim_device()  # held until the end of this function
-    prepare_precision(settings["precision"], device)
-    model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(device)
+    model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(group.device)
     tokenizer, rows = read_tokenizer(tokenizer_path), model.config.vocab_size
     check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
+    recipe["model"] = {**recipe["model"], "vocab_size": rows}
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
-    recipe["model"] = {**recipe["model"], "vocab_size": rows}
-    folder = output / paths.CHECKPOINTS
-    clean_up(folder, output)
-    frozen = frozen_recipe(recipe, device=device, world_size=1, threads=torch.get_num_threads())
-    frozen["started"] = started_at.isoformat()
-    frozen["jobs"] = write_started(folder, frozen)
+    lock = TrainingLock(folder) if group.is_rank_zero else None
     try:
-        journal, steps, best = train(
-            model, task, settings, recipe["seed"], output, recipe["fingerprint"], checkpoint_minutes=checkpoint_minutes
-        )
+        if acquire(lock, group, wait=True) and (output / paths.SCORES).exists():
+            logger.info("another fine-tuning has just written %s", output)
+            return read_json(output / paths.SCORES)
+        threads = torch.get_num_threads()
+        frozen = frozen_recipe(recipe, device=group.device, world_size=group.world_size, threads=threads)
+        frozen["started"] = started_at.isoformat()
+        if group.is_rank_zero:
+            clean_up(folder, output)
+            frozen["jobs"] = write_started(folder, frozen)
+        learner = Learner(model, task, settings, recipe["seed"], group, options)
+        trained = train(learner, output, recipe["fingerprint"], lock=lock, stop_signal=stop_signal)
+        evaluations = []
+        for predicted in task.predicted:
+            outputs = predict(model, predicted.inputs, task.padding, settings["precision"], group)
+            if group.is_rank_zero:
+                evaluations.append(predicted.evaluate(outputs))
+        metrics: dict[str, Any] = {}
+        if trained.journal is not None:
+            metrics = scores_of(recipe, task, trained, evaluations)
+            metrics["seconds"] = round(time.monotonic() - started, 3)
+            frozen["finished"] = datetime.now(UTC).isoformat()
+            details = evaluations[0].details
+            write_model(recipe, metrics, model, task, details, tokenizer_path, output / paths.EXPORT)
+            for evaluation in evaluations:
+                evaluation.write_predictions(output)
+            write_text(output / paths.JOURNAL, trained.journal.path.read_text(encoding="utf-8"))
+            write_json(output / paths.RECIPE, frozen)
+            write_json(output / paths.SCORES, metrics)
+        group.barrier()
     except torch.OutOfMemoryError:
         raise BertlineError(
             f"the GPU's memory is too small for {settings['batch_size']} inputs of up to "
-            f"{settings['max_sequence_length']} tokens; lower batch_size, or let fewer jobs share the GPU"
+            f"{settings['max_sequence_length']} tokens; lower micro_batch_tokens, give --activation-checkpointing, or "
+            "let fewer fine-tunings share the GPU"
         ) from None
-    evaluations = [
-        predicted.evaluate(predict(model, predicted.inputs, task.padding, settings["precision"]))
-        for predicted in task.predicted
-    ]
-    scores = {name: value for evaluation in evaluations for name, value in evaluation.scores.items()}
-    if best is None:
-        journal.append(steps, {f"dev/{name}": value for name, value in scores.items()})
-    journal.close()
+    finally:
+        if lock is not None:
+            lock.release()
+    if group.is_rank_zero:
+        shutil.rmtree(folder)
+    return metrics
 
-    metrics = {
+
+def scores_of(
+    recipe: Mapping[str, Any], task: PreparedTask, trained: Trained, evaluations: Sequence[Evaluation]
+) -> dict[str, Any]:
+    """Return the content of metrics.json, and complete the journal with the scores."""
+    settings, best = recipe["settings"], trained.best
+    scores = {name: value for evaluation in evaluations for name, value in evaluation.scores.items()}
+    if trained.journal is not None:
+        if best is None:
+            trained.journal.append(trained.steps, {f"dev/{name}": value for name, value in scores.items()})
+        trained.journal.close()
+    return {
         "task": recipe["task"],
         "seed": recipe["seed"],
         "start": recipe["start"],
@@ -115,24 +153,43 @@ def finetune(
         "baselines": task.baselines,
         "examples": task.examples,
         **evaluations[0].details,
-        **({} if best is None else {"best_step": best.step, "last_step": steps}),
-        "seconds": round(time.monotonic() - started, 3),
+        **({} if best is None else {"best_step": best.step, "last_step": trained.steps}),
     }
-    frozen["finished"] = datetime.now(UTC).isoformat()
-    for evaluation in evaluations:
-        evaluation.write_predictions(output)
-    with write_folder_atomically(output / paths.EXPORT) as export:
-        weights = model.state_dict()
-        write_huggingface(model.config, weights, tokenizer_path, export, head=task.head, labels=task.labels)
-        # What predictions need besides: lengths, the columns of the texts, a threshold. Paths of the data stay here.
+
+
+def write_model(
+    recipe: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    model: TaskNetwork,
+    task: PreparedTask,
+    details: Mapping[str, float],
+    tokenizer_path: Path,
+    output: Path,
+) -> None:
+    """Write a fine-tuned model in Hugging Face's layout, with a card and what predictions need besides."""
+    with write_folder_atomically(output) as export:
+        write_huggingface(model.config, model.state_dict(), tokenizer_path, export, head=task.head, labels=task.labels)
+        # Lengths, the columns of the texts, a threshold. Paths of the data stay here.
         described = {key: recipe[key] for key in PREDICTED_FROM if key in recipe}
-        write_json(export / paths.FINETUNED_TASK, described | evaluations[0].details)
+        write_json(export / paths.FINETUNED_TASK, described | dict(details))
         write_text(export / "README.md", model_card(recipe, metrics, task.head))
-    write_text(output / paths.JOURNAL, journal.path.read_text(encoding="utf-8"))
-    write_json(output / paths.RECIPE, frozen)
-    write_json(output / paths.SCORES, metrics)
-    shutil.rmtree(folder)
-    return metrics
+
+
+def join(options: Options) -> tuple[Group, object]:
+    """Join the other processes of torchrun's environment, if there are any, on a device of one's own.
+
+    Returns the group and what reserves the device.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        group = join_group(options.threads or os.cpu_count() or 1)
+        if not group.is_rank_zero:
+            logging.getLogger().setLevel(logging.ERROR)
+        logger.info(describe(group))
+        return group, claim_whole_gpu(group)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device, claim = claim_device(options.fine_tunings_per_gpu)
+    return Group(0, 1, device), claim
 
 
 def check_recipe(recipe: Mapping[str, Any], initial_weights: Path | None) -> dict[str, Any]:

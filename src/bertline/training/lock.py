@@ -1,4 +1,4 @@
-"""The lock of a phase, which limits it to one trainer: its owner's host, process, job and heartbeat.
+"""The lock of a training, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
 The modification time of its file is the heartbeat. If the owner's process on the same host has ended, the lock is taken
 over at once. A process on another host cannot be looked up: the lock is taken over after its heartbeat has stopped for
@@ -8,6 +8,7 @@ a while, measured on the waiting side's clock, so that clocks need not agree.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import socket
@@ -22,15 +23,19 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.results import paths
+from bertline.training.distributed.process_group import Group
 from bertline.training.started import own_job
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10.0
 # A network file system may delay a heartbeat by nearly as long.
 STALE_SECONDS = 120.0
+RETRY_SECONDS = 2.0
 
 
-class PhaseLock:
-    """The lock of one phase, for the trainer's rank 0."""
+class TrainingLock:
+    """The lock of one training, for the trainer's rank 0."""
 
     def __init__(self, directory: Path) -> None:
         """Make the checkpoints' `directory`, if it does not exist."""
@@ -96,11 +101,27 @@ class PhaseLock:
             os.utime(self._path)
 
 
+def acquire(lock: TrainingLock | None, group: Group, *, wait: bool) -> bool:
+    """Wait until rank 0 has the lock; `lock` is None on the others. Returns whether another trainer had it.
+
+    All ranks retry together, so that no collective times out. Raises BertlineError instead of waiting unless `wait`.
+    """
+    waited = False
+    while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
+        if not wait:
+            raise BertlineError(f"{owner} is training this; let it finish, or stop it")
+        if not waited:
+            logger.info("%s is training this; waiting until it is done", owner)
+            waited = True
+        time.sleep(RETRY_SECONDS)
+    return waited
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         owner = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except json.JSONDecodeError:
-        raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs on this phase") from None
+        raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs there") from None
     return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,15 @@ import torch
 
 from bertline.console import BertlineError, progress_below_log
 from bertline.results import paths
-from bertline.training.distributed.process_group import Group, describe, join_group
-from bertline.training.lock import PhaseLock
+from bertline.training.distributed.claims import claim_whole_gpu
+from bertline.training.distributed.process_group import describe, join_group
+from bertline.training.lock import TrainingLock, acquire
 from bertline.training.options import Options
 from bertline.training.phase import Phase
 from bertline.training.profiling import make_profiler
 from bertline.training.stop import STOPPED, StopSignal
 
 logger = logging.getLogger(__name__)
-
-LOCK_RETRY_SECONDS = 2.0
 
 
 def train(
@@ -50,10 +48,11 @@ def train(
     if not group.is_rank_zero:
         logging.getLogger().setLevel(logging.ERROR)
     logger.info(describe(group))
-    lock = PhaseLock(output / paths.CHECKPOINTS) if group.is_rank_zero else None
+    _claims = claim_whole_gpu(group)  # held until the end of this function
+    lock = TrainingLock(output / paths.CHECKPOINTS) if group.is_rank_zero else None
     phase = None
     try:
-        _acquire(lock, group, wait=options.when_locked == "wait")
+        acquire(lock, group, wait=options.when_locked == "wait")
         phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
         profiles = options.profile and group.is_rank_zero
         profiling = make_profiler(output / paths.PROFILE) if profiles else nullcontext()
@@ -81,15 +80,3 @@ def train(
             phase.writer.close()
         if lock is not None:
             lock.release()
-
-
-def _acquire(lock: PhaseLock | None, group: Group, *, wait: bool) -> None:
-    """Wait until rank 0 has the phase's lock. All ranks retry together, so that no collective times out."""
-    logged = False
-    while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
-        if not wait:
-            raise BertlineError(f"{owner} is training this phase; let it finish, or stop it")
-        if not logged:
-            logger.info("%s is training this phase; waiting until it is done", owner)
-            logged = True
-        time.sleep(LOCK_RETRY_SECONDS)

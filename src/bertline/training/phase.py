@@ -23,7 +23,7 @@ from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
 from bertline.training.journal import Journal, log_point
-from bertline.training.lock import PhaseLock
+from bertline.training.lock import TrainingLock
 from bertline.training.meter import Meter
 from bertline.training.options import Options
 from bertline.training.progress import Best, Progress
@@ -56,7 +56,7 @@ class Phase:
         card_json: Path,
         output: Path,
         group: Group,
-        lock: PhaseLock | None,
+        lock: TrainingLock | None,
         options: Options,
         *,
         initial_weights: Path | None = None,

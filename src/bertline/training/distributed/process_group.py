@@ -23,7 +23,7 @@ PEER_IS_GONE = re.compile(
 
 @dataclass(frozen=True)
 class Group:
-    """This process's rank and device, and the size of the group."""
+    """This process's rank and device, and the size of the group. A single process needs no connection."""
 
     rank: int
     world_size: int
@@ -42,6 +42,8 @@ class Group:
 
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's `value` on every rank. The value must be JSON-compatible."""
+        if self.world_size == 1:
+            return value
         box = [value]
         distributed.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
@@ -49,19 +51,24 @@ class Group:
     def gather(self, values: list[float]) -> Tensor:
         """Gather all ranks' `values`, equally many each: float32 [ranks, values], on the CPU of every rank."""
         here = torch.tensor(values, dtype=torch.float32, device=self.device)
+        if self.world_size == 1:
+            return here[None].cpu()
         of_ranks = [torch.empty_like(here) for _ in range(self.world_size)]
         distributed.all_gather(of_ranks, here)
         return torch.stack(of_ranks).cpu()
 
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of all ranks' numbers."""
+        if self.world_size == 1:
+            return number
         agreed = torch.tensor(number, device=self.device)
         distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
         return int(agreed)
 
     def barrier(self) -> None:
         """Wait until every rank has called this."""
-        distributed.barrier()
+        if self.world_size > 1:
+            distributed.barrier()
 
 
 def join_group(threads: int) -> Group:

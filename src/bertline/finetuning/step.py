@@ -1,0 +1,148 @@
+"""A step of fine-tuning: from a batch, of which every rank computes a part, to an update of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertline.encoding.hashing import mix_integers
+from bertline.finetuning.batches import micro_batches, pad
+from bertline.finetuning.losses import loss_of, number_of_terms, targets_of
+from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
+from bertline.finetuning.options import Options
+from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.sequences import Sequences
+from bertline.modeling.heads import TaskNetwork
+from bertline.training.data.batches import assign_to_ranks
+from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
+from bertline.training.distributed.gradients import Gradients
+from bertline.training.distributed.process_group import Group
+from bertline.training.objective import AUTOCAST
+from bertline.training.scaling import LossScale
+
+MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
+VOTES = ("stop_wanted", "checkpoint_wanted")
+
+
+@dataclass
+class Learner:
+    """Network, data and optimizer of a fine-tuning's steps, on one rank."""
+
+    model: TaskNetwork
+    task: PreparedTask
+    settings: Mapping[str, Any]
+    seed: int
+    group: Group
+    options: Options
+    optimizer: torch.optim.AdamW = field(init=False)
+    gradients: Gradients = field(init=False)
+    scale: LossScale = field(init=False)
+    rank_weights: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.model.encoder.activation_checkpointing = self.options.activation_checkpointing
+        self.optimizer = make_optimizer(
+            self.model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
+        )
+        self.gradients = Gradients(self.model, ("loss", *VOTES), world_size=self.group.world_size)
+        self.scale = LossScale(settings["precision"])
+        self.rank_weights = (1.0,) * self.group.world_size
+
+    def balance_load(self, rows: np.ndarray, before: Mapping[str, Any] | None) -> None:
+        """Set the part of each batch that every rank computes; `measured` computes the batch `rows` a few times.
+
+        Args:
+            before: what `reproducibility` returned when a checkpoint was written; the same ranks divide as then.
+        """
+        chosen = self.options.load_balancing
+        if before is not None and len(before["rank_weights"]) == self.group.world_size:
+            self.rank_weights = tuple(before["rank_weights"])
+        elif chosen == "measured":
+            self.rank_weights = tuple(measure_rank_weights(lambda: self._compute_one(rows), self.group))
+        elif chosen != "equal":
+            self.rank_weights = tuple(parse_rank_weights(chosen, self.group.world_size))
+
+    def reproducibility(self) -> dict[str, Any]:
+        """Return what, besides the recipe, determines the last bits of the weights; JSON-compatible."""
+        return {
+            "world_size": self.group.world_size,
+            "rank_weights": list(self.rank_weights),
+            "threads": torch.get_num_threads(),
+            "micro_batch_tokens": self.options.micro_batch_tokens,
+            "device": self.group.device_name,
+            "torch": torch.__version__,
+        }
+
+    def backward(self, rows: np.ndarray) -> None:
+        """Add the loss and the gradients of this rank's part of the batch `rows`, divided by the batch's terms."""
+        terms = number_of_terms(self.task, rows)
+        for part in self._micro_batches(rows):
+            outputs, attention_mask = forward(
+                self.model, self.task.train, part, self.task.padding, self.settings["precision"]
+            )
+            targets = targets_of(self.task, part).to(self.group.device)
+            loss = loss_of(self.task.head, outputs, targets, attention_mask) / terms
+            (loss * self.scale.value).backward()
+            self.gradients.add({"loss": loss.detach()})
+
+    def _micro_batches(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        own = rows[assign_to_ranks(len(rows), self.rank_weights) == self.group.rank]
+        return micro_batches(own, self.task.train.lengths, self.options.micro_batch_tokens)
+
+    def _compute_one(self, rows: np.ndarray) -> int:
+        """Compute this rank's part of the batch `rows` and discard the gradients. Returns its tokens."""
+        self.backward(rows)
+        self.gradients.zero()
+        return sum(int(self.task.train.lengths[part].sum()) for part in self._micro_batches(rows))
+
+
+class StepResult(NamedTuple):
+    """Result of a step, the same on every rank."""
+
+    loss: float  # mean over the batch
+    norm: float  # of the gradient before clipping
+    fine: bool  # False: loss or gradient was not finite, and that was no ordinary back-off of fp16's loss scale
+    stop_wanted: bool
+    checkpoint_wanted: bool
+
+
+def train_step(
+    learner: Learner, rows: np.ndarray, step: int, learning_rate: float, votes: Mapping[str, float]
+) -> StepResult:
+    """Compute the gradient of the batch `rows` and update the weights with it, unless loss or gradient is not finite.
+
+    Args:
+        rows: input indices in ascending length, the same on every rank.
+        step: number of the update, counted from 1.
+        votes: this rank's `VOTES`, of which any counts for all ranks.
+    """
+    # Seeded by the step, so that no generator state has to be saved.
+    torch.manual_seed(mix_integers(learner.seed, step, learner.group.rank))
+    learner.gradients.zero()
+    learner.backward(rows)
+    learner.gradients.add(votes)
+    totals = learner.gradients.reduce()
+    norm = learner.gradients.clip(MAX_GRADIENT_NORM, learner.scale.value)
+    updated = math.isfinite(totals["loss"]) and math.isfinite(norm)
+    backed_off = learner.scale.update(updated)
+    if updated:
+        set_learning_rate(learner.optimizer, learning_rate)
+        learner.optimizer.step()
+    return StepResult(totals["loss"], norm, updated or backed_off, *(totals[name] > 0 for name in VOTES))
+
+
+def forward(
+    model: nn.Module, sequences: Sequences, rows: np.ndarray, padding: int, precision: str
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the outputs for inputs `rows`; return them and the attention mask."""
+    device, dtype = next(model.parameters()).device, AUTOCAST[precision]
+    inputs = pad(sequences, rows, padding, device)
+    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+        return model(*inputs), inputs[2]

@@ -1,0 +1,92 @@
+"""Reservation of GPUs among the trainings of this user on a node: a training of one process may share one.
+
+On a machine with GPUs, Snakemake starts as many fine-tunings as there are cores: too many for one GPU's memory. A GPU
+has SLOTS locks. A fine-tuning of one process takes one of the first few; everything else takes all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+from bertline.training.distributed.process_group import Group
+
+logger = logging.getLogger(__name__)
+
+SLOTS = 16
+RETRY_SECONDS = 2.0
+
+
+def claim_device(sharing: int = 1) -> tuple[torch.device, FileLock | None]:
+    """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves a place on it."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu"), None
+    names = [_name(index) for index in range(torch.cuda.device_count())]
+    index, lock = claim(names, Path(tempfile.gettempdir()), sharing)
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index), lock
+
+
+def claim(names: Sequence[str], folder: Path, sharing: int = 1) -> tuple[int, FileLock]:
+    """Claim a place on one of the GPUs `names`, the emptiest first, waiting if there is none.
+
+    Returns the GPU's index and the lock, which is in effect until it is released or this process ends.
+    """
+    places = [(index, _lock(folder, name, slot)) for slot in range(sharing) for index, name in enumerate(names)]
+    for index, lock in places:
+        if _try(lock):
+            return index, lock
+    # Spread the waiting processes over the places.
+    index, lock = places[os.getpid() % len(places)]
+    logger.info("other trainings are on every GPU; waiting for number %d", index)
+    lock.acquire()
+    return index, lock
+
+
+def claim_whole_gpu(group: Group) -> list[FileLock]:
+    """Reserve this rank's GPU until the locks are released, waiting until nothing else uses it; [] without a GPU.
+
+    All ranks retry together, so that no collective times out.
+    """
+    if group.device.type != "cuda":
+        return []
+    return claim_whole(_name(group.device.index or 0), Path(tempfile.gettempdir()), group)
+
+
+def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
+    """Claim all places on the GPU `name` of this rank."""
+    locks = [_lock(folder, name, slot) for slot in range(SLOTS)]
+    waited = False
+    while group.all_reduce_max(int(not all(_try(lock) for lock in locks))):
+        # Two trainings that each hold a GPU of the other's would wait for ever.
+        for lock in locks:
+            lock.release(force=True)
+        if not waited:
+            logger.info("other trainings are on the GPU; waiting until they are done")
+            waited = True
+        time.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311
+    return locks
+
+
+def _name(index: int) -> str:
+    return str(torch.cuda.get_device_properties(index).uuid)
+
+
+def _lock(folder: Path, name: str, slot: int) -> FileLock:
+    return FileLock(folder / f"bertline-{os.getuid()}-{name}-{slot}.lock")
+
+
+def _try(lock: FileLock) -> bool:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Fine-tuning on several processes: the same batches, the same losses, and the same bits after a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from finetuning_helpers import NO_DROPOUT, recipe_for, write_cola, write_conll, write_squad, write_tokenizer
+from training_processes import FineTuning
+
+from bertline.files import read_json
+from bertline.finetuning.batches import micro_batches
+from bertline.modeling.weights import load_tensors
+from bertline.training.stop import STOPPED
+
+Json = dict[str, Any]
+TASKS: dict[str, tuple[str, Callable[[Path], Path], Json]] = {
+    "a class": ("cola", write_cola, {}),
+    "an answer": ("squad_v1", write_squad, {}),
+    "a class per word": ("table/names", write_conll, {"table": {"kind": "tagging", "word": 0, "tag": -1}}),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+
+
+def finished(recipe: Json, tokenizer: Path, output: Path, **options: Any) -> Path:
+    run = FineTuning(recipe, tokenizer, output, **options)
+    assert run.finish() == 0, run.log.read_text()
+    return output
+
+
+def losses(output: Path) -> list[float]:
+    points = [json.loads(line)["metrics"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return [point["train/loss"] for point in points if "train/loss" in point]
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_losses_and_outputs_do_not_depend_on_the_number_of_processes(
+    tmp_path: Path, tokenizer: Path, kind: str
+) -> None:
+    task, write, more = TASKS[kind]
+    # 9 of 32 inputs: parts and the last batch are uneven.
+    recipe = recipe_for(task, write(tmp_path / "data.tsv"), model=NO_DROPOUT, batch_size=9, epochs=2) | more
+    ways: dict[str, Json] = {
+        "one": {},
+        "two": {"ranks": 2},
+        "four": {"ranks": 4},
+        "unlike": {"ranks": 2, "load_balancing": "3,1"},
+        "accumulated": {"ranks": 2, "micro_batch_tokens": 32},
+        "again": {"activation_checkpointing": True, "micro_batch_tokens": 1},
+    }
+    made = {name: finished(recipe, tokenizer, tmp_path / name, **options) for name, options in ways.items()}
+    expected = losses(made["one"])
+    assert len(expected) > 4
+    weights = load_tensors(made["one"] / "huggingface/model.safetensors")
+    for name, output in made.items():
+        np.testing.assert_allclose(losses(output), expected, rtol=2e-5, err_msg=name)
+        for key, tensor in load_tensors(output / "huggingface/model.safetensors").items():
+            np.testing.assert_allclose(tensor, weights[key], atol=2e-4, err_msg=f"{name}: {key}")
+        assert read_json(output / "metrics.json")["scores"] == read_json(made["one"] / "metrics.json")["scores"]
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_a_killed_fine_tuning_on_two_processes_ends_with_the_same_bits(
+    tmp_path: Path, tokenizer: Path, patience: int | None
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 200), epochs=4, patience=patience)
+    whole = finished(recipe, tokenizer, tmp_path / "whole", ranks=2)
+    run = FineTuning(recipe, tokenizer, tmp_path / "killed", ranks=2, checkpoint_minutes=0)
+    assert run.kill_when(lambda: any((tmp_path / "killed/checkpoints").glob("step-0000000[3-9]")))
+    resumed = finished(recipe, tokenizer, tmp_path / "killed", ranks=2)
+    log = (tmp_path / "killed.log").read_text()
+    assert "resuming" in log
+    assert "no longer the same bits" not in log
+    for name in ("huggingface/model.safetensors", "predictions.tsv"):
+        assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+    assert losses(whole) == losses(resumed)
+
+
+def test_a_signal_saves_and_another_number_of_processes_resumes(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 300), epochs=8, model=NO_DROPOUT)
+    expected = losses(finished(recipe, tokenizer, tmp_path / "whole"))
+    run = FineTuning(recipe, tokenizer, tmp_path / "stopped", ranks=2, checkpoint_minutes=0)
+    assert run.wait_until(lambda: any((tmp_path / "stopped/checkpoints").glob("step-*")))
+    run.signal(signal.SIGTERM)
+    assert run.finish() == STOPPED, run.log.read_text()
+    assert not (tmp_path / "stopped/metrics.json").exists()
+    finished(recipe, tokenizer, tmp_path / "stopped")
+    assert "world_size was 2 and is 1: same samples in the same batches" in (tmp_path / "stopped.log").read_text()
+    np.testing.assert_allclose(losses(tmp_path / "stopped"), expected, rtol=1e-4)
+
+
+def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 200), epochs=4)
+    first = FineTuning(recipe, tokenizer, tmp_path / "out")
+    assert first.wait_until((tmp_path / "out/checkpoints/recipe.json").exists)
+    first.signal(signal.SIGSTOP)
+    second = FineTuning(recipe, tokenizer, tmp_path / "out")
+    assert second.wait_until(lambda: "waiting until it is done" in second.log.read_text())
+    first.signal(signal.SIGCONT)
+    assert (first.finish(), second.finish()) == (0, 0), first.log.read_text()
+    assert "another fine-tuning has just written" in second.log.read_text()
+
+
+def test_measured_ranks_share_a_batch(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), model=NO_DROPOUT)
+    expected = losses(finished(recipe, tokenizer, tmp_path / "one"))
+    measured = finished(recipe, tokenizer, tmp_path / "measured", ranks=2, load_balancing="measured")
+    np.testing.assert_allclose(losses(measured), expected, rtol=2e-5)
+
+
+def test_micro_batches_hold_every_input_once_within_the_limit() -> None:
+    lengths = np.random.default_rng(0).integers(3, 40, 50)
+    rows = np.argsort(lengths)[10:37]
+    parts = list(micro_batches(rows, lengths, 100))
+    assert np.concatenate(parts).tolist() == rows.tolist()
+    assert all(len(part) == 1 or len(part) * lengths[part].max() <= 100 for part in parts)
+    assert len(parts) < len(rows)

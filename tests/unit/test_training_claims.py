@@ -1,0 +1,74 @@
+"""Trainings on the same machine: how many share a GPU, and which have one to themselves."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertline.training.distributed.claims import claim, claim_whole
+from bertline.training.distributed.process_group import Group
+
+CONTEXT = multiprocessing.get_context("spawn")
+NAMES = ["first", "second"]
+
+
+def hold(folder: Path, told: Connection, sharing: int) -> None:
+    """Claim a GPU, say which, and keep it until told; sharing 0 claims the whole first one."""
+    told.send("here")
+    index = 0
+    if sharing:
+        index, _lock = claim(NAMES, folder, sharing)
+    else:
+        _locks = claim_whole(NAMES[0], folder, Group(0, 1, torch.device("cpu")))
+    told.send(index)
+    told.recv()
+
+
+class Holder:
+    """A process that holds a claim until it is killed."""
+
+    def __init__(self, folder: Path, sharing: int) -> None:
+        self.heard, there = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=hold, args=(folder, there, sharing), daemon=True)
+        self.process.start()
+        assert self.heard.recv() == "here"
+
+    def end(self) -> None:
+        self.process.kill()  # no word of its own: the locks go with the process
+        self.process.join()
+
+
+@pytest.mark.parametrize("sharing", [1, 2])
+def test_a_gpu_has_as_many_as_share_it_and_the_next_waits_until_one_is_free(tmp_path: Path, sharing: int) -> None:
+    holders = [Holder(tmp_path, sharing) for _ in range(2 * sharing)]
+    # The emptiest first.
+    assert sorted(holder.heard.recv() for holder in holders) == sorted([0, 1] * sharing)
+    waiting = Holder(tmp_path, sharing)
+    assert not waiting.heard.poll(0.3)
+    for holder in holders:
+        holder.end()
+    assert waiting.heard.recv() in (0, 1)
+    waiting.end()
+
+
+def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_beside_it(tmp_path: Path) -> None:
+    small = [Holder(tmp_path, 2) for _ in range(4)]
+    places = [holder.heard.recv() for holder in small]
+    large = Holder(tmp_path, 0)
+    assert not large.heard.poll(0.3)
+    for holder, place in zip(small, places, strict=True):
+        if place == 0:
+            holder.end()
+    assert large.heard.recv() == 0
+    late = Holder(tmp_path, 1)
+    assert not late.heard.poll(0.3)
+    large.end()
+    for holder, place in zip(small, places, strict=True):
+        if place == 1:
+            holder.end()
+    assert late.heard.recv() in (0, 1)
+    late.end()
