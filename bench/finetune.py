@@ -44,6 +44,7 @@ SETTINGS = {
     "epochs": 1,
     "batch_size": BATCH,
     "learning_rate": 3e-5,
+    "learning_rate_scaling": "none",
     "warmup": 0.1,
     "weight_decay": 0.01,
     "layerwise_decay": 1.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -306,3 +307,74 @@ def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
     done = launch(tmp_path, "", "--within-srun")
     assert done.returncode == 1
     assert "several nodes need a job of Slurm, PBS, LSF or Cobalt" in done.stderr
+
+
+mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: apt install openmpi-bin)")
+# mpirun refuses root, and more processes than cores, unless told otherwise.
+ALLOWED = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}
+
+
+@mpi
+@pytest.mark.parametrize("count", [2, 4])
+def test_mpirun_starts_the_ranks_on_a_list_of_hosts(tmp_path, count):
+    geometry = ("--hosts", "localhost", "--processes-per-node", count)
+    done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--note", "two words; touch x"], **ALLOWED)
+    assert done.returncode == 0, done.stderr
+    ranks = environments(tmp_path)
+    assert sorted(values["LOCAL_RANK"] for values, _ in ranks) == [str(rank) for rank in range(count)]
+    for rank, (values, arguments) in enumerate(ranks):
+        assert values["RANK"] == str(rank)
+        assert (values["WORLD_SIZE"], values["MASTER_ADDR"]) == (str(count), "127.0.0.1")
+        assert values["MASTER_PORT"] == ranks[0][0]["MASTER_PORT"]
+        assert arguments == ["--note", "two words; touch x"]
+    assert f"ranks 0 to {count - 1} of {count} on " in done.stderr
+    assert not list(tmp_path.glob(".mpirun-*"))
+
+
+@mpi
+def test_the_exit_status_of_a_rank_passes_through_mpirun_and_a_stop_lets_the_ranks_save(tmp_path):
+    done = launch(tmp_path, "import sys; sys.exit(75)", "--hosts", "localhost", "--processes-per-node", 2, **ALLOWED)
+    assert done.returncode == 75, done.stderr
+    program = """
+import os, signal, sys, time
+from pathlib import Path
+def save(number, frame):
+    Path(sys.argv[1], f"{os.environ['RANK']}.saved").touch()
+    sys.exit(75)
+signal.signal(signal.SIGUSR1, save)
+Path(sys.argv[1], f"{os.environ['RANK']}.started").touch()
+while True:
+    signal.pause()
+"""
+    script = tmp_path / "trainer.py"
+    script.write_text(program)
+    command = [sys.executable, LAUNCH, "--hosts", "localhost", "--processes-per-node", "2", "--", script, tmp_path]
+    process = subprocess.Popen([*map(str, command)], cwd=tmp_path, env={**os.environ, **ALLOWED})
+    while len(list(tmp_path.glob("*.started"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 75
+    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["0.saved", "1.saved"]
+
+
+def test_hosts_that_are_no_names_are_refused(tmp_path):
+    done = launch(tmp_path, "", "--hosts", "a,b;touch x")
+    assert done.stderr.startswith("error: --hosts: given 'a,b;touch x', allowed are names")
+
+
+@pytest.mark.skipif(shutil.which("numactl") is None, reason="needs numactl (Debian: apt install numactl)")
+def test_ranks_are_bound_to_cores_of_their_own(tmp_path):
+    program = """
+import os, sys
+open(f"{sys.argv[1]}/{os.environ['RANK']}.cpus", "w").write(str(sorted(os.sched_getaffinity(0))))
+"""
+    count = len(os.sched_getaffinity(0))
+    done = launch(tmp_path, program, "--processes-per-node", count, "--bind", "socket")
+    assert done.returncode == 0, done.stderr
+    found = [(tmp_path / f"{rank}.cpus").read_text() for rank in range(count)]
+    assert found == [f"[{cpu}]" for cpu in sorted(os.sched_getaffinity(0))]

@@ -37,9 +37,13 @@ def finished(recipe: Json, tokenizer: Path, output: Path, **options: Any) -> Pat
     return output
 
 
-def losses(output: Path) -> list[float]:
+def losses(output: Path, name: str = "train/loss") -> list[float]:
     points = [json.loads(line)["metrics"] for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return [point["train/loss"] for point in points if "train/loss" in point]
+    return [point[name] for point in points if name in point]
+
+
+def rates(output: Path) -> list[float]:
+    return losses(output, "train/learning_rate")
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -124,3 +128,32 @@ def test_micro_batches_hold_every_input_once_within_the_limit() -> None:
     assert np.concatenate(parts).tolist() == rows.tolist()
     assert all(len(part) == 1 or len(part) * lengths[part].max() <= 100 for part in parts)
     assert len(parts) < len(rows)
+
+
+def test_the_best_of_workers_that_do_not_synchronise_is_kept_whatever_the_number_of_processes(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    file = write_squad(tmp_path / "squad.json")
+    recipe = recipe_for("squad_v1", file, epochs=2, synchronise=False, workers=3)
+    outputs = [finished(recipe, tokenizer, tmp_path / str(ranks), ranks=ranks, threads=ranks) for ranks in (1, 2)]
+    metrics = [read_json(output / "metrics.json") for output in outputs]
+    scores = metrics[0]["scores_of_workers"]
+    assert len(set(scores)) > 1
+    assert metrics[0]["scores"]["f1"] == pytest.approx(max(scores), abs=1e-3)
+    assert metrics[1]["scores_of_workers"] == scores
+    for name in ("huggingface/model.safetensors", "predictions.json"):
+        assert (outputs[0] / name).read_bytes() == (outputs[1] / name).read_bytes()
+    # The first worker is a fine-tuning of its own.
+    alone = finished(recipe_for("squad_v1", file, epochs=2), tokenizer, tmp_path / "alone")
+    assert read_json(alone / "metrics.json")["scores"]["f1"] == pytest.approx(scores[0], abs=1e-3)
+
+
+def test_a_scaled_learning_rate_is_that_of_the_batch_size_not_of_the_processes(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), learning_rate=1e-3, epochs=1, warmup=0)
+    expected = finished(
+        {**recipe, "settings": {**recipe["settings"], "learning_rate": 2e-3}}, tokenizer, tmp_path / "a"
+    )
+    recipe["settings"] |= {"learning_rate_scaling": "sqrt", "base_batch_size": 2}  # of 8
+    for ranks in (1, 2):
+        output = finished(recipe, tokenizer, tmp_path / str(ranks), ranks=ranks)
+        assert rates(output) == pytest.approx(rates(expected))

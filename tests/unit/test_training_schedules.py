@@ -108,7 +108,7 @@ def test_warmup_and_decay_are_shares_below_one_and_steps_from_one_on():
 def test_rates_are_scaled_by_the_batch_size(scaling, factor):
     plain = recipe(schedule="linear", end_learning_rate=1e-3)["settings"]
     scaled = {**plain, "global_batch_size": 4096, "base_batch_size": 256, "learning_rate_scaling": scaling}
-    assert batch_size_factor(scaled) == factor
+    assert batch_size_factor(scaled, scaled["global_batch_size"]) == factor
     for step in (1, 2, 3, 17, 30, 31):
         assert learning_rate_of_phase(scaled, step) == pytest.approx(factor * learning_rate_of_phase(plain, step))
     assert learning_rate_of_phase(plain, 31) == 1e-3

@@ -16,8 +16,20 @@ except BertlineError as error:
     sys.exit(f"error: {error}")
 
 
-def phase_size(field, elsewhere):
-    """Return a function for a resource of a phase's job: from its size in site.yaml, or `elsewhere` without a site."""
+# Command of a rule that starts processes, with the resources of `launched`; the script follows.
+LAUNCH = (
+    "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
+    " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
+    " --hosts={resources.hosts:q} --bind {resources.bind:q} --checkpoints {params.folder:q}/checkpoints"
+    " --attempt {resources.attempt} --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q} -- "
+)
+# Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes the
+# log before every attempt; the one next to the checkpoints contains them all.
+LOGGED = " 2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log"
+
+
+def from_site(size_of, field, elsewhere):
+    """Return a function for a resource of a job: a field of its size in site.yaml, or `elsewhere` without a site."""
 
     def value(wildcards):
         given = getattr(size_of(wildcards), field) if SITE else None
@@ -26,39 +38,89 @@ def phase_size(field, elsewhere):
     return value
 
 
-def size_of(wildcards):
+def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
+    """Return the resources of a rule that starts processes, by site.yaml or a profile. They affect no result.
+
+    Args:
+        size_of: function of the wildcards that returns the size of the job in site.yaml.
+        micro_batch_tokens, mem_mb, runtime: without a site.
+    """
+
+    def nodes(wildcards):
+        # A text: jobs that share a Slurm job would request the sum of numbers.
+        return str(size_of(wildcards).nodes if SITE else 1)
+
+    def additional_nodes(wildcards):
+        return placement.additional_nodes_option(size_of(wildcards)) if SITE else ""
+
+    def trainer_options(wildcards):
+        return "--load-balancing measured" if additional_nodes(wildcards) else ""
+
+    return {
+        **slurm_job(size_of),
+        "nodes": nodes,
+        "processes_per_node": from_site(size_of, "processes_per_node", 1),
+        "additional_nodes": additional_nodes,
+        # On which mpirun starts the processes, as in a,b; empty: on those of the job.
+        "hosts": "",
+        # Cores and memory of each process: those of a socket or of a NUMA node, or none.
+        "bind": from_site(size_of, "bind", "none"),
+        # A number or, in pretraining, auto.
+        "micro_batch_tokens": from_site(
+            size_of, "micro_batch_tokens", micro_batch_tokens
+        ),
+        # Site-specific options of the script, such as --compile and --activation-checkpointing.
+        "trainer_options": trainer_options,
+        # Before a job's walltime ends: time for the current step and for saving.
+        "minutes_to_save": 5,
+        "attempt": lambda wildcards, attempt: attempt,
+        # Constant over attempts, since the memory of a training does not grow.
+        "mem_mb": from_site(size_of, "memory_mb", mem_mb),
+        "runtime": from_site(size_of, "walltime", runtime),
+    }
+
+
+def size_of_phase(wildcards):
     return SITE.size(plan.phases[wildcards.phase]["phase"])
+
+
+def size_of_finetuning(wildcards):
+    return SITE.finetuning_size(plan.finetunings[wildcards.finetuning]["task"])
 
 
 def phase_threads(wildcards):
     """Return the cores of a phase's job; on a single machine all, so that nothing else runs during a training."""
     if SITE:
-        return size_of(wildcards).cpus_per_node
+        return size_of_phase(wildcards).cpus_per_node
     return workflow.resource_settings.cores or 16
 
 
-def phase_resource(name):
-    """Return a function for a resource of a phase's Slurm job, which waits for the phase's jobs of an ended snakemake."""
+def slurm_job(size_of):
+    """Return the resources of a job for Snakemake's Slurm executor; {} without a site."""
+    if not SITE:
+        return {}
 
-    def value(wildcards):
-        comment = f"rule_pretrain_phase_wildcards_{wildcards.phase}"
-        earlier = slurm.numbers_of_jobs(comment)
-        return placement.slurm_resources(size_of(wildcards), earlier)[name]
+    def by_slurm(name):
+        def value(wildcards):
+            # A phase's job waits for the phase's jobs of an ended snakemake; fine-tunings wait by their lock.
+            phase = getattr(wildcards, "phase", None)
+            earlier = phase and slurm.numbers_of_jobs(
+                f"rule_pretrain_phase_wildcards_{phase}"
+            )
+            return placement.slurm_resources(size_of(wildcards), earlier or ())[name]
 
-    return value
+        return value
+
+    names = ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
+    return {
+        **GPU_JOB,
+        "slurm_partition": from_site(size_of, "partition", None),
+        "constraint": from_site(size_of, "constraint", None),
+        **{name: by_slurm(name) for name in names},
+    }
 
 
-def phase_additional_nodes(wildcards):
-    """Return the nodes of other kinds, for launch.py."""
-    return placement.additional_nodes_option(size_of(wildcards)) if SITE else ""
-
-
-def phase_trainer_options(wildcards):
-    has_unlike_nodes = SITE and size_of(wildcards).additional_nodes
-    return "--load-balancing measured" if has_unlike_nodes else ""
-
-
-CPU_JOB = GROUPED_JOB = FINETUNING_JOB = PHASE_JOB = {}
+CPU_JOB = GROUPED_JOB = PREDICTION_JOB = {}
 if SITE:
     ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos}
     CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
@@ -71,11 +133,4 @@ if SITE:
         # Otherwise the executor takes Slurm's tasks for tasks per GPU.
         "tasks_per_gpu": 0,
     }
-    FINETUNING_JOB = {**GPU_JOB, "gres": "gpu:1"}
-    by_slurm = ("gres", "mpi", "tasks", "cpus_per_task", "slurm_extra")
-    PHASE_JOB = {
-        **GPU_JOB,
-        "slurm_partition": phase_size("partition", None),
-        "constraint": phase_size("constraint", None),
-        **{name: phase_resource(name) for name in by_slurm},
-    }
+    PREDICTION_JOB = {**GPU_JOB, "gres": "gpu:1"}

@@ -1,5 +1,7 @@
 """Rules from weights to scores: one job per task, start and seed."""
 
+from bertline.finetuning.options import Options as FinetuningOptions
+
 
 rule finetune_task:
     input:
@@ -19,18 +21,25 @@ rule finetune_task:
     priority: -1
     conda:
         "../../envs/bertline.yaml"
-    threads: 1
+    threads: from_site(size_of_finetuning, "cpus_per_node", 1)
     resources:
-        **FINETUNING_JOB,
-        mem_mb=8000,
-        runtime=240,
+        **launched(
+            size_of_finetuning,
+            micro_batch_tokens=FinetuningOptions.micro_batch_tokens,
+            mem_mb=8000,
+            runtime=240,
+        ),
+        # Fine-tunings of one process that may use a GPU at once.
+        fine_tunings_per_gpu=FinetuningOptions.fine_tunings_per_gpu,
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
         initial_weights=initial_weights_option,
     shell:
-        "python workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
-        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} > {log:q} 2>&1"
+        LAUNCH
+        + "workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+        " --fine-tunings-per-gpu {resources.fine_tunings_per_gpu}" + LOGGED
 
 
 # The other models are deleted. Their scores and predictions stay.
@@ -71,7 +80,7 @@ rule predict_files:
         "../../envs/bertline.yaml"
     threads: 1
     resources:
-        **FINETUNING_JOB,
+        **PREDICTION_JOB,
         mem_mb=8000,
         runtime=240,
     params:

@@ -19,45 +19,31 @@ rule pretrain_phase:
     conda:
         "../../envs/bertline.yaml"
     threads: phase_threads
-    # Placement, by a profile or site.yaml. It affects no result and causes no other training.
     resources:
-        **PHASE_JOB,
-        nodes=phase_size("nodes", 1),
-        processes_per_node=phase_size("processes_per_node", 1),
-        additional_nodes=phase_additional_nodes,
-        # a number or auto
-        micro_batch_tokens=phase_size("micro_batch_tokens", Options.micro_batch_tokens),
-        # Site-specific options of scripts/pretrain.py: --compile, --activation-checkpointing, --profile.
-        trainer_options=phase_trainer_options,
+        **launched(
+            size_of_phase,
+            micro_batch_tokens=Options.micro_batch_tokens,
+            mem_mb=8000,
+            runtime=1440,
+        ),
         checkpoint_every_minutes=Options.checkpoint_every_minutes,
         # That other runs start from.
         keep_steps=lambda wildcards: ",".join(
             map(str, sorted(plan.checkpoints.get(wildcards.phase, ())))
         ),
-        # Before a Slurm job's walltime ends: time for the current step and for saving.
-        minutes_to_save=5,
-        attempt=lambda wildcards, attempt: attempt,
         log_every=Options.log_every,
         evaluate_every=Options.evaluate_every,
-        # Constant over attempts, since the memory of a training does not grow.
-        mem_mb=phase_size("memory_mb", 8000),
-        runtime=phase_size("walltime", 1440),
     params:
         recipe=planned_recipe("phase"),
         folder=output_folder,
         initial_weights=initial_weights_option,
-    # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake
-    # deletes the log before every attempt; the one next to the checkpoints contains them all.
     shell:
-        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
-        " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
-        " --checkpoints {params.folder:q}/checkpoints --attempt {resources.attempt}"
-        " --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q}"
-        " -- workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
+        LAUNCH
+        + "workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
         " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
         " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
         " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
-        " 2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log"
+        + LOGGED
 
 
 rule export_phase:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,9 +17,19 @@ from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 
 from bertline.cluster import jobs, schedulers, slurm
+from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
-from bertline.cluster.ranks import NodeKind, NodeRanks, become_rank, free_port, parse_node_kinds, srun_command
+from bertline.cluster.ranks import (
+    NodeKind,
+    NodeRanks,
+    become_rank_of_mpirun,
+    become_rank_of_srun,
+    free_port,
+    mpirun_command,
+    parse_node_kinds,
+    srun_command,
+)
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json, write_text
 from bertline.results import paths
@@ -25,6 +38,7 @@ from bertline.training.stop import STOPPED
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8
 MAX_ATTEMPTS = 3  # successive ones without progress
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 _Internal = Parameter(show=False)
 
@@ -34,12 +48,15 @@ def launch(
     nodes: PositiveInt = 1,
     processes_per_node: PositiveInt = 1,
     additional_nodes: str = "",
+    hosts: str = "",
+    bind: Bind = "none",
     threads: PositiveInt = 1,
     checkpoints: Path | None = None,
     attempt: int = 1,
     minutes_to_save: float = 5.0,
     options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     within_srun: Annotated[bool, _Internal] = False,
+    within_mpirun: Annotated[tuple[str, int] | None, _Internal] = None,
     on_node: Annotated[tuple[int, str, int] | None, _Internal] = None,
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
@@ -52,12 +69,15 @@ def launch(
         nodes: of the first kind, that of this node; more than one only inside a job of a scheduler.
         processes_per_node: one per GPU.
         additional_nodes: nodes of other kinds in the same Slurm job, and processes per node, as in 1x2,4x8.
+        hosts: with commas between: Open MPI's mpirun starts the processes on these nodes, which share this folder.
+        bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
         threads: of a node, divided among its processes.
         checkpoints: folder in which progress is read and attempts are counted.
         attempt: 1 for a start by the user, which resets the count.
         minutes_to_save: time between the script's stop and the end of the job's walltime.
         options: further options of the script, as one shell word.
         within_srun: this process is a task of srun, and becomes a rank.
+        within_mpirun: it is one of mpirun; the address and port of rank 0.
         on_node: this process starts the ranks of a node: its number, and the address and port of rank 0.
 
     Raises:
@@ -68,10 +88,12 @@ def launch(
         raise BertlineError("no script is given; put it and its arguments after `--`")
     command = list(script)
     if within_srun:
-        become_rank(command, processes_per_node)
+        become_rank_of_srun(command, processes_per_node, bind)
+    if within_mpirun:
+        become_rank_of_mpirun(command, *within_mpirun, bind)
     if on_node:
         node, address, port = on_node
-        here = NodeRanks(nodes, processes_per_node, address, port, node)
+        here = NodeRanks(nodes, processes_per_node, address, port, node, bind)
         sys.exit(wait_for_all(here.start([sys.executable, *command]), includes_all_ranks=False))
     others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
@@ -88,15 +110,17 @@ def launch(
     if others and scheduler is not None:
         raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
     launcher = [sys.executable, str(Path(sys.argv[0]).absolute())]
-    if nodes > 1 and scheduler is not None:
-        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind))
+    if hosts:
+        status = _run_on_hosts(command, launcher, hosts.split(","), processes_per_node, bind)
+    elif nodes > 1 and scheduler is not None:
+        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, bind))
     elif nodes > 1 or others:
-        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher)
+        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher, bind)
         # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
         heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
         status = wait_for_all({"a rank": start(srun, heterogeneous)})
     else:
-        ranks = NodeRanks(1, processes_per_node, "127.0.0.1", free_port())
+        ranks = NodeRanks(1, processes_per_node, "127.0.0.1", free_port(), bind=bind)
         status = wait_for_all(ranks.start([sys.executable, *command]))
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
@@ -120,18 +144,35 @@ def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
     write_json(path, {"step": step, "attempts": attempts + 1})
 
 
+def _run_on_hosts(script: list[str], launcher: list[str], hosts: list[str], processes_per_node: int, bind: Bind) -> int:
+    """Run the ranks on `hosts` with mpirun; return the exit status."""
+    if not all(map(HOST.fullmatch, hosts)):
+        raise BertlineError(f"--hosts: given '{','.join(hosts)}', allowed are names with commas between")
+    if shutil.which("mpirun") is None:
+        raise BertlineError("--hosts: mpirun is not installed; install Open MPI (Debian: apt install openmpi-bin)")
+    address = "127.0.0.1" if hosts == ["localhost"] else hosts[0]
+    place = ["--within-mpirun", address, str(free_port()), "--bind", bind]
+    with tempfile.TemporaryDirectory(prefix=".mpirun-", dir=".") as folder:
+        # A file, because mpirun passes on few variables to other nodes.
+        path = Path(folder).absolute() / "rank.sh"
+        write_text(path, jobs.node_script([*launcher, *place, "--", *script]))
+        ranks = start(mpirun_command(hosts, processes_per_node, path))
+        # mpirun kills the ranks soon after SIGTERM; it passes SIGUSR1 on, on which they save.
+        return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
+
+
 def _start_on_nodes(
-    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind
+    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind, bind: Bind
 ) -> dict[str, subprocess.Popen[bytes]]:
     """Start the ranks of this node, the job's first, and the launcher on each other node."""
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
     if len(hosts) < kind.nodes:
         raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
-    here = NodeRanks(*kind, hosts[0], free_port())
+    here = NodeRanks(*kind, hosts[0], free_port(), bind=bind)
     started = here.start([sys.executable, *script])
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
-        size = ["--nodes", str(kind.nodes), "--processes-per-node", str(kind.processes_per_node)]
+        size = ["--nodes", str(kind.nodes), "--processes-per-node", str(kind.processes_per_node), "--bind", bind]
         place = ["--on-node", str(node), here.address, str(here.port)]
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]))

@@ -39,7 +39,7 @@ def start(
     return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
 
 
-def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> int:
+def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True, stop_with: int | None = None) -> int:
     """Wait for all processes, passing SIGTERM and SIGINT on to them.
 
     When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
@@ -49,13 +49,14 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True) -> in
         processes: by the name for error messages.
         includes_all_ranks: whether all ranks of the job are started here. Otherwise a lost connection is not reported:
             the rank that failed is on another node.
+        stop_with: the signal that is passed on instead of SIGTERM and SIGINT.
 
     Returns:
         The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a
         signal, or 0.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, frame: _send(processes, received))
+        signal.signal(number, lambda received, frame: _send(processes, stop_with or received))
     while (failed := _first_failure(processes)) is None and _is_any_running(processes):
         time.sleep(POLL_SECONDS)
     if failed is None:

@@ -7,9 +7,12 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from bertline.cluster.binding import Bind, bound
 from bertline.cluster.processes import GRACE_SECONDS, start
 from bertline.console import BertlineError
 
@@ -39,6 +42,7 @@ class NodeRanks:
     address: str  # of rank 0
     port: int
     node: int = 0
+    bind: Bind = "none"
 
     def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
         """Start `command` once for each rank of this node. Returns the processes by name."""
@@ -53,7 +57,8 @@ class NodeRanks:
         first = self.node * self.processes_per_node
         return {
             f"rank {first + local_rank}": start(
-                command, {**shared, "RANK": str(first + local_rank), "LOCAL_RANK": str(local_rank)}
+                bound(command, self.bind, local_rank, self.processes_per_node),
+                {**shared, "RANK": str(first + local_rank), "LOCAL_RANK": str(local_rank)},
             )
             for local_rank in range(self.processes_per_node)
         }
@@ -67,7 +72,7 @@ def free_port() -> int:
         return port
 
 
-def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str]) -> list[str]:
+def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind) -> list[str]:
     """Return the command that starts `script` in every rank of the job.
 
     Args:
@@ -75,18 +80,19 @@ def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launche
         threads: of each process.
         script: a Python script and its arguments.
         launcher: the command that each task runs, with the option --within-srun.
+        bind: of each process.
     """
     if len(kinds) == 1:
-        return ["srun", *_tasks(kinds[0], threads, script, launcher)]
+        return ["srun", *_tasks(kinds[0], threads, script, launcher, bind)]
     words = []
     for number, kind in enumerate(kinds):
         # The last --threads counts: the threads of this kind of node, which its processes divide equally.
         arguments = [*script, f"--threads={threads * kind.processes_per_node}"]
-        words += [":", f"--het-group={number}", *_tasks(kind, threads, arguments, launcher)]
+        words += [":", f"--het-group={number}", *_tasks(kind, threads, arguments, launcher, bind)]
     return ["srun", *words[1:]]
 
 
-def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str]) -> list[str]:
+def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str], bind: Bind) -> list[str]:
     return [
         f"--nodes={kind.nodes}",
         f"--ntasks={kind.nodes * kind.processes_per_node}",
@@ -99,12 +105,24 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str])
         *launcher,
         "--within-srun",
         f"--processes-per-node={kind.processes_per_node}",
+        f"--bind={bind}",
         "--",
         *script,
     ]
 
 
-def become_rank(script: list[str], processes_per_node: int) -> NoReturn:
+def mpirun_command(hosts: list[str], processes_per_node: int, script: Path) -> list[str]:
+    """Return Open MPI's command that starts the shell `script` in every rank on `hosts`."""
+    return [
+        "mpirun",
+        *("--host", ",".join(f"{host}:{processes_per_node}" for host in hosts)),
+        *("--map-by", f"ppr:{processes_per_node}:node"),
+        *("--bind-to", "none"),  # `bind` does that
+        *("sh", str(script)),
+    ]
+
+
+def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind) -> NoReturn:
     """Replace this process, a task of an srun that was started on the node of rank 0, with the rank that runs `script`.
 
     Raises BertlineError outside such a task.
@@ -121,11 +139,35 @@ def become_rank(script: list[str], processes_per_node: int) -> NoReturn:
         }
     except KeyError as missing:
         raise BertlineError(
-            f"{missing.args[0]} is not set; several nodes need a job of Slurm, PBS, LSF or Cobalt"
+            f"{missing.args[0]} is not set; several nodes need a job of Slurm, PBS, LSF or Cobalt, or --hosts"
         ) from None
+    _become_rank(script, environment, slurm.get("SLURMD_NODENAME", socket.gethostname()), bind)
+
+
+def become_rank_of_mpirun(script: list[str], address: str, port: int, bind: Bind) -> NoReturn:
+    """Replace this process, a task of Open MPI's mpirun, with the rank that runs `script`; rank 0 is at `address`.
+
+    Raises BertlineError outside such a task.
+    """
+    try:
+        environment = {
+            "RANK": os.environ["OMPI_COMM_WORLD_RANK"],
+            "LOCAL_RANK": os.environ["OMPI_COMM_WORLD_LOCAL_RANK"],
+            "WORLD_SIZE": os.environ["OMPI_COMM_WORLD_SIZE"],
+            "LOCAL_WORLD_SIZE": os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"],
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+        }
+    except KeyError as missing:
+        raise BertlineError(f"{missing.args[0]} is not set; --hosts needs the mpirun of Open MPI") from None
+    _become_rank(script, environment, socket.gethostname(), bind)
+
+
+def _become_rank(script: list[str], environment: Mapping[str, str], node: str, bind: Bind) -> NoReturn:
+    processes = int(environment["LOCAL_WORLD_SIZE"])
     if environment["LOCAL_RANK"] == "0":
-        node = slurm.get("SLURMD_NODENAME", socket.gethostname())
-        last = int(environment["RANK"]) + processes_per_node - 1
+        last = int(environment["RANK"]) + processes - 1
         ranks = f"ranks {environment['RANK']} to {last} of {environment['WORLD_SIZE']}"
         print(f"{ranks} on {node}", file=sys.stderr, flush=True)
-    os.execve(sys.executable, [sys.executable, *script], {**slurm, **environment})  # noqa: S606
+    command = bound([sys.executable, *script], bind, int(environment["LOCAL_RANK"]), processes)
+    os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606

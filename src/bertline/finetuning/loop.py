@@ -28,7 +28,7 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
-from bertline.training.optimizers.schedules import learning_rate_at
+from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at
 from bertline.training.reproducibility import report_lost_reproducibility
 from bertline.training.stop import STOPPED, StopSignal
 
@@ -87,6 +87,7 @@ def train(
     an_epoch = math.ceil(len(task.train) / batch_size)
     steps = max(1, round(settings["epochs"] * an_epoch))
     every = max(1, steps // JOURNAL_POINTS)
+    peak = settings["learning_rate"] * batch_size_factor(settings, batch_size)
     best = None if settings["patience"] is None else Best()
     state, best, batches = _start(learner, output, fingerprint, best)
     journal = None
@@ -107,9 +108,7 @@ def train(
         for step in progress(remaining, description="fine-tuning", unit="step", shown=group.is_rank_zero):
             if best is not None and best.evaluations_ago >= settings["patience"]:
                 break
-            learning_rate = learning_rate_at(
-                step, peak=settings["learning_rate"], total=steps, warmup=settings["warmup"], schedule="linear"
-            )
+            learning_rate = learning_rate_at(step, peak=peak, total=steps, warmup=settings["warmup"], schedule="linear")
             votes = {
                 "stop_wanted": float(stop_signal is not None and stop_signal.received),
                 "checkpoint_wanted": float(time.monotonic() - written >= 60 * options.checkpoint_minutes),

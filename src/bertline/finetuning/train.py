@@ -24,6 +24,7 @@ from bertline.finetuning.prepared import Evaluation, PreparedTask
 from bertline.finetuning.step import Learner
 from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
+from bertline.finetuning.workers import best_worker
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
@@ -81,16 +82,26 @@ def finetune(
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
     prepare_precision(settings["precision"], group.device)
-    torch.manual_seed(recipe["seed"])
-    model = make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights).to(group.device)
+
+    def make(seed: int) -> TaskNetwork:
+        torch.manual_seed(seed)
+        return make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights)
+
+    def fit(model: TaskNetwork, seed: int, team: Group, place: Path) -> tuple[Learner, Trained]:
+        learner = Learner(model.to(team.device), task, settings, seed, team, options)
+        return learner, train(learner, place, recipe["fingerprint"], lock=lock, stop_signal=stop_signal)
+
+    model = make(recipe["seed"])
     tokenizer, rows = read_tokenizer(tokenizer_path), model.config.vocab_size
     check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
     recipe["model"] = {**recipe["model"], "vocab_size": rows}
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
     lock = TrainingLock(folder) if group.is_rank_zero else None
+    metrics: dict[str, Any] = {}
     try:
-        if acquire(lock, group, wait=True) and (output / paths.SCORES).exists():
+        waited = acquire(lock, group, wait=True)
+        if group.broadcast(waited and (output / paths.SCORES).exists()):
             logger.info("another fine-tuning has just written %s", output)
             return read_json(output / paths.SCORES)
         threads = torch.get_num_threads()
@@ -98,26 +109,28 @@ def finetune(
         frozen["started"] = started_at.isoformat()
         if group.is_rank_zero:
             clean_up(folder, output)
-            frozen["jobs"] = write_started(folder, frozen)
-        learner = Learner(model, task, settings, recipe["seed"], group, options)
-        trained = train(learner, output, recipe["fingerprint"], lock=lock, stop_signal=stop_signal)
-        evaluations = []
-        for predicted in task.predicted:
-            outputs = predict(model, predicted.inputs, task.padding, settings["precision"], group)
-            if group.is_rank_zero:
-                evaluations.append(predicted.evaluate(outputs))
-        metrics: dict[str, Any] = {}
-        if trained.journal is not None:
-            metrics = scores_of(recipe, task, trained, evaluations)
-            metrics["seconds"] = round(time.monotonic() - started, 3)
-            frozen["finished"] = datetime.now(UTC).isoformat()
-            details = evaluations[0].details
-            write_model(recipe, metrics, model, task, details, tokenizer_path, output / paths.EXPORT)
-            for evaluation in evaluations:
-                evaluation.write_predictions(output)
-            write_text(output / paths.JOURNAL, trained.journal.path.read_text(encoding="utf-8"))
-            write_json(output / paths.RECIPE, frozen)
-            write_json(output / paths.SCORES, metrics)
+        frozen["jobs"] = group.broadcast(write_started(folder, frozen) if group.is_rank_zero else None)
+        best: tuple[Learner, Trained] | None = None
+        workers: dict[str, Any] = {}
+        if settings["synchronise"]:
+            best = fit(model, recipe["seed"], group, output)
+        else:
+            best, scores = best_worker(
+                lambda seed, team, place: fit(make(seed), seed, team, place),
+                *(settings["workers"], recipe["seed"], group, folder),
+            )
+            workers["scores_of_workers"] = scores
+        if best is not None:
+            (learner, trained), evaluations = best, []
+            for predicted in task.predicted:
+                outputs = predict(learner.model, predicted.inputs, task.padding, settings["precision"], learner.group)
+                if learner.group.is_rank_zero:
+                    evaluations.append(predicted.evaluate(outputs))
+            if learner.group.is_rank_zero:
+                metrics = scores_of(recipe, task, trained, evaluations) | workers
+                metrics["seconds"] = round(time.monotonic() - started, 3)
+                frozen["finished"] = datetime.now(UTC).isoformat()
+                write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
         group.barrier()
     except torch.OutOfMemoryError:
         raise BertlineError(
@@ -157,22 +170,29 @@ def scores_of(
     }
 
 
-def write_model(
+def write_outputs(
+    output: Path,
     recipe: Mapping[str, Any],
     metrics: Mapping[str, Any],
-    model: TaskNetwork,
-    task: PreparedTask,
-    details: Mapping[str, float],
+    learner: Learner,
+    trained: Trained,
+    evaluations: Sequence[Evaluation],
     tokenizer_path: Path,
-    output: Path,
 ) -> None:
-    """Write a fine-tuned model in Hugging Face's layout, with a card and what predictions need besides."""
-    with write_folder_atomically(output) as export:
+    """Write model, predictions, journal, recipe and, last, scores."""
+    model, task = learner.model, learner.task
+    with write_folder_atomically(output / paths.EXPORT) as export:
         write_huggingface(model.config, model.state_dict(), tokenizer_path, export, head=task.head, labels=task.labels)
-        # Lengths, the columns of the texts, a threshold. Paths of the data stay here.
+        # What predictions need besides: lengths, the columns of the texts, a threshold. Paths of the data stay here.
         described = {key: recipe[key] for key in PREDICTED_FROM if key in recipe}
-        write_json(export / paths.FINETUNED_TASK, described | dict(details))
+        write_json(export / paths.FINETUNED_TASK, described | evaluations[0].details)
         write_text(export / "README.md", model_card(recipe, metrics, task.head))
+    for evaluation in evaluations:
+        evaluation.write_predictions(output)
+    if trained.journal is not None:
+        write_text(output / paths.JOURNAL, trained.journal.path.read_text(encoding="utf-8"))
+    write_json(output / paths.RECIPE, recipe)
+    write_json(output / paths.SCORES, metrics)
 
 
 def join(options: Options) -> tuple[Group, object]:

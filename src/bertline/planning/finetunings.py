@@ -18,6 +18,7 @@ from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.task_data import task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
+from bertline.training.recipe import check_used, missing_base_batch_size
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
             f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
             f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
         )
+    schema_part = definition(plan.schema, settings_of_task(task))
+    filled_in = fill_defaults(settings, schema_part, plan.schema)
+    check_used(strip_defaults(settings, schema_part, plan.schema), filled_in, schema_part, key)
+    if problem := missing_base_batch_size(filled_in):
+        raise BertlineError(f"{key}.{problem}")
     absent: list[str] = []
     data = task_data(
         plan.config.get("evaluation", {}),
@@ -59,7 +65,6 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
     plan.downloads |= data.downloads
-    schema_part = definition(plan.schema, settings_of_task(task))
     common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}
     starts: list[tuple[str, str, Json]] = [
         (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))

@@ -15,7 +15,7 @@ from bertline.settings.configuration import load, read_yaml
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of one kind in a phase's job."""
+    """Nodes of one kind in a training's job."""
 
     nodes: int
     gpus_per_node: int
@@ -41,12 +41,13 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Size(Nodes):
-    """The size of a phase's jobs: nodes of one kind, and perhaps additional ones of other kinds."""
+    """The size of a training's jobs: nodes of one kind, and perhaps additional ones of other kinds."""
 
     memory_mb: int  # of each node
     walltime: int  # minutes
     additional_nodes: tuple[Nodes, ...]
     micro_batch_tokens: int | None = None  # None for the trainer's default
+    bind: str = "none"  # or socket, numa
 
     @property
     def kinds(self) -> tuple[Nodes, ...]:
@@ -82,11 +83,16 @@ class Site:
     partitions: dict[str, str]  # for cpu and gpu
     constraint: str | None
     phases: dict[str, Size]
+    finetunings: dict[str, Size]
     gpu: Gpu | None = None
 
     def size(self, phase: str) -> Size:
         """Return the size of a phase's jobs, by the phase's name."""
         return self.phases.get(phase, self.phases["default"])
+
+    def finetuning_size(self, task: str) -> Size:
+        """Return the size of a fine-tuning's jobs, by its task."""
+        return self.finetunings.get(task, self.finetunings["default"])
 
 
 def read_site(path: Path | str, schema_path: Path | str) -> Site:
@@ -110,6 +116,7 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
         partitions=filled["partitions"],
         constraint=constraint,
         phases={name: _size({**elsewhere, **size}) for name, size in filled["phases"].items()},
+        finetunings={name: _size({**elsewhere, **size}) for name, size in filled["finetunings"].items()},
         gpu=Gpu(**filled["gpu"]) if "gpu" in filled else None,
     )
 

@@ -66,15 +66,15 @@ def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: M
 
     Args:
         chosen: the settings that differ from their defaults.
-        settings: all of the phase's.
-        schema: of a phase. Its `used_with` lists, for a setting, the values of another one with which it has an effect.
+        settings: all of them.
+        schema: of the settings. Its `used_with` lists, for one, the values of another one with which it has an effect.
     """
     for key, part in schema["properties"].items():
         for other, values in part.get("used_with", {}).items():
             if key in chosen and settings[other] not in values:
                 raise BertlineError(
                     f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' does not use it; "
-                    f"leave it out, or choose {other} {' or '.join(values)}"
+                    f"leave it out, or choose {other} {' or '.join(map(str, values))}"
                 )
 
 
@@ -90,14 +90,21 @@ def check_together(settings: Mapping[str, Any], model: Mapping[str, Any], where:
         raise BertlineError(f"{where}.{problem}")
 
 
+def missing_base_batch_size(settings: Mapping[str, Any]) -> str | None:
+    """Return what is wrong if the learning rate is to be scaled and `base_batch_size` is missing."""
+    scaling = settings["learning_rate_scaling"]
+    if scaling == "none" or settings["base_batch_size"] is not None:
+        return None
+    return (
+        f"base_batch_size: missing, but learning_rate_scaling '{scaling}' needs it; give the batch size that the "
+        "learning rate was found for"
+    )
+
+
 def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
     total, peak, end = settings["steps"], settings["learning_rate"], settings["end_learning_rate"]
-    scaling = settings["learning_rate_scaling"]
-    if scaling != "none" and settings["base_batch_size"] is None:
-        yield (
-            f"base_batch_size: missing, but learning_rate_scaling '{scaling}' needs it; give the global batch that the "
-            "learning rate was found for"
-        )
+    if problem := missing_base_batch_size(settings):
+        yield problem
     if end > peak:
         yield f"end_learning_rate: given {end}, allowed is at most learning_rate, {peak}"
     rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))

@@ -64,20 +64,20 @@ def learning_rate_at(
     raise ValueError(f"unknown schedule {schedule}")
 
 
-def batch_size_factor(settings: Mapping[str, Any]) -> float:
-    """Return the factor of a phase's learning rates: (global_batch_size / base_batch_size) ** (0, 0.5 or 1).
+def batch_size_factor(settings: Mapping[str, Any], batch_size: int) -> float:
+    """Return the factor of learning rates: (batch_size / base_batch_size) ** (0, 0.5 or 1).
 
     The square root preserves the variance of an update (Krizhevsky 2014, arXiv 1404.5997; used for LAMB by You et al.
-    2019), linear scaling the mean over an epoch's updates (Goyal et al. 2017, arXiv 1706.02677). The batch size is the
-    full one, even during a batch-size warm-up.
+    2019), linear scaling the mean over an epoch's updates (Goyal et al. 2017, arXiv 1706.02677). That of a phase is its
+    full batch size, even during a batch-size warm-up.
     """
     power = SCALING_POWERS[settings["learning_rate_scaling"]]
-    return (settings["global_batch_size"] / settings["base_batch_size"]) ** power if power else 1.0
+    return (batch_size / settings["base_batch_size"]) ** power if power else 1.0
 
 
 def learning_rate_of_phase(settings: Mapping[str, Any], step: int) -> float:
     """Return the learning rate of update number `step`, counted from 1, for a phase's settings."""
-    factor = batch_size_factor(settings)
+    factor = batch_size_factor(settings, settings["global_batch_size"])
     return learning_rate_at(
         step,
         peak=settings["learning_rate"] * factor,
