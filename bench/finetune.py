@@ -8,6 +8,11 @@ padded to their longest input; in each precision, the faster of its sdpa and eag
 loop as in a fine-tuning, with its own batches. Speeds are in real tokens per second, without padding. Rounds alternate,
 times are processor times (on a GPU, wall times), and a ratio is that of the medians over the rounds. The last line is
 JSON.
+
+With --processes 2, it compares a fine-tuning on one process with one on two, of one thread each, instead: launched as the
+workflow does, in wall time between the fifth step and the last, alternating.
+
+    python bench/finetune.py dev-v1.1.json vocab.txt --processes 2
 """
 
 import functools
@@ -15,6 +20,8 @@ import itertools
 import json
 import platform
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +35,7 @@ import transformers
 
 from bertline.command_line import run_command
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
-from bertline.files import read_json
+from bertline.files import read_json, write_json
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
 from bertline.finetuning.options import Options
@@ -54,7 +61,9 @@ SETTINGS = {
     "max_query_length": 64,
     "max_answer_length": 30,
 }
+FIRST_STEPS = 5  # not measured
 MODELS = Path(__file__).parents[1] / "config/models"
+SCRIPTS = Path(__file__).parents[1] / "workflow/scripts"
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 Work = Callable[[], int]  # returns the number of real tokens
 
@@ -179,6 +188,38 @@ def measure(work: dict[str, Work], rounds: int, device: torch.device) -> dict[st
     return speeds
 
 
+def measure_processes(squad: Path, tokenizer: Path, shape: str, processes: int, rounds: int) -> dict[str, float]:
+    """Print and return the real tokens per second of fine-tunings on one process and on several."""
+    with tempfile.TemporaryDirectory() as folder:
+        articles = read_json(squad)
+        few = Path(folder, "few.json")
+        # An article for the dev set, because only the training is measured.
+        write_json(few, {**articles, "data": articles["data"][:1]})
+        settings = SETTINGS | {"precision": "fp32", "epochs": 0.1}
+        data = {"train": str(squad), "dev": str(few)}
+        recipe = {"fingerprint": "bench", "task": "squad_v1", "seed": 1, "start": "random", "initial_weights": None}
+        described = read_json(MODELS / f"bert-{shape}.json")
+        write_json(Path(folder, "recipe.json"), {**recipe, "model": described, "data": data, "settings": settings})
+        prepared = prepare_task("squad_v1", data, settings, tokenizer)
+        steps = round(settings["epochs"] * -(-len(prepared.train) // BATCH))
+        drawn = itertools.islice(training_batches(prepared.train.lengths, BATCH, 1), FIRST_STEPS, steps)
+        tokens = sum(int(prepared.train.lengths[rows].sum()) for rows in drawn)
+        speeds: dict[int, list[float]] = {1: [], processes: []}
+        for round_, (count, found) in itertools.product(range(rounds), speeds.items()):
+            output = Path(folder, f"{count}-{round_}")
+            launch = [sys.executable, SCRIPTS / "launch.py", "--processes-per-node", count, "--threads", count, "--"]
+            script = [SCRIPTS / "finetune.py", "--threads", count, "--recipe", f"{folder}/recipe.json"]
+            command = [*launch, *script, "--tokenizer", tokenizer, "--output", output]
+            subprocess.run([*map(str, command)], check=True, capture_output=True)
+            points = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+            times = {point["step"]: point["timestamp"] for point in points if "train/loss" in point["metrics"]}
+            found.append(tokens / (times[steps] - times[FIRST_STEPS]) * 1000)
+    median = {count: statistics.median(found) for count, found in speeds.items()}
+    for count, found in speeds.items():
+        print(f"  {count} processes {median[count]:12,.0f} real tokens/s ({min(found):,.0f} to {max(found):,.0f})")
+    return {f"squad_train_{processes}_processes_vs_one": round(median[processes] / median[1], 2)}
+
+
 def ratios(kind: str, speeds: dict[str, list[float]]) -> dict[str, float]:
     """Return the speed-ups: default bf16 against transformers' fp32, and the lower one in equal precision."""
     median = {name: statistics.median(values) for name, values in speeds.items()}
@@ -202,6 +243,7 @@ def main(
     windows: int = 256,
     threads: int = 1,
     rounds: int = 5,
+    processes: int = 1,
 ) -> None:
     """Run the benchmark.
 
@@ -213,11 +255,19 @@ def main(
         windows: to predict per round.
         threads: of the CPU.
         rounds: of each side; the median counts.
+        processes: more than 1 compares that number with one.
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+    if processes > 1:
+        print(f"{name}, torch {torch.__version__}, BERT-{shape}, fp32, one thread per process")
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = Path(folder) / "tokenizer.json"
+            save_tokenizer(take_tokenizer(vocabulary, lowercase=True), tokenizer)
+            print(json.dumps(measure_processes(squad, tokenizer, shape, processes, rounds)))
+        return
     task = prepare(squad, vocabulary, windows)
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
     print(f"BERT-{shape}, {len(task.train)} windows, mean length {task.train.lengths.mean():.0f}, dropout 0.1")

@@ -44,6 +44,15 @@ def test_other_kinds_of_nodes_are_like_the_first_but_for_what_they_say(tmp_path:
     ]
 
 
+def test_a_site_without_sizes_has_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(PARTITIONS + "phases: {phase2: {nodes: 4}}\nfinetunings: {squad_v1: {gpus_per_node: 4}}\n")
+    site = read_site(path, SCHEMA)
+    assert (site.size("phase1").cpus_per_node, site.size("phase1").walltime) == (8, 1440)
+    assert (site.finetuning_size("mnli").cpus_per_node, site.finetuning_size("mnli").memory_mb) == (1, 8000)
+    assert (site.finetuning_size("squad_v1").processes, site.finetuning_size("squad_v1").walltime) == (4, 240)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -16,16 +16,20 @@ except BertlineError as error:
     sys.exit(f"error: {error}")
 
 
-# Command of a rule that starts processes, with the resources of `launched`; the script follows.
-LAUNCH = (
-    "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}"
-    " --processes-per-node {resources.processes_per_node} --threads {threads} --additional-nodes={resources.additional_nodes:q}"
-    " --hosts={resources.hosts:q} --bind {resources.bind:q} --checkpoints {params.folder:q}/checkpoints"
-    " --attempt {resources.attempt} --minutes-to-save {resources.minutes_to_save} --options={resources.trainer_options:q} -- "
-)
-# Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes the
-# log before every attempt; the one next to the checkpoints contains them all.
-LOGGED = " 2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log"
+def launch(script_and_options):
+    """Return the shell line of a rule that starts processes, with the resources of `launched`."""
+    # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
+    # the log before every attempt; the one next to the checkpoints contains them all.
+    parts = (
+        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}",
+        "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
+        "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
+        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
+        "--options={resources.trainer_options:q} --",
+        script_and_options,
+        "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
+    )
+    return " ".join(parts)
 
 
 def from_site(size_of, field, elsewhere):

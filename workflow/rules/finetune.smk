@@ -36,10 +36,11 @@ rule finetune_task:
         folder=output_folder,
         initial_weights=initial_weights_option,
     shell:
-        LAUNCH
-        + "workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
-        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
-        " --fine-tunings-per-gpu {resources.fine_tunings_per_gpu}" + LOGGED
+        launch(
+            "workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+            " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+            " --fine-tunings-per-gpu {resources.fine_tunings_per_gpu}"
+        )
 
 
 # The other models are deleted. Their scores and predictions stay.

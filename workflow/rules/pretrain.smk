@@ -38,12 +38,12 @@ rule pretrain_phase:
         folder=output_folder,
         initial_weights=initial_weights_option,
     shell:
-        LAUNCH
-        + "workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
-        " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
-        " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
-        " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
-        + LOGGED
+        launch(
+            "workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
+            " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+            " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
+            " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
+        )
 
 
 rule export_phase:

@@ -33,13 +33,14 @@ def check_site(site: Site, *, status_command: str | None) -> None:
     partitions = _read_partitions()
     for purpose, name in site.partitions.items():
         _find(name, f"{site.path}: partitions.{purpose}", partitions)
-    for name, size in site.phases.items():
+    sizes = {f"phases.{name}": size for name, size in site.phases.items()}
+    for name, size in (sizes | {f"finetunings.{name}": size for name, size in site.finetunings.items()}).items():
         for number, kind in enumerate(size.kinds):
-            where = f"{site.path}: phases.{name}" + f".additional_nodes.{number - 1}" * (number > 0)
+            where = f"{site.path}: {name}" + f".additional_nodes.{number - 1}" * (number > 0)
             _check_nodes(kind, where, partitions, walltime=size.walltime)
         if size.additional_nodes and not uses_sacct:
             raise BertlineError(
-                f"{site.path}: phases.{name}.additional_nodes: the executor does not find such jobs in the output "
+                f"{site.path}: {name}.additional_nodes: the executor does not find such jobs in the output "
                 "of squeue; let it use sacct, or use nodes of one kind"
             )
     _check_account(site)

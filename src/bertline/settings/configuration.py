@@ -221,7 +221,8 @@ def _resolve(schema: Json, value: Any, root: Json) -> Json:
     """Follow `$ref` and `if`/`then`/`else` to the part of the schema that describes `value`."""
     while "$ref" in schema or "if" in schema:
         if "$ref" in schema:
-            schema = definition(root, schema["$ref"].rsplit("/", 1)[1])
+            own = {key: schema[key] for key in ("default",) if key in schema}
+            schema = definition(root, schema["$ref"].rsplit("/", 1)[1]) | own
         else:
             holds = _Validator(schema["if"]).is_valid(value)
             chosen = schema["then"] if holds else schema["else"]
