@@ -27,7 +27,11 @@ def finished(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = real_input.configuration(test_data, mirror)
     (folder / "real.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     profile = yaml.safe_load((folder / "profiles/local/config.yaml").read_text())
-    profile["set-resources"] = {"pretrain_phase": {"evaluate_every": 40, "micro_batch_tokens": 4096}}
+    profile["set-resources"] = {
+        "pretrain_phase": {"evaluate_every": 40, "micro_batch_tokens": 4096},
+        "finetune_task": {"processes_per_node": 2},
+    }
+    profile["set-threads"] = {"finetune_task": 2}
     (folder / "profiles/local/config.yaml").write_text(yaml.safe_dump(profile))
     run_snakemake(folder, "--profile", "profiles/local", "--configfile", "real.yaml", live=True)
     return folder
@@ -100,6 +104,7 @@ def test_there_is_an_answer_to_every_question(finished: Path, test_data: Path) -
 def test_there_is_a_prediction_for_every_row(finished: Path, task: str, rows: int) -> None:
     with (finished / f"results/runs/english/glue/{task}/seed1/predictions.tsv").open() as file:
         assert len(list(csv.reader(file, delimiter="\t"))) - 1 == rows
+    assert read(finished / f"results/runs/english/glue/{task}/seed1/recipe.json")["world_size"] == 2
 
 
 def test_mlflow_holds_point_for_point_what_the_journals_hold(finished: Path) -> None:
