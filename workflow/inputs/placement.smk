@@ -21,7 +21,7 @@ def launch(script_and_options):
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
     # the log before every attempt; the one next to the checkpoints contains them all.
     parts = (
-        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.nodes}",
+        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.launched_nodes}",
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
         "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
@@ -51,8 +51,9 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
     """
 
     def nodes(wildcards):
-        # A text: jobs that share a Slurm job would request the sum of numbers.
-        return str(size_of(wildcards).nodes if SITE else 1)
+        # Left out if it is 1: jobs that share a Slurm job would request the sum.
+        several = SITE and size_of(wildcards).on_several_nodes
+        return size_of(wildcards).nodes if several else None
 
     def additional_nodes(wildcards):
         return placement.additional_nodes_option(size_of(wildcards)) if SITE else ""
@@ -63,6 +64,7 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
     return {
         **slurm_job(size_of),
         "nodes": nodes,
+        "launched_nodes": from_site(size_of, "nodes", 1),
         "processes_per_node": from_site(size_of, "processes_per_node", 1),
         "additional_nodes": additional_nodes,
         # On which mpirun starts the processes, as in a,b; empty: on those of the job.

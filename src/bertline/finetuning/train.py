@@ -142,7 +142,7 @@ def finetune(
         if lock is not None:
             lock.release()
     if group.is_rank_zero:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # another may have just taken the lock, to find the results
     return metrics
 
 
