@@ -664,3 +664,40 @@ def test_tables_whose_files_have_one_name_are_downloaded_apart() -> None:
         for name in ("a.b", "c")
         for split in ("train", "dev")
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"workers": 4},
+            "runs.first.finetune.squad_v1.workers: given 4, but synchronise 'true' does not use it; leave it out, or "
+            "choose synchronise false",
+        ),
+        (
+            {"synchronise": False, "learning_rate_scaling": "sqrt", "base_batch_size": 8},
+            "runs.first.finetune.squad_v1.learning_rate_scaling: given 'sqrt', but synchronise 'false' does not use it",
+        ),
+        ({"learning_rate_scaling": "sqrt"}, "runs.first.finetune.squad_v1.base_batch_size: missing"),
+        ({"base_batch_size": 8}, "runs.first.finetune.squad_v1.base_batch_size: given 8, but learning_rate_scaling"),
+    ],
+)
+def test_a_setting_of_a_fine_tuning_without_effect_is_one_line(settings: dict, message: str) -> None:
+    evaluation = {"squad_v1": {"train": "a", "dev": "b"}}
+    with pytest.raises(BertlineError) as caught:
+        plan_of(with_tasks(evaluation, {"squad_v1": settings}))
+    assert message in str(caught.value)
+
+
+def test_settings_of_the_defaults_change_no_fingerprint() -> None:
+    evaluation = {"squad_v1": {"train": {"url": "https://a.org/a.json"}, "dev": {"url": "https://a.org/b.json"}}}
+    plain, written, other = (
+        set(plan_of(with_tasks(evaluation, {"squad_v1": settings})).finetunings)
+        for settings in (
+            {},
+            {"synchronise": True, "workers": 2, "learning_rate_scaling": "none"},
+            {"synchronise": False},
+        )
+    )
+    assert plain == written
+    assert not plain & other

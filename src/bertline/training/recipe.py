@@ -73,9 +73,13 @@ def check_used(chosen: Mapping[str, Any], settings: Mapping[str, Any], schema: M
         for other, values in part.get("used_with", {}).items():
             if key in chosen and settings[other] not in values:
                 raise BertlineError(
-                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{settings[other]}' does not use it; "
-                    f"leave it out, or choose {other} {' or '.join(map(str, values))}"
+                    f"{where}.{key}: given {chosen[key]!r}, but {other} '{_in_yaml(settings[other])}' does not use it; "
+                    f"leave it out, or choose {other} {' or '.join(map(_in_yaml, values))}"
                 )
+
+
+def _in_yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_together(settings: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
