@@ -9,7 +9,7 @@ loop as in a fine-tuning, with its own batches. Speeds are in real tokens per se
 times are processor times (on a GPU, wall times), and a ratio is that of the medians over the rounds. The last line is
 JSON.
 
-With --processes 2, it compares a fine-tuning on one process with one on two, of one thread each, instead: launched as the
+With --processes 2 it only compares a fine-tuning on one process with one on two, of one thread each: launched as the
 workflow does, in wall time between the fifth step and the last, alternating.
 
     python bench/finetune.py dev-v1.1.json vocab.txt --processes 2
@@ -61,7 +61,7 @@ SETTINGS = {
     "max_query_length": 64,
     "max_answer_length": 30,
 }
-FIRST_STEPS = 5  # not measured
+FIRST_STEPS, EPOCHS = 5, 0.1  # of several processes; the first steps are not measured
 MODELS = Path(__file__).parents[1] / "config/models"
 SCRIPTS = Path(__file__).parents[1] / "workflow/scripts"
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
@@ -195,13 +195,13 @@ def measure_processes(squad: Path, tokenizer: Path, shape: str, processes: int, 
         few = Path(folder, "few.json")
         # An article for the dev set, because only the training is measured.
         write_json(few, {**articles, "data": articles["data"][:1]})
-        settings = SETTINGS | {"precision": "fp32", "epochs": 0.1}
+        settings = SETTINGS | {"precision": "fp32", "epochs": EPOCHS}
         data = {"train": str(squad), "dev": str(few)}
         recipe = {"fingerprint": "bench", "task": "squad_v1", "seed": 1, "start": "random", "initial_weights": None}
         described = read_json(MODELS / f"bert-{shape}.json")
         write_json(Path(folder, "recipe.json"), {**recipe, "model": described, "data": data, "settings": settings})
         prepared = prepare_task("squad_v1", data, settings, tokenizer)
-        steps = round(settings["epochs"] * -(-len(prepared.train) // BATCH))
+        steps = round(EPOCHS * -(-len(prepared.train) // BATCH))
         drawn = itertools.islice(training_batches(prepared.train.lengths, BATCH, 1), FIRST_STEPS, steps)
         tokens = sum(int(prepared.train.lengths[rows].sum()) for rows in drawn)
         speeds: dict[int, list[float]] = {1: [], processes: []}
@@ -210,7 +210,7 @@ def measure_processes(squad: Path, tokenizer: Path, shape: str, processes: int, 
             launch = [sys.executable, SCRIPTS / "launch.py", "--processes-per-node", count, "--threads", count, "--"]
             script = [SCRIPTS / "finetune.py", "--threads", count, "--recipe", f"{folder}/recipe.json"]
             command = [*launch, *script, "--tokenizer", tokenizer, "--output", output]
-            subprocess.run([*map(str, command)], check=True, capture_output=True)
+            subprocess.run([*map(str, command)], check=True, capture_output=True)  # noqa: S603
             points = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
             times = {point["step"]: point["timestamp"] for point in points if "train/loss" in point["metrics"]}
             found.append(tokens / (times[steps] - times[FIRST_STEPS]) * 1000)
