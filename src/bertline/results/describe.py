@@ -17,7 +17,7 @@ SCORE_TITLES = {
     "spearman": "Spearman correlation",
 }
 
-_NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
+_NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
 # Where a capital letter is not enough.
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
