@@ -162,5 +162,7 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)
     if lowercase and upper is not None:
-        raise BertlineError(f"{path} has words in upper case, such as '{upper}'; give --no-lowercase")
+        raise BertlineError(
+            f"{path} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
+        )
     return tokenizer
