@@ -101,8 +101,9 @@ def test_a_cut_download_is_continued(server: Misbehaving, output: Path) -> None:
     server.faults[f"/{NAME}.zip"] = [CUT]
     fetch(server, content, output)
     check_loads(output)
-    assert [headers.get("Range") for _, headers in server.requests][0] is None
-    assert str([headers.get("Range") for _, headers in server.requests][1]).startswith("bytes=")
+    first, second = (headers.get("Range") for _, headers in server.requests)
+    assert first is None
+    assert str(second).startswith("bytes=")
 
 
 def test_a_truncated_zip_is_one_line(server: Misbehaving, output: Path) -> None:

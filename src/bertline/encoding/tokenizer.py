@@ -90,9 +90,9 @@ def find_tokenizer(folder: Path) -> Path:
 def read_tokenizer(path: Path | str) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json beside it.
 
-    Without that file text is lowercased, as in transformers.
+    Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers.
     """
-    path = Path(path)
+    path = find_tokenizer(Path(path)) if Path(path).is_dir() else Path(path)
     if path.suffix == ".json":
         return load_tokenizer(path)
     beside = path.with_name("tokenizer_config.json")

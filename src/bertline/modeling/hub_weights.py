@@ -33,8 +33,8 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
         output: the folder to write, complete or absent.
         contact: an e-mail address or a URL, for the User-Agent.
 
-    Raises BertlineError if the Hub does not have the commit, if it lacks a file or has its weights only as a pickle, and
-    if a file differs from what the Hub states.
+    Raises BertlineError if the Hub does not have the commit, if that lacks a file or has its weights only as a pickle,
+    and if a file differs from what the Hub states.
     """
     from huggingface_hub import HfApi, get_token
 
