@@ -18,13 +18,16 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     RobertaForMaskedLM,
+    RobertaForSequenceClassification,
 )
 from transformers import RobertaModel as TheirEncoder
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer
+from bertline.finetuning.prediction import classify, load_finetuned
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of, config_from_dict
 from bertline.modeling.attention import Packed
+from bertline.modeling.conversion import convert_weights, export_tensorflow
 from bertline.modeling.heads import Head
 from bertline.modeling.huggingface import export_huggingface, load_huggingface, to_huggingface, write_huggingface
 
@@ -221,3 +224,32 @@ def test_an_initial_network_has_the_published_deviation() -> None:
     assert np.isclose(weights["encoder.embeddings.position.weight"].std(), 0.02, rtol=0.02)
     assert weights["encoder.embeddings.token_type.weight"].shape == (1, 252)
     assert config.layer_norm_eps == 1e-5
+
+
+def test_a_pickle_of_tensors_is_converted_and_google_s_layout_is_refused(
+    theirs: RobertaForMaskedLM, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs/model.safetensors").unlink()
+    torch.save(theirs.state_dict(), tmp_path / "theirs/pytorch_model.bin")
+    convert_weights(tmp_path / "theirs", tmp_path / "converted")
+    ids, mask = random_inputs(theirs.config.vocab_size, padding=1)
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, attention_mask=mask.long()).logits
+    torch.testing.assert_close(logits_of(tmp_path / "converted", ids, mask)[mask], expected[mask], **TOLERANCE)
+    with pytest.raises(BertlineError, match="is not a BERT; only BERT has a TensorFlow checkpoint"):
+        export_tensorflow(tmp_path / "converted", tmp_path / "tensorflow")
+
+
+def test_a_classifier_that_transformers_fine_tuned_predicts_the_same(
+    theirs: RobertaForMaskedLM, tmp_path: Path
+) -> None:
+    theirs.config.num_labels = 3
+    model = RobertaForSequenceClassification(theirs.config).eval()
+    model.roberta.load_state_dict(theirs.roberta.state_dict())
+    model.save_pretrained(tmp_path / "theirs")
+    texts = [("The river is deep .", "who died ?"), ("n4", "p3 was born")]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    with torch.no_grad():
+        expected = torch.cat([model(**tokenizer(*pair, return_tensors="pt")).logits for pair in texts]).softmax(1)
+    found = classify(load_finetuned(tmp_path / "theirs"), texts)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
