@@ -47,7 +47,7 @@ def fetch_google_release(
             raise BertlineError("no release is given; name its --url and --sha256, or its --folder")
         return convert_weights(folder, output, lowercase=lowercase)
     archive, expected = output.with_name(f"{output.name}.zip"), Expected(sha256=sha256)
-    if not archive.exists() or expected.problem_of(archive):
+    if sha256 is None or not archive.exists() or expected.problem_of(archive):
         download([url], archive, expected, contact=contact)
     with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as unpacked:
         unpack_release(archive, Path(unpacked), source=url)
