@@ -49,7 +49,7 @@ def finetuned(theirs: Path, recipe: Json) -> Path:
     recipe |= {"start": "pretrained", "model": {"directory": str(theirs)}}
     recipe["initial_weights"] = {"directory": str(theirs), "content": "0" * 16}
     output = theirs.parent / "out"
-    finetune(recipe, theirs / "tokenizer.json", output, initial_weights=theirs, threads=1)
+    finetune(recipe, theirs / "tokenizer.json", output, initial_weights=theirs)
     return output
 
 
