@@ -5,14 +5,18 @@ Written after the requests that `datasets` 5.2 and `huggingface_hub` 2.4 make; t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub.utils.sha import git_hash
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -91,3 +95,87 @@ def serve_dataset(dataset: str, revision: str, folder: Path) -> Iterator[tuple[s
 
     with serving(Handler) as address:
         yield address, asked
+
+
+@dataclass
+class ServedModel:
+    """A model at one commit, and what was asked for.
+
+    Attributes:
+        files: their content, by name; weights are stored as Git LFS does.
+        requests: path and Range of each request.
+        cut: names of files of which half of what is asked for arrives, once, and then nothing.
+        token: that requests must have; None for a public model.
+        told: the commit that the server names; None for the one asked for.
+        stopped: names of files that are refused for now; a cut file is one of them.
+    """
+
+    repository: str
+    revision: str
+    files: dict[str, bytes]
+    address: str = ""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
+    token: str | None = None
+    told: str | None = None
+    stopped: set[str] = field(default_factory=set)
+
+    @property
+    def fetched(self) -> list[str]:
+        """The names of the files asked for."""
+        start = f"/{self.repository}/resolve/{self.revision}/"
+        return [path.removeprefix(start) for path, _ in self.requests if path.startswith(start)]
+
+    def description(self) -> dict[str, Any]:
+        siblings = [
+            {"rfilename": name, "size": len(content), "blobId": git_hash(content)}
+            for name, content in self.files.items()
+        ]
+        for entry in siblings:
+            if str(entry["rfilename"]).endswith((".safetensors", ".bin")):
+                content = self.files[str(entry["rfilename"])]
+                digest = hashlib.sha256(content).hexdigest()
+                entry |= {"lfs": {"sha256": digest, "size": len(content), "pointerSize": 130}}
+        return {"id": self.repository, "sha": self.told or self.revision, "siblings": siblings, "tags": []}
+
+
+@contextmanager
+def serve_model(repository: str, revision: str, folder: Path) -> Iterator[ServedModel]:
+    """Serve a folder as a model at one commit while the block lasts."""
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    model = ServedModel(repository, revision, files)
+
+    class Handler(Answers):
+        def do_GET(self) -> None:
+            path, asked = self.path.partition("?")[0], self.headers.get("Range")
+            model.requests.append((path, asked))
+            api, start = f"/api/models/{repository}", f"/{repository}/resolve/{revision}/"
+            if model.token and self.headers.get("Authorization") != f"Bearer {model.token}":
+                self.answer(401, b"", {"X-Error-Code": "RepoNotFound"})
+            elif path == f"{api}/revision/{revision}":
+                self.answer(200, json.dumps(model.description()).encode(), {"Content-Type": "application/json"})
+            elif (name := path.removeprefix(start)) in model.files:
+                self.answer_part(name, asked)
+            else:
+                known = path.startswith((f"{api}/", f"/{repository}/"))
+                self.answer(404, b"", {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
+
+        do_HEAD = do_GET
+
+        def answer_part(self, name: str, asked: str | None) -> None:
+            if name in model.stopped:
+                return self.answer(503, b"", {})
+            content = model.files[name]
+            first = int(asked[6:-1]) if asked else 0
+            if first >= len(content):
+                return self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+            rest, headers = content[first:], {"Content-Range": f"bytes {first}-{len(content) - 1}/{len(content)}"}
+            if name not in model.cut:
+                return self.answer(206 if asked else 200, rest, headers if asked else {})
+            model.cut.remove(name)
+            model.stopped.add(name)
+            self.answer(206 if asked else 200, rest[: len(rest) // 2], {"Content-Length": str(len(rest))})
+            self.close_connection = True
+
+    with serving(Handler) as model.address:
+        yield model

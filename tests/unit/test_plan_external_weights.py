@@ -16,6 +16,8 @@ from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import read_json
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
+from bertline.planning import inputs as job_inputs
+from bertline.planning.external_weights import release_files, release_options
 from bertline.planning.links import write_links
 from bertline.planning.plan import Plan, record
 from bertline.planning.recipes import recipe_path, write_recipes
@@ -195,3 +197,158 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
             options=Options(threads=1),
         )
     assert not Path("out").exists()
+
+
+# Weights that the graph fetches
+
+REVISION = "1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f9a0b"
+OF_HUB = {"hub": "someone/their-bert", "revision": REVISION}
+HUB_FOLDER = f"resources/weights/hub/someone/their-bert/{REVISION}"
+RELEASE = {"url": "https://host/uncased_L-2_H-8_A-2.zip", "sha256": "0" * 64}
+
+
+def with_weights(given: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    config["runs"]["theirs"]["pretrained"] = given
+    return config
+
+
+def only_finetuning(plan: Plan, start: str = "pretrained") -> dict[str, Any]:
+    (entry,) = (entry for entry in plan.finetunings.values() if entry["start"] == start)
+    return entry
+
+
+def test_weights_of_the_hub_need_nothing_here_before_they_are_fetched() -> None:
+    plan = plan_of(with_weights(OF_HUB))
+    assert not plan.problems
+    assert list(plan.fetched) == [HUB_FOLDER]
+    entry = only_finetuning(plan)
+    assert entry["initial_weights"]["directory"] == entry["model"]["directory"] == entry["tokenizer"] == HUB_FOLDER
+    assert job_inputs.weights_of_finetuning(plan, entry["fingerprint"]) == [HUB_FOLDER]
+    assert job_inputs.tokenizer_of_finetuning(plan, entry["fingerprint"]) == HUB_FOLDER
+    random = only_finetuning(plan, "random")
+    assert job_inputs.weights_of_finetuning(plan, random["fingerprint"]) == []
+    assert job_inputs.tokenizer_of_finetuning(plan, random["fingerprint"]) == HUB_FOLDER
+
+
+def test_fetched_weights_are_identified_by_their_commit_and_not_by_what_is_on_disk() -> None:
+    before = plan_of(with_weights(OF_HUB)).finetunings.keys()
+    shutil.copytree("models/theirs", HUB_FOLDER)
+    assert plan_of(with_weights(OF_HUB)).finetunings.keys() == before
+    for other in (OF_HUB | {"revision": "b" * 40}, OF_HUB | {"hub": "someone/else"}):
+        assert not plan_of(with_weights(other)).finetunings.keys() & before
+
+
+def test_a_network_that_is_not_here_yet_does_not_limit_the_length_and_one_that_is_does() -> None:
+    config = with_weights(OF_HUB)
+    config["runs"]["theirs"]["finetune"]["glue"]["cola"]["max_sequence_length"] = 1024
+    assert plan_of(config).finetunings
+    shutil.copytree("models/theirs", HUB_FOLDER)
+    with pytest.raises(BertlineError, match="max_sequence_length: given 1024, allowed is at most the model's"):
+        plan_of(config)
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "1a2b3c4", REVISION.upper()])
+def test_a_branch_or_a_tag_is_refused_with_the_advice_to_pin_a_commit(revision: str) -> None:
+    with pytest.raises(
+        BertlineError,
+        match=rf"^configuration: runs\.theirs\.pretrained\.revision: given '{revision}', allowed is .*\(Pin a commit",
+    ):
+        plan_of(with_weights(OF_HUB | {"revision": revision}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hub": "someone/their-bert"}, "runs.theirs.pretrained: the key 'revision' is missing"),
+        ({"google": {"url": "https://host/a.zip"}}, "runs.theirs.pretrained.google: the key 'sha256' is missing"),
+        (OF_HUB | {"hub": "../etc"}, "runs.theirs.pretrained.hub: given '../etc', allowed is text matching"),
+        (OF_HUB | {"hub": "a/.."}, "runs.theirs.pretrained.hub: given 'a/..', allowed is text matching"),
+        (OF_HUB | {"lowercase": True}, "unknown key 'lowercase'"),
+        ({"google": "folder", "revision": REVISION}, "unknown key 'revision'"),
+    ],
+)
+def test_a_wrong_source_of_weights_is_one_line(given: Any, message: str) -> None:
+    with pytest.raises(BertlineError) as raised:
+        plan_of(with_weights(given))
+    assert message in str(raised.value)
+
+
+def test_a_release_of_google_is_identified_by_its_digest_and_case() -> None:
+    first = plan_of(with_weights({"google": RELEASE}))
+    (folder,) = first.fetched
+    assert folder.startswith("resources/weights/google/")
+    options = ["--url", RELEASE["url"], "--sha256", RELEASE["sha256"], "--lowercase"]
+    assert release_options(first, folder) == options
+    assert release_files(first, folder) == []
+    elsewhere = {"google": RELEASE | {"url": "https://mirror/other-name.zip"}, "lowercase": True}
+    assert plan_of(with_weights(elsewhere)).finetunings.keys() == first.finetunings.keys()
+    for other in ({"google": RELEASE, "lowercase": False}, {"google": RELEASE | {"sha256": "1" * 64}}):
+        plan = plan_of(with_weights(other))
+        assert not plan.finetunings.keys() & first.finetunings.keys()
+        assert list(plan.fetched) != [folder]
+
+
+def test_a_release_in_a_folder_is_identified_by_its_content() -> None:
+    names = ("bert_config.json", "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+    Path("release").mkdir()
+    given = {"google": "release", "lowercase": False}
+    assert [line.partition(";")[0] for line in plan_of(with_weights(given)).problems] == [
+        f"configuration: runs.theirs.pretrained.google: no file matches 'release/{name}'"
+        for name in ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
+    ]
+    for name in names:
+        Path("release", name).write_text(name)
+    plan = plan_of(with_weights(given))
+    assert not plan.problems
+    (folder,) = plan.fetched
+    assert release_files(plan, folder) == [f"release/{name}" for name in names]
+    assert release_options(plan, folder) == ["--folder", "release", "--no-lowercase"]
+    shutil.copytree("release", "moved")
+    moved = plan_of(with_weights(given | {"google": "moved"}))
+    assert moved.finetunings.keys() == plan.finetunings.keys()
+    assert only_finetuning(moved)["initial_weights"]["name"] == "moved"
+    Path("release/vocab.txt").write_text("changed")
+    assert not plan_of(with_weights(given)).finetunings.keys() & plan.finetunings.keys()
+
+
+def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
+    Path("texts.txt").write_text("a\n")
+    Path("card").mkdir()
+    Path("card/dataset.json").write_text(json.dumps({"fingerprint": "d" * 16}))
+    phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 4, "learning_rate": 1e-3}
+    config: dict[str, Any] = {
+        "datasets": {"finished": {"path": "card"}},
+        "features": {"hidden": {"model": OF_HUB, "inputs": ["texts.txt"]}},
+        "predict": {"new": {"model": OF_HUB | {"revision": "c" * 40}, "inputs": ["texts.txt"]}},
+        "runs": {
+            "mine": {
+                "dataset": "finished",
+                "model": "bert-base",
+                "phases": {"phase1": {**phase, "initial_weights": {"google": RELEASE}}},
+            }
+        },
+    }
+    plan = plan_of(config)
+    assert not plan.problems
+    ((key, entry),) = plan.phases.items()
+    (release,) = (folder for folder in plan.fetched if "google" in folder)
+    assert entry["initial_weights"]["directory"] == release
+    assert job_inputs.weights_before_phase(plan, key) == [release]
+    assert "initial_weights" not in entry["settings"]
+    models = {output: job_inputs.model_of_prediction(plan, output) for output in plan.predictions}
+    assert models == {
+        "results/features/hidden.jsonl": [HUB_FOLDER],
+        "results/predictions/new.jsonl": [HUB_FOLDER.replace(REVISION, "c" * 40)],
+    }
+    assert set(plan.fetched) == {release, *(folder for (folder,) in models.values())}
+
+
+def test_a_run_of_fetched_weights_is_trained_and_described_by_their_name() -> None:
+    plan = plan_of(with_weights(OF_HUB))
+    shutil.copytree("models/theirs", HUB_FOLDER)
+    entry = lay_out(read_record(train(plan)))
+    pretrained = entry.children[0].children[0]
+    assert "Starts from the weights someone/their-bert at 1a2b3c4d5e6f." in pretrained.description
+    assert pretrained.parameters["initial_weights.name"] == "someone/their-bert at 1a2b3c4d5e6f"
+    assert pretrained.tags["bertline.parent_path"] == HUB_FOLDER

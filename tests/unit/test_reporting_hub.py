@@ -301,7 +301,7 @@ def test_the_command_sends_nothing_by_default(
     assert server.requests == []
 
 
-@pytest.mark.parametrize("architecture", ["bert", "modern"])
+@pytest.mark.parametrize("architecture", ["bert", "modern", "roberta"])
 @pytest.mark.parametrize("head", [None, "sequence", "tokens", "answer"])
 def test_the_loader_gives_the_logits_of_our_network(made: Path, tmp_path: Path, architecture: str, head: Any) -> None:
     without = {key: value for key, value in MODEL.items() if "dropout" not in key}

@@ -20,6 +20,7 @@ import transformers
 from fabricated_runs import write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
+from roberta_folder import write_roberta
 
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import load_finetuned
@@ -370,6 +371,26 @@ def test_a_saved_model_answers_every_question_as_its_folder(tmp_path: Path, arch
         (expected,) = predictions(folders_model, ours, null_threshold=threshold)
         assert loaded.predict(rows) == [row["prediction"] for row in expected]
         assert len({row["prediction"] for row in expected}) > 5
+
+
+def test_a_saved_roberta_answers_every_question_as_its_folder(tmp_path: Path) -> None:
+    """With two separators between a question and its context."""
+    folder = tmp_path / "folder"
+    encoder = write_roberta(folder, texts=[" ".join(WORDS[5:])])
+    model = transformers.RobertaForQuestionAnswering(encoder.config)
+    model.roberta.load_state_dict(encoder.roberta.state_dict())
+    model.save_pretrained(folder)
+    lengths = {"max_sequence_length": 24, "doc_stride": 5, "max_query_length": 8, "max_answer_length": 4}
+    write(folder / "task.json", {"task": "squad_v1", "settings": lengths})
+    save_model(folder, tmp_path / "saved")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    generator = np.random.default_rng(1)
+    texts = [" ".join(generator.choice(WORDS[5:], size=length)) for length in (1, 5, *range(9, 30))]
+    rows = [{"question": question, "context": context} for question in texts[:3] for context in [*texts, ""]]
+    ours = [row | {"id": str(number)} for number, row in enumerate(rows)]
+    (expected,) = predictions(load_finetuned(folder), ours)
+    assert loaded.predict(rows) == [row["prediction"] for row in expected]
+    assert len({row["prediction"] for row in expected}) > 5
 
 
 def test_a_saved_tagger_gives_the_tags_of_its_folder(tmp_path: Path) -> None:

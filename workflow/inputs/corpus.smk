@@ -68,13 +68,13 @@ def punkt_model(wildcards):
 
 
 def downloaded_files(wildcards):
-    """Return every part of every dump, and the downloaded evaluation data."""
+    """Return every part of every dump, the downloaded evaluation data, and external weights from elsewhere."""
     parts = [
         part_of_dump(corpus, part)
         for corpus in DUMPS
         for part in listing_of(corpus)["parts"]
     ]
-    return parts + list(plan.downloads)
+    return parts + list(plan.downloads) + list(plan.fetched)
 
 
 def sentence_files(wildcards):
@@ -92,3 +92,10 @@ def download_options(wildcards):
     source = plan.downloads[path]
     keys = [key for key in ("url", "sha256", "member") if key in source]
     return shlex.join(word for key in keys for word in (f"--{key}", source[key]))
+
+
+def release_of_google(function):
+    """Return a function for a rule's input or parameter: `function` of planning/external_weights.py at its output."""
+    return lambda wildcards: function(
+        plan, paths.GOOGLE_WEIGHTS.format(google=wildcards.google)
+    )

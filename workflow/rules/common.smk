@@ -9,7 +9,7 @@ import sys
 from snakemake.utils import min_version
 
 from bertline.cluster.schedulers import export_own_job
-from bertline.planning import inputs, recipes, targets
+from bertline.planning import external_weights, inputs, recipes, targets
 from bertline.planning.links import write_links
 from bertline.planning.resolve import make_plan
 from bertline.results import paths

@@ -72,7 +72,14 @@ class Expected:
         return None
 
 
-def download(sources: list[str], destination: Path, expected: Expected, *, contact: str | None = None) -> None:
+def download(
+    sources: list[str],
+    destination: Path,
+    expected: Expected,
+    *,
+    contact: str | None = None,
+    token: str | None = None,
+) -> None:
     """Download one file from the first source that has it.
 
     Args:
@@ -81,6 +88,7 @@ def download(sources: list[str], destination: Path, expected: Expected, *, conta
         expected: the size and checksums to verify. Without a checksum the `.part` of an earlier run is not continued,
             because it may be the beginning of another file.
         contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
+        token: proves the right to read, to the sources' own hosts only.
 
     Raises BertlineError with the response of each source.
     """
@@ -90,6 +98,8 @@ def download(sources: list[str], destination: Path, expected: Expected, *, conta
         part.unlink(missing_ok=True)
     answers = []
     with http_session(contact) as session:
+        if token:
+            session.headers["Authorization"] = f"Bearer {token}"
         for source in sources:
             try:
                 obtain(session, source, part, expected)

@@ -15,7 +15,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
@@ -36,18 +36,17 @@ BUFFER_BYTES = 1 << 16
 class Allowance:
     """The number of bytes that a file may still unpack to, over all of its layers and members."""
 
-    def __init__(self, path: Path, ratio: float) -> None:
-        self.path, self.ratio = path, ratio
+    def __init__(
+        self, path: Path, ratio: float, *, advice: str = "if it is not meant to harm, raise the corpus's unpack_ratio"
+    ) -> None:
+        self.path, self.ratio, self.advice = path, ratio, advice
         self.left = max(ALWAYS_ALLOWED_BYTES, int(ratio * path.stat().st_size))
 
     def take(self, size: int) -> None:
         """Count unpacked bytes. Raises BertlineError if they are too many."""
         self.left -= size
         if self.left < 0:
-            raise BertlineError(
-                f"{self.path} unpacks to more than {self.ratio:g} times its size; if it is not meant to harm, "
-                "raise the corpus's unpack_ratio"
-            )
+            raise BertlineError(f"{self.path} unpacks to more than {self.ratio:g} times its size; {self.advice}")
 
 
 class _Counted(io.RawIOBase):
@@ -121,12 +120,15 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
 
     Raises BertlineError for a member outside the archive, and the errors that `as_damage_error` catches.
     """
-    of_kind = _zip_members if path.suffix == ".zip" else _tar_members
-    for name, stream in of_kind(path, allowance, skipped):
+    of_kind = zip_members if path.suffix == ".zip" else _tar_members
+    for name, stream in of_kind(path, allowance, skipped, _is_text):
         yield name, _unpacked(stream, name, allowance)
 
 
-def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
+def zip_members(
+    path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield the names and bytes of the members of a zip whose names are wanted, as `members` does."""
     with zipfile.ZipFile(path) as archive:
         if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
             raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but states that it has {stated}")
@@ -136,7 +138,7 @@ def _zip_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
             if info.filename.endswith("/"):  # info.is_dir() fails for an empty name
                 continue
             is_regular = stat.S_IFMT(mode) in (0, stat.S_IFREG)
-            if reason := _reason_to_skip(name, is_link=stat.S_ISLNK(mode), is_regular=is_regular):
+            if reason := _reason_to_skip(name, is_link=stat.S_ISLNK(mode), is_regular=is_regular, is_wanted=is_wanted):
                 skipped[reason] += 1
             elif info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise BertlineError(f"{path}: its member '{name}' is encrypted or not packed by deflate; pack it again")
@@ -181,7 +183,9 @@ class _Member(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
+def _tar_members(
+    path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, BinaryIO]]:
     with (
         open_unpacked(path, allowance) as stream,
         tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, encoding="utf-8") as archive,
@@ -192,7 +196,7 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
             if member.isdir():
                 continue
             is_link, is_regular = member.issym() or member.islnk(), member.isreg() and not member.issparse()
-            if reason := _reason_to_skip(name, is_link=is_link, is_regular=is_regular):
+            if reason := _reason_to_skip(name, is_link=is_link, is_regular=is_regular, is_wanted=is_wanted):
                 skipped[reason] += 1
             else:
                 yield name, cast(BinaryIO, archive.extractfile(member))
@@ -202,10 +206,14 @@ def _tar_members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Ite
                 raise tarfile.ReadError("something follows its end")
 
 
-def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool) -> str | None:
+def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool, is_wanted: Callable[[str], bool]) -> str | None:
     if is_link or not is_regular:
         return "link" if is_link else "special file"
-    return None if name_without_compression(name).endswith(".txt") else "not a text"
+    return None if is_wanted(name) else "not a text"
+
+
+def _is_text(name: str) -> bool:
+    return name_without_compression(name).endswith(".txt")
 
 
 def _safe_name(path: Path, name: str) -> str:

@@ -7,7 +7,7 @@ a literal `[SEP]` or `<mask>` is text.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,9 @@ def find_tokenizer(folder: Path) -> Path:
 def read_tokenizer(path: Path | str) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json beside it.
 
-    Without that file text is lowercased, as in transformers.
+    Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers.
     """
-    path = Path(path)
+    path = find_tokenizer(Path(path)) if Path(path).is_dir() else Path(path)
     if path.suffix == ".json":
         return load_tokenizer(path)
     beside = path.with_name("tokenizer_config.json")
@@ -188,6 +188,21 @@ def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
     is_roberta = tokenizer.token_to_id("[CLS]") is None
     names = ROBERTA_NAMES.items() if is_roberta else zip(SPECIAL_TOKENS, SPECIAL_TOKENS, strict=True)
     return {token: index for token, name in names if (index := tokenizer.token_to_id(name)) is not None}
+
+
+def separators_in_pair(tokenizer: Tokenizer) -> int:
+    """Return how many [SEP] the tokenizer's template puts between two texts: two in RoBERTa's, one in BERT's."""
+    separator = special_token_ids(tokenizer)["[SEP]"]
+    return max(1, tokenizer.encode("", "").ids.count(separator) - 1)
+
+
+def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
+    """Return the words such that each is tokenized alone as it is in the sentence.
+
+    RoBERTa's byte-level BPE has other tokens for a word after a space, and adds no space before the first one.
+    """
+    spaced = is_byte_level(tokenizer) and not tokenizer.pre_tokenizer.add_prefix_space
+    return [f" {word}" if spaced and number else word for number, word in enumerate(words)]
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertline.encoding.tokenizer import special_token_ids
+from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Inputs of the form [CLS] first [SEP] or [CLS] first [SEP] second [SEP].
+    """Inputs of the form [CLS] first [SEP] or [CLS] first [SEP] second [SEP]; of RoBERTa, with two [SEP] between.
 
     tokens: int32 [T], the ids of all inputs, one after the other.
     offsets: int64 [N+1], input i is tokens[offsets[i]:offsets[i+1]].
@@ -34,18 +34,20 @@ class Sequences:
 
 
 def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], tokenizer: Tokenizer) -> Sequences:
-    """Join each (first, second) with [CLS] and [SEP]; if `second` is None, there is a single segment."""
-    special = special_token_ids(tokenizer)
+    """Join each (first, second) by the tokenizer's template; if `second` is None, there is a single segment."""
+    special, between = special_token_ids(tokenizer), separators_in_pair(tokenizer)
     tokens: list[int] = []
     offsets, second_segment_start = [0], []
     for first, second in pairs:
         tokens.append(special["[CLS]"])
         tokens.extend(first)
-        tokens.append(special["[SEP]"])
-        second_segment_start.append(0 if second is None else len(first) + 2)
-        if second is not None:
+        if second is None:
+            second_segment_start.append(0)
+        else:
+            tokens.extend([special["[SEP]"]] * between)
+            second_segment_start.append(len(first) + 1 + between)
             tokens.extend(second)
-            tokens.append(special["[SEP]"])
+        tokens.append(special["[SEP]"])
         offsets.append(len(tokens))
     return Sequences(
         np.array(tokens, dtype=np.int32),

@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import separators_in_pair
 from bertline.files import read_json
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 
@@ -137,7 +138,8 @@ def make_windows(
     With `for_training`, questions with an unusable answer are left out; otherwise every question has a window.
     Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
-    if max_query_length + 4 > max_sequence_length:
+    between = separators_in_pair(tokenizer)
+    if max_query_length + 3 + between > max_sequence_length:
         raise BertlineError(
             f"max_query_length {max_query_length} leaves no room for a context in max_sequence_length "
             f"{max_sequence_length}; lower the first or raise the second"
@@ -160,10 +162,10 @@ def make_windows(
             unusable += 1
             if for_training:
                 continue
-        room = max_sequence_length - len(query) - 3
+        room = max_sequence_length - len(query) - 2 - between
         for start, end in _split(len(context), room, doc_stride):
             pairs.append((query, context[start:end]))
-            shift = len(query) + 2 - start
+            shift = len(query) + 1 + between - start
             inside = found is not None and start <= found[0] and found[1] < end
             first, last = (found[0] + shift, found[1] + shift) if inside and found else (0, 0)
             rows.append((index, end - start, start, first, last))

@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import special_token_ids
+from bertline.encoding.tokenizer import special_token_ids, words_in_sentence
 from bertline.files import write_text
 from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
@@ -86,7 +86,7 @@ def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, limit: int) -> TaggedInpu
 
     Sentences are truncated to `limit` tokens at the end of a word, or within the first word if it is longer.
     """
-    flat = [word for words in file.words for word in words]
+    flat = [word for words in file.words for word in words_in_sentence(tokenizer, words)]
     unknown = special_token_ids(tokenizer)["[UNK]"]
     pieces = (ids or [unknown] for ids in tokenize(tokenizer, flat))
     room = limit - 2

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import special_token_ids
+from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
@@ -71,14 +71,15 @@ def sequences_of_texts(name: str, texts: Iterable[Sequence[str]], tokenizer: Tok
     given = list(texts)
     tokens = iter(tokenize(tokenizer, [text for pair in given for text in pair]))
     pairs = [list(islice(tokens, len(pair))) for pair in given]
-    longer = sum(sum(map(len, pair)) > limit - 1 - len(pair) for pair in pairs)
+    room = {1: limit - 2, 2: limit - 2 - separators_in_pair(tokenizer)}  # without special tokens
+    longer = sum(sum(map(len, pair)) > room[len(pair)] for pair in pairs)
     if longer:
         logger.info(
             "%s: %d of %d inputs are longer than max_sequence_length %d; their end is cut off",
             *(name, longer, len(pairs), limit),
         )
     truncated = (
-        truncate_pair(pair[0], pair[1], limit - 3) if len(pair) > 1 else (pair[0][: limit - 2], None) for pair in pairs
+        truncate_pair(pair[0], pair[1], room[2]) if len(pair) > 1 else (pair[0][: room[1]], None) for pair in pairs
     )
     return make_sequences(truncated, tokenizer)
 

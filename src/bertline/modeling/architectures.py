@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertline.console import BertlineError
-from bertline.modeling import bert, layout_bert, layout_modern, modern
+from bertline.modeling import bert, layout_bert, layout_modern, layout_roberta, modern, roberta
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.heads import Head, TaskNetwork
 from bertline.modeling.modern import ModernConfig, ModernForPreTraining
+from bertline.modeling.roberta import RobertaConfig, RobertaForPreTraining
 
-PreTrainingNetwork = BertForPreTraining | ModernForPreTraining
+PreTrainingNetwork = BertForPreTraining | ModernForPreTraining | RobertaForPreTraining
 DEFAULT = "bert"
 
 
@@ -31,6 +32,7 @@ class Layout(Protocol):
     ENCODER: str  # prefix of the encoder's names, which a file of an encoder without heads lacks
     FIXED: dict[str, Any]  # keys of config.json with a single supported value
 
+    def unused_positions(self, given: Mapping[str, Any]) -> int: ...
     def config_json(self, config: Any, identifiers: Mapping[str, int]) -> dict[str, Any]: ...
     def renamed_settings(self, path: Path, given: Mapping[str, Any], config: Any) -> dict[str, Any]: ...
 
@@ -48,6 +50,7 @@ class Architecture:
 ARCHITECTURES = {
     "bert": Architecture(BertConfig, BertForPreTraining, bert.make_task_network, layout_bert),
     "modern": Architecture(ModernConfig, ModernForPreTraining, modern.make_task_network, layout_modern),
+    "roberta": Architecture(RobertaConfig, RobertaForPreTraining, roberta.make_task_network, layout_roberta),
 }
 
 

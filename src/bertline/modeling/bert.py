@@ -143,10 +143,12 @@ class BertForPreTraining(nn.Module):
         return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
 
 
-def make_task_network(config: BertConfig, head: Head, outputs: int) -> TaskNetwork:
+def make_task_network(
+    config: BertConfig, head: Head, outputs: int, encoder: type[BertModel] = BertModel
+) -> TaskNetwork:
     """Make the network of a fine-tuning task, with dropout before the linear layer except for answers, as published."""
     dropout = nn.Identity() if head == "answer" else Dropout(config.hidden_dropout_prob)
-    network = TaskNetwork(BertModel(config, with_pooler=head == "sequence"), dropout, head, outputs)
+    network = TaskNetwork(encoder(config, with_pooler=head == "sequence"), dropout, head, outputs)
     initialize(network, config)
     return network
 

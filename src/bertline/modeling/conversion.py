@@ -21,7 +21,13 @@ from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tok
 from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertConfig
-from bertline.modeling.huggingface import OF_ENCODER, export_huggingface, from_huggingface, read_configuration
+from bertline.modeling.huggingface import (
+    OF_ENCODER,
+    export_huggingface,
+    from_huggingface,
+    read_configuration,
+    unused_positions_of,
+)
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
 from bertline.results.paths import WEIGHTS
@@ -44,14 +50,17 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         raise BertlineError(f"{output}: the output is the source; name another folder")
     index = next(iter(sorted(source.glob("*.ckpt.index"))), None)
     if index is not None:
-        config = read_configuration(source / "bert_config.json")
+        described = source / "bert_config.json"
+        config = read_configuration(described)
         theirs = _of_tensorflow(index.with_suffix(""))
     elif (source / PICKLE).exists():
-        config = read_configuration(source / "config.json")
+        described = source / "config.json"
+        config = read_configuration(described)
         theirs = _of_pickle(source / PICKLE)
     else:
         raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
-    weights = from_huggingface(config, theirs, str(source))
+    unused = unused_positions_of(config, described)
+    weights = from_huggingface(config, theirs, str(source), unused_positions=unused)
     with torch.device("meta"):
         network = architecture_of(config).pretraining(config)
     for name in network.state_dict():
@@ -100,7 +109,7 @@ def export_tensorflow(model: Path, output: Path) -> None:
     Raises BertlineError for a network that Google's code does not have, or a tokenizer that is not WordPiece.
     """
     config = read_configuration(model / "config.json")
-    if not isinstance(config, BertConfig):
+    if type(config) is not BertConfig:
         raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
     vocabulary = model / "vocab.txt"
     if not vocabulary.exists():
@@ -153,5 +162,7 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)
     if lowercase and upper is not None:
-        raise BertlineError(f"{path} has words in upper case, such as '{upper}'; give --no-lowercase")
+        raise BertlineError(
+            f"{path} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
+        )
     return tokenizer

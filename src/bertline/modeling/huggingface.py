@@ -1,6 +1,6 @@
 """Import and export of Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
 
-The modules layout_bert and layout_modern define the names and keys of each architecture.
+The modules layout_bert, layout_modern and layout_roberta define the names and keys of each architecture.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results.paths import WEIGHTS
 
+POSITIONS = "encoder.embeddings.position.weight"
 OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
@@ -36,8 +37,8 @@ def export_huggingface(
 
     Args:
         model_config: the network's shape.
-        state_dict: of a `BertForPreTraining` or `ModernForPreTraining`, in Bertline's names. The corresponding classes
-            of transformers are `BertForPreTraining` and `ModernBertForMaskedLM`.
+        state_dict: of a `BertForPreTraining` and so on, in Bertline's names. The classes of transformers are
+            `BertForPreTraining`, `ModernBertForMaskedLM` and `RobertaForMaskedLM`.
         tokenizer: the tokenizer.json, with `vocab_size` entries.
         directory: replaced if it exists.
     """
@@ -66,8 +67,10 @@ def write_huggingface(
     """
     layout = architecture_of(config).layout
     identifiers = _write_tokenizer(tokenizer, config, layout, directory, padding=MAX_PADDING if head else 0)
-    save_tensors(directory / WEIGHTS, to_huggingface(config, state_dict, head))
-    write_json(directory / "config.json", config_json_of(config, identifiers, head, labels))
+    content = config_json_of(config, identifiers, head, labels)
+    weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
+    save_tensors(directory / WEIGHTS, weights)
+    write_json(directory / "config.json", content)
 
 
 def config_json_of(
@@ -94,25 +97,31 @@ def config_json_of(
 
 
 def to_huggingface(
-    config: NetworkConfig, state_dict: Mapping[str, Tensor], head: Head | None = None
+    config: NetworkConfig, state_dict: Mapping[str, Tensor], head: Head | None = None, *, padding: int = 0
 ) -> dict[str, Tensor]:
-    """Convert a state dict to Hugging Face's names, without padding rows. Names unknown to that layout are left out."""
+    """Convert a state dict to Hugging Face's names, without padding rows. Names unknown to that layout are left out.
+
+    `padding` is the id of [PAD], on which RoBERTa's numbers of positions depend.
+    """
     layout = architecture_of(config).layout
+    unused = layout.unused_positions({"pad_token_id": padding})
     weights: dict[str, Tensor] = {}
     for ours, theirs in _names(config, layout, head).items():
         if ours in state_dict:
             tensor = state_dict[ours]
             if ours in layout.PADDED:
                 tensor = tensor[: config.vocab_size]
+            if ours == POSITIONS:
+                tensor = torch.cat([tensor.new_zeros(unused, tensor.shape[1]), tensor])
             weights |= dict(zip(theirs, tensor.chunk(len(theirs)), strict=True))
     return weights
 
 
 def load_huggingface(directory: Path, head: Head | None = None) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """Read a BERT or a ModernBERT in Hugging Face's layout, with `head` the linear layer of that head, too.
+    """Read a BERT, a ModernBERT or a RoBERTa in Hugging Face's layout, with `head` the linear layer of that head, too.
 
     Returns its configuration and its weights in Bertline's names, the vocabulary padded; heads that the directory lacks
-    are absent. Raises BertlineError if the directory is neither, is incomplete or has its weights only as a pickle.
+    are absent. Raises BertlineError for another network, an incomplete directory, or weights that are only a pickle.
     """
     config, path = read_configuration(directory / "config.json"), directory / "model.safetensors"
     if not path.exists() and (directory / "pytorch_model.bin").exists():
@@ -120,16 +129,28 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
             f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
             f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
         )
-    return config, from_huggingface(config, load_tensors(path), str(directory), head)
+    unused = unused_positions_of(config, directory / "config.json")
+    return config, from_huggingface(config, load_tensors(path), str(directory), head, unused_positions=unused)
+
+
+def unused_positions_of(config: NetworkConfig, path: Path) -> int:
+    """Return how many first rows of the position table no input uses, for the network of a config.json."""
+    return architecture_of(config).layout.unused_positions(read_json(path))
 
 
 def from_huggingface(
-    config: NetworkConfig, weights: Mapping[str, Tensor], source: str, head: Head | None = None
+    config: NetworkConfig,
+    weights: Mapping[str, Tensor],
+    source: str,
+    head: Head | None = None,
+    *,
+    unused_positions: int = 0,
 ) -> dict[str, Tensor]:
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
-    Names of old versions are accepted, unknown names left out. `source` names the weights in errors. Raises
-    BertlineError if the vocabulary's size differs from that in `config`.
+    Names of old versions are accepted, unknown names left out. `source` names the weights in errors,
+    `unused_positions` is that of the layout for their config.json. Raises BertlineError if the vocabulary's size or the
+    number of RoBERTa's positions differs from that in `config`.
     """
     layout = architecture_of(config).layout
     names = _names(config, layout, head)
@@ -142,6 +163,8 @@ def from_huggingface(
     for name, parts in names.items():
         if all(part in theirs for part in parts):
             tensor = torch.cat([theirs[part] for part in parts]) if len(parts) > 1 else theirs[parts[0]]
+            if name == POSITIONS:
+                tensor = _used_positions(tensor, config, unused_positions, source)
             ours[name] = _pad(tensor, config, source) if name in layout.PADDED else tensor
     return ours
 
@@ -165,8 +188,10 @@ def read_configuration(path: Path) -> NetworkConfig:
     architectures = {architecture.layout.MODEL_TYPE: architecture for architecture in ARCHITECTURES.values()}
     architecture = architectures.get(given.get("model_type", "bert"))
     if architecture is None:
+        *others, last = architectures
+        described = f"{', '.join(others)} and {last}"
         raise BertlineError(
-            f"{path}: model_type is {given['model_type']!r}, only {' and '.join(architectures)} can be read; name a "
+            f"{path}: model_type is {given['model_type']!r}, only {described} can be read; name a "
             "directory with one of them"
         )
     for key, value in architecture.layout.FIXED.items():
@@ -206,6 +231,15 @@ def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
         )
     padding = tensor.new_zeros(config.padded_vocab_size - config.vocab_size, *tensor.shape[1:])
     return torch.cat([tensor, padding])
+
+
+def _used_positions(tensor: Tensor, config: NetworkConfig, unused: int, source: str) -> Tensor:
+    if unused and len(tensor) != config.max_position_embeddings + unused:
+        raise BertlineError(
+            f"{source}: the weights have {len(tensor)} positions, but max_position_embeddings of its configuration is "
+            f"{config.max_position_embeddings + unused}; the directory is damaged"
+        )
+    return tensor[unused:]
 
 
 def _write_tokenizer(

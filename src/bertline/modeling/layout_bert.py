@@ -49,6 +49,11 @@ TASKS: dict[Head, tuple[str, str]] = {
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False}
 
 
+def unused_positions(given: Mapping[str, Any]) -> int:
+    """Return 0: inputs use every row of the position table."""
+    return 0
+
+
 def config_json(config: BertConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
     """Return BERT's own keys of config.json."""
     return {

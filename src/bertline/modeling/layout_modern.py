@@ -50,6 +50,11 @@ FIXED = {
 }
 
 
+def unused_positions(given: Mapping[str, Any]) -> int:
+    """Return 0: there is no table of positions."""
+    return 0
+
+
 def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:
     """Return ModernBERT's own keys of config.json, which predate transformers 5 and are read by it."""
     return {

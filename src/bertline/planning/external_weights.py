@@ -1,4 +1,4 @@
-"""External weights that a configuration names: a directory in Hugging Face's layout."""
+"""External weights that a configuration names: a folder, a model of the Hub, or one of Google's releases."""
 
 from __future__ import annotations
 
@@ -9,20 +9,47 @@ from bertline.encoding.tokenizer import TOKENIZER_FILES, find_tokenizer
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.planning.corpora import digests, expand
+from bertline.planning.plan import Plan
+from bertline.results import paths
 
 # Other files, such as a README or the same weights in another layout, change no result.
 FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config.json")
 # Layouts that workflow/scripts/convert_weights.py reads.
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
+RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
+# Keys of the initial weights of a recipe that do not determine a result.
+PLACES = ("directory", "name")
 
 
-def external_weights(problems: list[str], key: str, directory: str) -> Json:
-    """Return the `directory` for the recipe, and the digest of its `content`.
+def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str] | None = None) -> Json:
+    """Return for the recipe the `directory` of weights, the digest of their `content` and, if fetched, their `name`.
 
     Args:
-        problems: missing or unreadable files are appended.
-        key: of the directory in the configuration.
+        key: of the weights in the configuration.
+        given: its value: a folder, or the `weights` of the schema, which the graph fetches to the directory.
+        problems: missing or unreadable files are appended; None for those of the plan.
     """
+    problems = plan.problems if problems is None else problems
+    if isinstance(given, str):
+        return _folder(problems, key, given)
+    if "hub" in given:
+        identity = {"hub": given["hub"], "revision": given["revision"]}
+        directory = paths.HUB_WEIGHTS.format(repository=given["hub"], revision=given["revision"])
+        name = f"{given['hub']} at {given['revision'][:12]}"
+    else:
+        release = given["google"]
+        if isinstance(release, str):
+            files = expand(problems, f"{key}.google", [f"{release}/{pattern}" for pattern in RELEASE])
+            content, name = sorted(digests(files).values()), release
+        else:
+            content, name = release["sha256"], release["url"].rpartition("/")[2]
+        identity = {"google": content, "lowercase": given["lowercase"]}
+        directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identity))
+    plan.fetched[directory] = given
+    return {"directory": directory, "content": fingerprint(identity), "name": name}
+
+
+def _folder(problems: list[str], key: str, directory: str) -> Json:
     folder = Path(directory)
     if not (folder / "model.safetensors").exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):
         problems.append(
@@ -36,14 +63,36 @@ def external_weights(problems: list[str], key: str, directory: str) -> Json:
 
 
 def without_directory(initial: Json) -> Json:
-    """Return initial weights without their location, which does not enter fingerprints."""
-    return {key: value for key, value in initial.items() if key != "directory"}
+    """Return initial weights without their location and name, which do not enter fingerprints."""
+    return {key: value for key, value in initial.items() if key not in PLACES}
 
 
-def external_tokenizer(problems: list[str], key: str, directory: str) -> str:
-    """Return the file of the tokenizer in `directory`."""
+def external_tokenizer(plan: Plan, key: str, directory: str) -> str:
+    """Return the file of the tokenizer in `directory`; of weights that the graph fetches, the directory."""
+    if directory in plan.fetched:
+        return directory
     try:
         return str(find_tokenizer(Path(directory)))
     except BertlineError as error:
-        problems.append(f"configuration: {key}: {error}")
+        plan.problems.append(f"configuration: {key}: {error}")
         return str(Path(directory, TOKENIZER_FILES[0]))
+
+
+def release_files(plan: Plan, directory: str) -> list[str]:
+    """List the files of a release in a folder that the weights in `directory` are converted from."""
+    release = plan.fetched[directory]["google"]
+    if not isinstance(release, str):
+        return []
+    return [str(path) for pattern in RELEASE for path in sorted(Path(release).glob(pattern))]
+
+
+def release_options(plan: Plan, directory: str) -> list[str]:
+    """Return the words of the options that name the source of the weights in `directory`, one of Google's releases."""
+    given = plan.fetched[directory]
+    release = given["google"]
+    source = (
+        ["--folder", release]
+        if isinstance(release, str)
+        else [word for key in ("url", "sha256") for word in (f"--{key}", release[key])]
+    )
+    return [*source, "--lowercase" if given["lowercase"] else "--no-lowercase"]

@@ -28,7 +28,7 @@ class Start:
     initial: Json
     random: Json
     model: Json
-    network: Json  # the model's configuration, empty while its directory is missing
+    network: Json | None  # the model's configuration, None while its directory is missing
     tokenizer: str | None = None  # its file, if it is not the dataset's
 
 
@@ -38,7 +38,8 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
     Raises BertlineError for incompatible settings, and if the configuration names no data.
     """
     key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
-    check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
+    if start.network is not None:
+        check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
     if "max_query_length" in settings and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
         raise BertlineError(
             f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "

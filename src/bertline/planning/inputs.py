@@ -23,6 +23,8 @@ def weights_before_phase(plan: Plan, phase: str) -> list[str]:
     initial = plan.phases[phase]["initial_weights"] or {}
     if "phase" in initial:
         return [paths.PHASE_WEIGHTS.format(phase=initial["phase"])]
+    if initial.get("directory") in plan.fetched:
+        return [initial["directory"]]
     return [f"{initial['directory']}/{paths.WEIGHTS}"] if initial else []
 
 
@@ -58,11 +60,13 @@ def inputs_of_prediction(plan: Plan, output: str) -> list[str]:
 
 
 def model_of_prediction(plan: Plan, output: str) -> list[str]:
-    """Return what must exist before a prediction: the choice of its model, or the model; none for an external one."""
+    """Return what must exist before a prediction: the choice of its model, or the model; none for a folder that
+    the graph does not make."""
     model = plan.predictions[output]["model"]
     if "kept" in model:
         return [paths.KEPT_CHOICE.format(kept=model["kept"])]
-    return [model_folder(model)] if "phase" in model or "finetuning" in model else []
+    made = "phase" in model or "finetuning" in model or model["directory"] in plan.fetched
+    return [model_folder(model)] if made else []
 
 
 def card_of_run(plan: Plan, run: str) -> str:

@@ -17,6 +17,7 @@ from bertline.settings.configuration import definition, strip_defaults, validate
 PUBLISHED = {
     "bert": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
     "modern": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 8192},
+    "roberta": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
 }
 
 

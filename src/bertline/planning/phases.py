@@ -27,11 +27,12 @@ def add_phase(
     _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
     initial: Json | None = {"phase": before[-1]} if before else None
     given = settings.get("initial_weights")
-    if given and "directory" in given:
-        key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights.directory"
-        initial = external_weights(plan.problems, key, given["directory"])
-    elif given:
+    if given and "run" in given:
         initial = {"phase": _phase_of_another_run(plan, where, phase, given)}
+    elif given:
+        key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights"
+        key, source = (f"{key}.directory", given["directory"]) if "directory" in given else (key, given)
+        initial = external_weights(plan, key, source)
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial or settings["carry_over"] == "weights":

@@ -57,11 +57,12 @@ def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:
         )
 
 
-def _model(plan: Plan, key: str, given: str, problems: list[str]) -> Json:
-    """Return what a model's name refers to: a phase, a choice, a fine-tuning, or a folder."""
-    folder, runs = Path(given), Path(paths.RUN).parent
-    if not folder.is_relative_to(runs):
-        return external_weights(problems, key, given)
+def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json:
+    """Return what a model's name refers to: a phase, a choice, a fine-tuning, or external weights."""
+    runs = Path(paths.RUN).parent
+    if not isinstance(given, str) or not Path(given).is_relative_to(runs):
+        return external_weights(plan, key, given, problems)
+    folder = Path(given)
     models: dict[str, Json] = {}
     for run, entry in plan.runs.items():
         if key.startswith("features.") and entry["phases"]:

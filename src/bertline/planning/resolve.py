@@ -101,7 +101,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
     where = f"configuration: runs.{name}"
     if "pretrained" in run:
-        add = _add_checkpoint_run if CHECKPOINT.fullmatch(run["pretrained"]) else _add_external_run
+        add = _add_checkpoint_run if _checkpoint_of(run) else _add_external_run
         add(plan, name, run)
         return
     check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
@@ -129,13 +129,13 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
 
 def _add_external_run(plan: Plan, name: str, run: Json) -> None:
     key = f"runs.{name}.pretrained"
-    initial = external_weights(plan.problems, key, run["pretrained"])
+    initial = external_weights(plan, key, run["pretrained"])
     start = Start(
         initial=initial,
         random={"model": without_directory(initial)},
         model={"directory": initial["directory"]},
-        network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else {},
-        tokenizer=external_tokenizer(plan.problems, key, run["pretrained"]),
+        network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else None,
+        tokenizer=external_tokenizer(plan, key, initial["directory"]),
     )
     plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}
     _add_tasks(plan, name, start)
@@ -144,7 +144,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
 def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
     """Add a run that fine-tunes a checkpoint of another run's phase."""
     key = f"configuration: runs.{name}.pretrained"
-    other, phase, step = cast(re.Match[str], CHECKPOINT.fullmatch(run["pretrained"])).groups()
+    other, phase, step = cast(re.Match[str], _checkpoint_of(run)).groups()
     trained, described = plan.trained_runs, plan.config["runs"]
     check_allowed(
         key, other, [run for run in described if "phases" in described[run]], "the runs that pretrain a model"
@@ -174,6 +174,12 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
     _add_tasks(plan, name, start)
 
 
+def _checkpoint_of(run: Json) -> re.Match[str] | None:
+    """Return the run, the phase and the step of the checkpoint that a run starts from, if it does."""
+    given = run.get("pretrained")
+    return CHECKPOINT.fullmatch(given) if isinstance(given, str) else None
+
+
 def _add_tasks(plan: Plan, name: str, start: Start) -> None:
     run = plan.runs[name]
     run |= {"finetunings": {}, "kept": {}, "skipped": {}}
@@ -196,7 +202,7 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
         if name in ordered or name not in runs:
             return
         others = [phase.get("initial_weights", {}).get("run") for phase in runs[name].get("phases", {}).values()]
-        if checkpoint := CHECKPOINT.fullmatch(runs[name].get("pretrained", "")):
+        if checkpoint := _checkpoint_of(runs[name]):
             others.append(checkpoint[1])
         for other in others:
             if other is not None and other != name:

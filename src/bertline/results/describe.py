@@ -17,7 +17,7 @@ SCORE_TITLES = {
     "spearman": "Spearman correlation",
 }
 
-_NETWORKS = {"bert": "BERT", "modern": "ModernBERT"}
+_NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
 # Where a capital letter is not enough.
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
@@ -165,7 +165,8 @@ def _start(initial_weights: Mapping[str, Any] | None, phases: Mapping[str, str])
     if not initial_weights:
         return "Starts from random weights."
     if "directory" in initial_weights:
-        return f"Starts from the weights in {initial_weights['directory']}."
+        name = initial_weights.get("name")
+        return f"Starts from the weights {name or 'in ' + initial_weights['directory']}."
     fingerprint = initial_weights["phase"]
     step = f" at step {number(initial_weights['step'])}" if "step" in initial_weights else ""
     return f"Starts from the weights of {phases.get(fingerprint, f'another run (phase {fingerprint})')}{step}."

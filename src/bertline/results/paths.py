@@ -14,6 +14,8 @@ from bertline.fingerprint import STAGE_VERSIONS
 WIKI = "resources/wikimedia/{wiki}"
 DUMP_LISTING = f"{WIKI}/{{dump}}/parts.json"
 DUMP_PART = f"{WIKI}/{{dump}}/{{part}}.xml.bz2"
+HUB_WEIGHTS = "resources/weights/hub/{repository}/{revision}"
+GOOGLE_WEIGHTS = "resources/weights/google/{google}"
 EVALUATION_FILE = "resources/evaluation/{file}"
 
 CORPUS = "results/corpora/{corpus}"

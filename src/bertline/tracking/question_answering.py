@@ -28,6 +28,9 @@ class QuestionAnswering(PythonModel):
         self.settings, self.null_threshold = task["settings"], task.get("null_threshold")
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+        # Between question and context: two in RoBERTa's template, one in BERT's.
+        template = self.tokenizer("a", "a")["input_ids"]
+        self.separators = template.count(self.tokenizer.sep_token_id) - 1
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: Any = None) -> list[str]:
         """Return a text of the context for each row of a data frame; "" for no answer."""
@@ -38,9 +41,9 @@ class QuestionAnswering(PythonModel):
         query = self.tokenizer(question, add_special_tokens=False)["input_ids"][: self.settings["max_query_length"]]
         encoded = self.tokenizer(context, add_special_tokens=False, return_offsets_mapping=True)
         tokens, spans = encoded["input_ids"], encoded["offset_mapping"]
-        windows = self.windows(len(tokens), self.settings["max_sequence_length"] - len(query) - 3)
+        windows = self.windows(len(tokens), self.settings["max_sequence_length"] - len(query) - 2 - self.separators)
         starts, ends = self.logits(query, [tokens[first:last] for first, last in windows])
-        shift = len(query) + 2
+        shift = len(query) + 1 + self.separators
         best, text = -torch.inf, ""
         for number, (first, last) in enumerate(windows):
             part = slice(shift, shift + last - first)
@@ -65,13 +68,14 @@ class QuestionAnswering(PythonModel):
         return found
 
     def logits(self, query: list[int], parts: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Return the start and end logits of [CLS] query [SEP] part [SEP] for each part, float32 [parts, S] each."""
+        """Return the start and end logits of query and part for each part, float32 [parts, S] each."""
         cls, sep = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        rows = [[cls, *query, sep, *part, sep] for part in parts]
+        begin = [cls, *query, *[sep] * self.separators]
+        rows = [[*begin, *part, sep] for part in parts]
         inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
         if "token_type_ids" in self.tokenizer.model_input_names:
             places = torch.arange(inputs["input_ids"].shape[1])
-            inputs["token_type_ids"] = ((places >= len(query) + 2) & inputs["attention_mask"].bool()).long()
+            inputs["token_type_ids"] = ((places >= len(begin)) & inputs["attention_mask"].bool()).long()
         with torch.inference_mode():
             outputs = self.network(**inputs)
         return outputs.start_logits, outputs.end_logits

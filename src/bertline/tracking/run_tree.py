@@ -23,7 +23,7 @@ from bertline.results.records import Finetuning, Phase, Record, Training, chosen
 # include nothing else: a resume on other hardware must not conflict.
 _PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
 # Keys of paths: weights that were moved are the same weights.
-_PLACES = ("directory", "pretrained")
+_PLACES = ("directory", "google", "pretrained")
 # Keys that may differ when the same result is made again.
 _CIRCUMSTANCES = (
     *("git_commit", "git_dirty", "hardware", "world_size", "threads"),

@@ -1,0 +1,63 @@
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692): BERT's layers, trained on masked words only, without token types."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bertline.modeling import bert
+from bertline.modeling.attention import AttentionMask
+from bertline.modeling.bert import BertConfig, BertModel, initialize
+from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, look_up, tokens_at
+
+
+@dataclasses.dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    """The shape of a RoBERTa; keys are those of a Hugging Face config.json.
+
+    Except that `max_position_embeddings` is the longest input, without the positions that transformers leaves unused.
+    """
+
+    architecture: ClassVar[str] = "roberta"
+
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+
+
+class RobertaModel(BertModel):
+    """The encoder: BERT's, with the same token type for every token."""
+
+    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        return super().encode(words, torch.zeros_like(token_type_ids), attention_mask)
+
+
+class RobertaForPreTraining(nn.Module):
+    """The encoder with the masked language head."""
+
+    scores_pairs: ClassVar[bool] = False
+
+    def __init__(self, config: RobertaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = RobertaModel(config, with_pooler=False)
+        # transformers uses GELU here whatever the layers use.
+        self.masked_language_head = MaskedLanguageHead(
+            config, activation="gelu", epsilon=config.layer_norm_eps, bias=True
+        )
+        initialize(self, config)
+
+    def forward(
+        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
+    ) -> tuple[Tensor, None]:
+        """Score the masked positions as `BertForPreTraining.forward` does; None takes the place of pair logits."""
+        words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
+        return self.masked_language_head.score(tokens_at(hidden, masked_positions), table), None
+
+
+def make_task_network(config: RobertaConfig, head: Head, outputs: int) -> TaskNetwork:
+    """Make the network of a fine-tuning task, as `bert.make_task_network` does."""
+    return bert.make_task_network(config, head, outputs, RobertaModel)

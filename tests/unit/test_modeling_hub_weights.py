@@ -1,0 +1,171 @@
+"""Weights of the Hub at a pinned commit, from a stand-in of the Hub on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from hub_server import ServedModel, serve_model
+from roberta_folder import write_roberta
+
+from bertline.console import BertlineError
+from bertline.corpus import download
+from bertline.modeling.hub_weights import fetch_hub_weights
+from bertline.modeling.huggingface import load_huggingface
+
+REPOSITORY, REVISION = "someone/roberta-of-theirs", "1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f9a0b"
+FETCHED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
+    folder = tmp_path / "source"
+    write_roberta(folder)
+    for name in ("pytorch_model.bin", "tf_model.h5", "modeling.py", "README.md", "training_args.bin"):
+        (folder / name).write_bytes(b"never fetched")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serve_model(REPOSITORY, REVISION, folder) as served:
+        for name, value in {"ENDPOINT": served.address, "HF_HUB_OFFLINE": False}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        yield served
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "resources/hub" / REVISION
+
+
+def problem_of(output: Path, *, repository: str = REPOSITORY, revision: str = REVISION) -> str:
+    with pytest.raises(BertlineError) as raised:
+        fetch_hub_weights(repository, revision, output)
+    assert not output.exists()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_weights_configuration_and_tokenizer_arrive_and_nothing_else(model: ServedModel, output: Path) -> None:
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert {path.name for path in output.iterdir()} == FETCHED == set(model.fetched)
+    assert all((output / name).read_bytes() == model.files[name] for name in FETCHED)
+    assert [path.name for path in output.parent.iterdir()] == [REVISION]
+    assert load_huggingface(output)[0].architecture == "roberta"
+
+
+def test_a_cut_download_is_continued_by_the_next_one(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PIECE_BYTES", 1000)
+    model.cut.add("model.safetensors")
+    message = problem_of(output)
+    assert message.startswith("model.safetensors could not be downloaded (127.0.0.1")
+    assert "run the same command again later" in message
+    model.stopped.clear()
+    model.requests.clear()
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert (output / "model.safetensors").read_bytes() == model.files["model.safetensors"]
+    ((_, asked),) = [request for request in model.requests if request[0].endswith("model.safetensors")]
+    assert asked is not None
+    assert int(asked.removeprefix("bytes=").removesuffix("-")) > len(model.files["model.safetensors"]) // 4
+    assert "config.json" not in model.fetched  # it was complete
+
+
+def test_a_token_opens_a_private_model(model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.token = "hf_of_the_test"  # noqa: S105
+    assert problem_of(output) == (
+        f"the model {REPOSITORY} does not exist on the Hub, or is private; check its id, and set HF_TOKEN for a "
+        "private one"
+    )
+    monkeypatch.setenv("HF_TOKEN", model.token)
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert {path.name for path in output.iterdir()} == FETCHED
+
+
+def test_a_commit_that_vanished_is_one_line(model: ServedModel, output: Path) -> None:
+    gone = "f" * 40
+    assert problem_of(output, revision=gone) == (
+        f"the model {REPOSITORY} has no commit {gone}: it was removed or is another model's; pin one that its history "
+        "shows"
+    )
+    assert "someone/else does not exist on the Hub" in problem_of(output, repository="someone/else")
+
+
+def test_a_server_that_names_another_commit_is_one_line(model: ServedModel, output: Path) -> None:
+    model.told = "b" * 40
+    assert f"the Hub answers with the commit {'b' * 40}; pin that one" in problem_of(output)
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        (["model.safetensors"], "has its weights only in pytorch_model.bin, a pickle, which can run any code"),
+        (
+            ["model.safetensors", "pytorch_model.bin", "training_args.bin"],
+            "has no model.safetensors; choose the commit",
+        ),
+        (["config.json"], "has no config.json; choose"),
+        (["tokenizer.json"], "has neither tokenizer.json nor vocab.txt; choose a commit with its tokenizer"),
+    ],
+)
+def test_a_model_that_lacks_something_is_one_line(
+    model: ServedModel, output: Path, without: list[str], message: str
+) -> None:
+    for name in without:
+        del model.files[name]
+    assert message in problem_of(output)
+    assert model.fetched == []
+
+
+def test_weights_in_several_files_are_one_line(model: ServedModel, output: Path) -> None:
+    model.files["model.safetensors.index.json"] = b"{}"
+    del model.files["model.safetensors"]
+    assert "has its weights in several files" in problem_of(output)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_file_that_is_not_the_one_the_hub_states_is_one_line(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    described, content = model.description(), model.files[name]
+    monkeypatch.setattr(model, "description", lambda: described)
+    model.files[name] = content[:-1] + bytes([content[-1] ^ 1])
+    message = problem_of(output)
+    assert (
+        "wrong checksum" in message if name.endswith("s") else "config.json is not the file of that commit" in message
+    )
+    model.files[name] = content
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert (output / name).read_bytes() == content
+
+
+def test_a_model_larger_than_any_that_is_read_is_refused(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertline.modeling.hub_weights.LARGEST_MODEL", 1000)
+    assert "allowed are 1,000; choose a smaller model" in problem_of(output)
+    assert model.fetched == []
+
+
+def test_a_token_does_not_follow_a_redirection_to_another_host(tmp_path: Path) -> None:
+    from hub_server import Answers, serving
+
+    seen: list[str | None] = []
+
+    class Storage(Answers):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            self.answer(200, b"content", {})
+
+    with serving(Storage) as storage:
+
+        class Hub(Answers):
+            def do_GET(self) -> None:
+                seen.append(self.headers.get("Authorization"))
+                self.answer(302, b"", {"Location": storage.replace("127.0.0.1", "localhost") + "/file"})
+
+        with serving(Hub) as hub:
+            download.download([f"{hub}/file"], tmp_path / "file", download.Expected(size=7), token="secret")  # noqa: S106
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert seen == ["Bearer secret", None]
