@@ -126,7 +126,7 @@ def slurm_job(size_of):
     }
 
 
-CPU_JOB = GROUPED_JOB = PREDICTION_JOB = {}
+CPU_JOB = GROUPED_JOB = PREDICTION_JOB = FINETUNING_JOB = {}
 if SITE:
     ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos}
     CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
@@ -140,3 +140,4 @@ if SITE:
         "tasks_per_gpu": 0,
     }
     PREDICTION_JOB = {**GPU_JOB, "gres": "gpu:1"}
+    FINETUNING_JOB = {"one_after_the_other": 1}

@@ -29,6 +29,7 @@ rule finetune_task:
             mem_mb=8000,
             runtime=240,
         ),
+        **FINETUNING_JOB,
         # Fine-tunings of one process that may use a GPU at once.
         fine_tunings_per_gpu=FinetuningOptions.fine_tunings_per_gpu,
     params:
