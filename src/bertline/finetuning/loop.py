@@ -22,7 +22,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, training_batche
 from bertline.finetuning.losses import loss_of, number_of_terms, targets_of
 from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
@@ -148,7 +148,7 @@ def train(
 
 
 def _forward(
-    model: nn.Module, sequences: Sequences, rows: np.ndarray, padding: int, precision: str
+    model: nn.Module, sequences: Inputs, rows: np.ndarray, padding: int, precision: str
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs for inputs `rows`; return them and the attention mask."""
     device, dtype = next(model.parameters()).device, AUTOCAST[precision]
@@ -192,14 +192,14 @@ def _set_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
 
 
 @torch.inference_mode()
-def predict(model: TaskNetwork, sequences: Sequences, padding: int, precision: str) -> np.ndarray:
+def predict(model: TaskNetwork, sequences: Inputs, padding: int, precision: str) -> np.ndarray:
     """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs].
 
     `padding` is the id of [PAD].
     """
     model.eval()
     by_token, outputs = model.kind != "sequence", model.classifier.out_features
-    result = np.zeros((len(sequences.tokens) if by_token else len(sequences), outputs), dtype=np.float32)
+    result = np.zeros((int(sequences.offsets[-1]) if by_token else len(sequences), outputs), dtype=np.float32)
     for rows in evaluation_batches(sequences.lengths, EVALUATION_TOKENS):
         values = _forward(model, sequences, rows, padding, precision)[0].float().cpu().numpy()
         if not by_token:

@@ -72,7 +72,9 @@ def finetune(
     settings = recipe["settings"]
     if threads:
         torch.set_num_threads(threads)
-    task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
+    task = prepare_task(
+        recipe["task"], recipe["data"], settings | {"seed": recipe["seed"]}, tokenizer_path, recipe.get("table")
+    )
     torch.manual_seed(recipe["seed"])
     device, _claim = claim_device()  # held until the end of this function
     prepare_precision(settings["precision"], device)

@@ -32,6 +32,7 @@ class Plan:
     kept: dict[str, Json] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
     predictions: dict[str, Json] = field(default_factory=dict)  # by the file to write
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
+    collections: dict[str, Json] = field(default_factory=dict)  # of passages, tokenized
     runs: dict[str, Json] = field(default_factory=dict)
 
     @property

@@ -26,6 +26,9 @@ SENTENCE_INDEX = f"{CORPUS}/sentences/{{part}}.index.npy"
 # With the version in the path, changes of the signatures do not rebuild corpora.
 SIGNATURES = f"{CORPUS}/signatures-{STAGE_VERSIONS['signatures']}/{{part}}.npy"
 OVERLAP = f"{CORPUS}/overlap/{{evaluation}}/{{part}}.json"
+# A collection of passages, tokenized: see finetuning/ranking/collection.py.
+COLLECTION_CARD = "collection.json"
+COLLECTION = "results/collections/{collection}"
 EVALUATION = "results/evaluation/{evaluation}"
 NGRAMS = f"{EVALUATION}/ngrams.npz"
 
