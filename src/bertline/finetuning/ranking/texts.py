@@ -14,7 +14,8 @@ from bertline.console import BertlineError
 from bertline.finetuning.ranking.lines import read_fields
 from bertline.finetuning.sequences import tokenize
 
-CHUNK = 4096  # texts that are tokenized at once
+CHUNK = 4096  # lines, or examples, that are read at once
+CHARACTERS = 2**19  # of texts that are tokenized at once
 MAX_TOKENS = 8192  # of a text; no network reads more
 MAX_ID_BYTES = 64
 
@@ -52,14 +53,16 @@ def tokenized(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[bytes], n
     """
     ids: list[bytes] = []
     texts: list[str] = []
+    characters = 0
     for where, cells in read_fields(path):
         if len(cells) < 2:
             raise BertlineError(f"{where}: no text: it has to be an id, a tab and a text; correct the line")
         ids.append(id_of(cells[0], where))
         texts.append("\t".join(cells[1:]))
-        if len(texts) == CHUNK:
+        characters += len(texts[-1])
+        if characters >= CHARACTERS:
             yield ids, *_arrays(tokenizer, texts)
-            ids, texts = [], []
+            ids, texts, characters = [], [], 0
     if texts:
         yield ids, *_arrays(tokenizer, texts)
 

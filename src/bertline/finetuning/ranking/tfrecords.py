@@ -44,7 +44,7 @@ def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
                 raise BertlineError(f"{where}: its content has a wrong checksum; get the file again")
             try:
                 yield where, _example(content[:size])
-            except (IndexError, ValueError, TypeError, AttributeError, UnicodeDecodeError):
+            except (IndexError, OverflowError, ValueError, TypeError, AttributeError, UnicodeDecodeError):
                 raise BertlineError(f"{where}: not an Example of int64 lists; name another file") from None
 
 
@@ -62,7 +62,7 @@ def _example(content: bytes) -> dict[str, np.ndarray]:
 def _int64_list(content: bytes) -> np.ndarray:
     packed = protocol_fields(content).get(1, [])
     return np.concatenate(
-        [_varints(part) if isinstance(part, bytes) else np.array([part]) for part in packed] or [np.zeros(0, np.int64)]
+        [_varints(part) if isinstance(part, bytes) else np.array([part], np.uint64).astype(np.int64) for part in packed] or [np.zeros(0, np.int64)]
     )
 
 
