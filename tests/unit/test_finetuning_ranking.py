@@ -20,10 +20,12 @@ from ranking_files import SETTINGS, TABLE, data_of, ranking_recipe, tokenized, t
 from bertline.console import BertlineError
 from bertline.files import Recipe
 from bertline.finetuning.losses import loss_of, targets_of
+from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value
 from bertline.finetuning.ranking.lists import Candidates, read_candidates
+from bertline.finetuning.ranking.reranking import rank_files
 from bertline.finetuning.ranking.task import join, prepare_ranking, scores_of
 from bertline.finetuning.ranking.texts import read_texts
 from bertline.finetuning.train import finetune
@@ -302,3 +304,19 @@ def test_a_collection_is_the_same_bytes_again(tmp_path: Path) -> None:
         tokenize_collection(recipe, tmp_path / "tokenizer.json", tmp_path / name)
         contents.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(("objective", "suffix"), [("pointwise", ".trec"), ("pairwise", ".tsv")])
+def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path, objective: str, suffix: str) -> None:
+    data = data_of(tmp_path)
+    recipe = ranking_recipe(data, objective=objective, epochs=1)
+    finetune(recipe, tmp_path / "tokenizer.json", tmp_path / "out")
+    model = load_finetuned(tmp_path / "out/huggingface")
+    files = [tmp_path / f"{name}.tsv" for name in ("collection", "queries", "candidates")]
+    assert rank_files(model, *files, tmp_path / f"new/again{suffix}") == 96
+    expected = tmp_path / ("out/run.trec" if suffix == ".trec" else "out/ranking.tsv")
+    assert (tmp_path / f"new/again{suffix}").read_text() == expected.read_text()
+    files[2].write_text("q0\tp999\n")
+    with pytest.raises(BertlineError, match="'p999' is not in the collection"):
+        rank_files(model, *files, tmp_path / f"new/other{suffix}")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [f"again{suffix}"]

@@ -37,7 +37,7 @@ def example_class(*, packed: bool) -> Any:
         message = file.message_type.add(name=name)
         for field, number, kind, of in fields:
             added = message.field.add(name=field, number=number, type=kind)
-            repeated = field == "value" and name.endswith("List") or field == "feature"
+            repeated = (field == "value" and name.endswith("List")) or field == "feature"
             added.label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
             if of:
                 added.type_name = f".test{packed}.{of}"
@@ -91,7 +91,7 @@ def test_numbers_are_those_that_protobuf_wrote(
 
 
 def records_of(folder: Path) -> list[Numbers]:
-    """[CLS] where was born ? [SEP] and a passage with [SEP], relevant in every other record; padding as in the files."""
+    """[CLS] where was born ? [SEP] and a passage with [SEP], relevant in every other record."""
     write_tokenizer(folder / "tokenizer.json")
     ids = tokenizer_of(folder).token_to_id
     query = [ids(word) for word in ("[CLS]", "where", "was", "born", "?", "[SEP]")]

@@ -38,6 +38,10 @@ def configuration(**task: Any) -> dict[str, Any]:
     births = {"collection": "data/collection.tsv", "train": lists, "dev": lists, "test": test}
     return {
         "evaluation": {"ranking": {"births": births}},
+        "predict": {
+            "again": {"model": "results/runs/mine/ranking/births", "collection": "data/collection.tsv"}
+            | {kind: lists[kind] for kind in ("queries", "candidates")}
+        },
         "runs": {"mine": {"pretrained": "weights", "finetune": {"ranking": {"births": {**TASK, **task}}}}},
     }
 
@@ -63,6 +67,9 @@ def test_a_collection_is_tokenized_once_and_ranked_with_every_seed(graph: Path) 
         for name in ("ranking.tsv", "run.trec", "ranking_test.tsv", "run_test.trec"):
             assert len((folder / name).read_text().splitlines()) == 40
     assert (graph / "results/runs/mine/ranking/births/model/model.safetensors").exists()
+    run = (graph / "results/predictions/again.trec").read_text()
+    choice = json.loads(next(graph.glob("results/kept/*/choice.json")).read_text())
+    assert run == (graph / f"results/finetunings/{choice['best']}/run.trec").read_text()
     page = (graph / "results/report/latest/index.html").read_text()
     assert "births" in page
     assert "MRR@10" in page

@@ -87,6 +87,7 @@ KEPT_CHOICE = f"{KEPT}/choice.json"
 KEPT_MODEL = f"{KEPT}/model"
 
 PREDICTION = "results/predictions/{name}.jsonl"
+RANKING = "results/predictions/{name}.trec"
 FEATURES = "results/features/{name}.jsonl"
 
 # The parts of the plan that jobs read: see planning/recipes.py.

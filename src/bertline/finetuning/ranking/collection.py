@@ -52,21 +52,18 @@ def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path) -> None:
 
     Raises BertlineError for a bad file.
     """
-    source, loaded = Path(recipe["source"]), read_tokenizer(tokenizer)
     with write_folder_atomically(output) as folder:
-        counts = _write_records(source, loaded, folder) if recipe["tfrecords"] else _write(source, loaded, folder)
-        if not counts["passages"]:
-            raise BertlineError(f"{source} contains no passage; name a file with at least one")
-        logger.info("%s: %d passages, %d tokens", source, counts["passages"], counts["tokens"])
-        write_json(
-            folder / paths.COLLECTION_CARD,
-            {
-                "fingerprint": recipe["fingerprint"],
-                "source": source.name,
-                "vocab_size": loaded.get_vocab_size(),
-                **counts,
-            },
-        )
+        write_collection(Path(recipe["source"]), read_tokenizer(tokenizer), folder, tfrecords=recipe["tfrecords"])
+
+
+def write_collection(source: Path, tokenizer: Tokenizer, folder: Path, *, tfrecords: bool = False) -> None:
+    """Write the files of a collection into `folder`; for the arguments and errors see `tokenize_collection`."""
+    counts = _write_records(source, tokenizer, folder) if tfrecords else _write(source, tokenizer, folder)
+    if not counts["passages"]:
+        raise BertlineError(f"{source} contains no passage; name a file with at least one")
+    logger.info("%s: %d passages, %d tokens", source, counts["passages"], counts["tokens"])
+    card = {"source": source.name, "vocab_size": tokenizer.get_vocab_size(), **counts}
+    write_json(folder / paths.COLLECTION_CARD, card)
 
 
 def _write(source: Path, tokenizer: Tokenizer, folder: Path) -> Json:

@@ -62,7 +62,8 @@ def _example(content: bytes) -> dict[str, np.ndarray]:
 def _int64_list(content: bytes) -> np.ndarray:
     packed = protocol_fields(content).get(1, [])
     return np.concatenate(
-        [_varints(part) if isinstance(part, bytes) else np.array([part], np.uint64).astype(np.int64) for part in packed] or [np.zeros(0, np.int64)]
+        [_varints(part) if isinstance(part, bytes) else np.array([part], np.uint64).astype(np.int64) for part in packed]
+        or [np.zeros(0, np.int64)]
     )
 
 
