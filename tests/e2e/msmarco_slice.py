@@ -87,8 +87,8 @@ def write_weights(folder: Path, vocabulary: Path) -> None:
     torch.manual_seed(1)
     words = [word for word in vocabulary.read_text(encoding="utf-8").split("\n") if word]
     size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **size, **no_dropout))
+    settings = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.08}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **size, **settings))
     with torch.no_grad():
         model.embeddings.position_embeddings.weight.mul_(0.1)
         model.embeddings.token_type_embeddings.weight.mul_(0.5)
@@ -105,7 +105,7 @@ def configuration(test_data: Path, folder: Path) -> dict[str, Any]:
     data = write_slice(test_data, folder / "lists")
     tasks = {
         "pairwise": {**TASK, "objective": "pairwise", "training_examples": 3200},
-        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 6400},
+        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 12800},
     }
     return {
         "evaluation": {"ranking": dict.fromkeys(tasks, data)},
