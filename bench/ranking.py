@@ -4,9 +4,9 @@
 
 Both train on and score the same pairs of a query and a passage, of at most 512 tokens: ours from a collection
 tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in batches of 8 for
-training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager attention counts.
-Times are processor times (on a GPU, wall times), rounds alternate, and a ratio is that of the medians over the rounds.
-The last line is JSON.
+training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager
+attention counts. Times are processor times (on a GPU, wall times), rounds alternate, and a ratio is that of the medians
+over the rounds. The last line is JSON.
 """
 
 import functools

@@ -23,7 +23,7 @@ from bertline.finetuning.losses import loss_of, targets_of
 from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
-from bertline.finetuning.ranking.evaluation import measure, p_value
+from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
 from bertline.finetuning.ranking.lists import Candidates, read_candidates
 from bertline.finetuning.ranking.reranking import rank_files
 from bertline.finetuning.ranking.task import join, prepare_ranking, scores_of
@@ -320,3 +320,31 @@ def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path,
     with pytest.raises(BertlineError, match="'p999' is not in the collection"):
         rank_files(model, *files, tmp_path / f"new/other{suffix}")
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"again{suffix}"]
+
+
+def candidates_of(query_ids: list[str], passages: int) -> Candidates:
+    """Each query with the same passages."""
+    rows = np.arange(passages * len(query_ids), dtype=np.int32)
+    ids = np.array([f"p{row % passages}" for row in rows], dtype=np.bytes_)
+    return Candidates(query_ids, np.arange(len(query_ids) + 1) * passages, rows // passages, rows % passages, ids, 0)
+
+
+def test_equal_scores_are_ordered_as_trec_eval_does(tmp_path: Path) -> None:
+    candidates, scores = candidates_of(["q"], 4), np.array([0.5, 1.0, 1.0, 1.0 + 1e-9])  # of float32, three are equal
+    write_rankings(candidates, scores, tmp_path / "ranking.tsv", tmp_path / "run.trec")
+    assert (tmp_path / "ranking.tsv").read_text() == "q\tp3\t1\nq\tp2\t2\nq\tp1\t3\nq\tp0\t4\n"
+    assert (tmp_path / "run.trec").read_text().splitlines()[0] == "q Q0 p3 1 1 bertline"
+    assert measure(candidates, scores, {"q": {"p1": 1}}, 1)["mrr"].tolist() == [pytest.approx(1 / 3)]
+
+
+def test_only_judged_queries_are_scored() -> None:
+    candidates = candidates_of(["a", "b", "c"], 2)
+    found = measure(candidates, np.array([1.0, 0, 1, 0, 0, 1]), {"c": {"p0": 1}, "a": {"p0": 1}}, 1)
+    assert found["map"].tolist() == [1.0, 0.5]
+
+
+def test_an_example_of_two_passages_takes_the_memory_of_both(tmp_path: Path) -> None:
+    """Batches for a GPU are limited by padded tokens."""
+    task = prepared(data_of(tmp_path), tmp_path, objective="pairwise")
+    for row in range(5):
+        assert task.train.lengths[row] == 2 * task.train.take(np.array([row])).lengths.max()

@@ -20,7 +20,7 @@ class Inputs(Protocol):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each example, or of the longest of its inputs, int [N]."""
+        """Number of tokens of each example, int [N]; for several inputs, with their padding to the longest."""
 
     @property
     def offsets(self) -> np.ndarray:

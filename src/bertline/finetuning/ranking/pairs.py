@@ -36,17 +36,18 @@ class Pairs:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of the longest input of each example, int32 [N]."""
+        """Number of tokens of each example, whose inputs are padded to the longest of them, int32 [N]."""
         lengths = np.empty(len(self), dtype=np.int32)
         for start in range(0, len(self), CHUNK):
             part = slice(start, start + CHUNK)
             _, passages = _counts(self.passages, self.passage_rows[part], self.max_passage)
-            lengths[part] = 3 + _counts(self.queries, self.query_rows[part], self.max_query)[1] + passages.max(axis=1)
+            _, queries = _counts(self.queries, self.query_rows[part], self.max_query)
+            lengths[part] = self.passage_rows.shape[1] * (3 + queries + passages.max(axis=1))
         return lengths
 
     @property
     def offsets(self) -> np.ndarray:
-        """Index of each example's first token if each had its longest input only, int64 [N+1]."""
+        """Index of each example's first token, padding included, int64 [N+1]."""
         return np.append(0, np.cumsum(self.lengths, dtype=np.int64))
 
     def take(self, rows: np.ndarray) -> Sequences:
