@@ -115,6 +115,10 @@ def test_two_rankings_are_compared_by_a_paired_test() -> None:
 
 def test_bm25_is_that_of_a_library(tmp_path: Path) -> None:
     data = data_of(tmp_path)
+    with Path(data["dev_queries"]).open("a") as file:
+        file.write("twice\twas n1 n1 born born ?\n")
+    with Path(data["dev_candidates"]).open("a") as file:
+        file.writelines(f"twice\tp{passage:03d}\n" for passage in range(20))
     tokenizer = tokenizer_of(tmp_path)
     collection, queries = (
         open_collection(Path(data["collection"]), tokenizer),
@@ -220,8 +224,12 @@ def test_candidates_are_read_in_their_published_forms(tmp_path: Path, form: str)
     path = tmp_path / "given.gz"
     with gzip.open(path, "wt") as file:
         given = [("q1", "p004"), ("q0", "p000"), ("q1", "p005"), ("q0", "p002"), ("q0", "00000000")]
-        for rank, (query, passage) in enumerate(given, start=1):
-            file.write(FORMS[form].format(query=query, passage=passage, rank=rank, score=-rank))
+        lines = [
+            FORMS[form].format(query=query, passage=passage, rank=rank, score=-rank)
+            for rank, (query, passage) in enumerate(given, start=1)
+        ]
+        # With ranks or scores, the order of lines does not matter within a query.
+        file.writelines([lines[2], lines[3], lines[0], lines[1], lines[4]] if form in ("ranked", "trec") else lines)
     queries = read_texts(Path(files["queries"]), tokenizer)
     found = read_candidates(path, queries, open_collection(tmp_path / "tokenized-collection", tokenizer).passages)
     assert found.query_ids == ["q1", "q0"]
@@ -335,6 +343,13 @@ def test_equal_scores_are_ordered_as_trec_eval_does(tmp_path: Path) -> None:
     assert (tmp_path / "ranking.tsv").read_text() == "q\tp3\t1\nq\tp2\t2\nq\tp1\t3\nq\tp0\t4\n"
     assert (tmp_path / "run.trec").read_text().splitlines()[0] == "q Q0 p3 1 1 bertline"
     assert measure(candidates, scores, {"q": {"p1": 1}}, 1)["mrr"].tolist() == [pytest.approx(1 / 3)]
+
+
+@pytest.mark.parametrize(("rank", "score"), [(10, 0.1), (11, 0.0)])
+def test_mrr_10_ends_after_the_tenth_passage(rank: int, score: float) -> None:
+    found = measure(candidates_of(["q"], 12), -np.arange(12.0), {"q": {f"p{rank - 1}": 1}}, 1)
+    assert found["mrr_10"].tolist() == [pytest.approx(score)]
+    assert found["mrr"].tolist() == [pytest.approx(1 / rank)]
 
 
 def test_only_judged_queries_are_scored() -> None:
