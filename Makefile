@@ -20,7 +20,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features
+.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu rehearse-gpu
 .PHONY: plan status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
@@ -88,6 +88,9 @@ bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-fi
 
 bench-features: $(READY) ## compare feature extraction with transformers: make bench-features TEXTS=texts.txt VOCABULARY=vocab.txt
 	python bench/features.py $(TEXTS) $(VOCABULARY)
+
+bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking MSMARCO=folder VOCABULARY=vocab.txt
+	python bench/ranking.py $(MSMARCO)/collection.tsv $(MSMARCO)/queries.tsv $(VOCABULARY)
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(if $(wildcard $(SITE)),--site $(SITE))

@@ -40,7 +40,7 @@ from bertline.finetuning.batches import evaluation_batches, pad, training_batche
 from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
 from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import make_model
@@ -68,13 +68,6 @@ PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 Work = Callable[[], int]  # returns the number of real tokens
 
 
-def some_windows(sequences: Sequences, rows: np.ndarray) -> Sequences:
-    """Return the inputs `rows`."""
-    parts = [sequences.tokens[sequences.offsets[row] : sequences.offsets[row + 1]] for row in rows]
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    return Sequences(np.concatenate(parts), offsets, sequences.second_segment_start[rows])
-
-
 def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
     """Prepare all windows of a SQuAD file for training, and `windows` of them, drawn at random, for prediction."""
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +75,7 @@ def prepare(squad: Path, vocabulary: Path, windows: int) -> PreparedTask:
         save_tokenizer(take_tokenizer(vocabulary, lowercase=True), tokenizer)
         task = prepare_task("squad_v1", dict.fromkeys(("train", "dev"), str(squad)), SETTINGS, tokenizer)
     rows = np.random.default_rng(1).permutation(len(task.dev.inputs))[:windows]
-    return replace(task, predicted=(replace(task.dev, inputs=some_windows(task.dev.inputs, np.sort(rows))),))
+    return replace(task, predicted=(replace(task.dev, inputs=task.dev.inputs.take(np.sort(rows))),))
 
 
 def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device) -> dict[str, Work]:
@@ -102,7 +95,7 @@ def our_work(task: PreparedTask, shape: str, batches: int, device: torch.device)
 
     def predicting(precision: str) -> int:
         predict(model, task.dev.inputs, task.padding, precision)
-        return len(task.dev.inputs.tokens)
+        return int(task.dev.inputs.offsets[-1])
 
     work: dict[str, Work] = {}
     for precision in PRECISIONS:
@@ -119,7 +112,7 @@ def their_work(task: PreparedTask, shape: str, batches: int, device: torch.devic
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
 
-    def inputs(sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
+    def inputs(sequences: Inputs, rows: np.ndarray) -> dict[str, torch.Tensor]:
         input_ids, token_type_ids, mask = pad(sequences, rows, task.padding, device)
         mask = torch.ones_like(input_ids) if mask is None else mask.long()
         return {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": mask}
@@ -149,7 +142,7 @@ def their_work(task: PreparedTask, shape: str, batches: int, device: torch.devic
                 outputs = model(**inputs(sample, rows))
             for logits in (outputs.start_logits, outputs.end_logits):
                 logits.float().cpu().numpy()
-        return len(sample.tokens)
+        return int(sample.offsets[-1])
 
     work: dict[str, Work] = {}
     for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), PRECISIONS.items()):

@@ -26,14 +26,14 @@ from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON
 from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import finetune
 
 Settings = dict[str, Any]
 
 
-def inputs_of(task: PreparedTask, sequences: Sequences, rows: np.ndarray) -> dict[str, torch.Tensor]:
+def inputs_of(task: PreparedTask, sequences: Inputs, rows: np.ndarray) -> dict[str, torch.Tensor]:
     """Return a padded batch under transformers' names."""
     input_ids, token_type_ids, mask = pad(sequences, rows, task.padding, torch.device("cpu"))
     mask = torch.ones_like(input_ids) if mask is None else mask.long()

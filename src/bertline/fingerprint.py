@@ -24,6 +24,7 @@ STAGE_VERSIONS = {
     "import": 1,
     "pretraining": 2,
     "finetuning": 5,
+    "collection": 1,
 }
 
 FINGERPRINT_LENGTH = 16

@@ -161,3 +161,19 @@ def test_sinusoidal_positions_start_with_neighbours_alike() -> None:
     assert table.square().mean().sqrt().item() == pytest.approx(0.02, rel=1e-3)
     similarity = torch.nn.functional.cosine_similarity(table[50], table[:100])
     assert sorted(similarity.argsort(descending=True)[:3].tolist()) == [49, 50, 51]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool, autocast: bool) -> None:
+    """In evaluation a head on whole sequences reads nothing else of the last layer."""
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
+    encoder = BertModel(config).eval()
+    ids = torch.randint(50, (4, 9))
+    mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]]) if masked else None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        whole = encoder(ids, ids % 2, mask)
+        first = encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
+    assert first.shape == (4, 1, 32)
+    torch.testing.assert_close(first, whole[:, :1], atol=2e-2 if autocast else 1e-5, rtol=0)

@@ -28,6 +28,7 @@ from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
 from bertline.files import Recipe, read_json, write_json
 from bertline.finetuning.options import Options
+from bertline.finetuning.ranking.collection import tokenize_collection
 from bertline.finetuning.train import finetune
 from bertline.fingerprint import STAGE_VERSIONS
 
@@ -44,6 +45,7 @@ DIGESTS = {
     ("tokenizer", 2): "4481ebf372ba2639",
     ("samples", 1): "de27b451f8978e3f",
     ("import", 1): "dad51444a46a4e07",
+    ("collection", 1): "ff246b17028bb15c",
 }
 # Losses in nats at the first steps: of weights, the last bits differ between processors, so no digest can be kept.
 COURSES = {
@@ -126,6 +128,9 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     save_tokenizer(train_wordpiece([Path("00000.txt.zst")], vocab_size=90, lowercase=True, seed=1), Path("tok.json"))
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))
     masked = gather_imported(tmp_path)
+    Path("passages.tsv").write_text("b\tThe old mill.\na\tSeven houses stood by the river, and a mill.\n")
+    passages = Recipe(source="passages.tsv", tfrecords=False)
+    tokenize_collection(passages, tmp_path / "dataset/tokenizer.json", tmp_path / "passages")
     overlap = Path("overlap.json").read_bytes()
     return {
         "extraction": digest(repr(text_of_page(WIKITEXT, {"file"}, "sentences")).encode()),
@@ -138,12 +143,16 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
+        "collection": digest(b"".join(path.read_bytes() for path in sorted((tmp_path / "passages").iterdir()))),
     }
 
 
 @pytest.mark.parametrize(
     "stage",
-    ["extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"],
+    [
+        *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
+        "collection",
+    ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:
     assert made[stage] == DIGESTS[stage, STAGE_VERSIONS[stage]]

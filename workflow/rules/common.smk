@@ -62,6 +62,7 @@ wildcard_constraints:
     finetuning="[0-9a-f]{16}",
     evaluation="[0-9a-f]{16}",
     kept="[0-9a-f]{16}",
+    collection="[0-9a-f]{16}",
     step=r"\d+",
     run="[A-Za-z0-9][A-Za-z0-9_.-]*",
     fingerprint="[0-9a-f]{16}",

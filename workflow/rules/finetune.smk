@@ -3,6 +3,31 @@
 from bertline.finetuning.options import Options as FinetuningOptions
 
 
+# Shared by all fine-tunings that rank its passages with the same tokenizer.
+rule tokenize_collection:
+    input:
+        source=ancient(of(inputs.source_of_collection, "collection")),
+        tokenizer=ancient(of(inputs.tokenizer_of_collection, "collection")),
+    output:
+        directory(paths.COLLECTION),
+    log:
+        "logs/tokenize_collection/{collection}.log",
+    benchmark:
+        "benchmarks/tokenize_collection/{collection}.tsv"
+    conda:
+        "../../envs/bertline.yaml"
+    threads: 1
+    resources:
+        **CPU_JOB,
+        mem_mb=4000,
+        runtime=240,
+    params:
+        recipe=planned_recipe("collection"),
+    shell:
+        "python workflow/scripts/tokenize_collection.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+        " --output {output:q} --threads {threads} > {log:q} 2>&1"
+
+
 rule finetune_task:
     input:
         data=ancient(of(inputs.data_of_finetuning, "finetuning")),

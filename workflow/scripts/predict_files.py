@@ -1,6 +1,6 @@
-"""Predict or extract features for the files of a recipe, as the graph does.
+"""Predict, rank or extract features for the files of a recipe, as the graph does.
 
-With files named on the command line, predict.py and extract_features.py do the same.
+With files named on the command line, predict.py, rank.py and extract_features.py do the same.
 
 example:
   python workflow/scripts/predict_files.py results/recipes/0123456789abcdef.json --output out.jsonl
@@ -14,7 +14,7 @@ from bertline.planning.predictions import model_folder
 
 
 def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
-    """Predict or extract features.
+    """Predict, rank or extract features.
 
     Args:
         recipe: model, inputs and options.
@@ -26,6 +26,7 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
     from bertline.finetuning.features import extract_features
     from bertline.finetuning.prediction import load_finetuned
     from bertline.finetuning.prediction_files import predict_files
+    from bertline.finetuning.ranking.reranking import rank_files
     from bertline.training.distributed.claims import claim_device
 
     device, _claim = claim_device()
@@ -35,6 +36,9 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
         options = {name: recipe[name] for name in names}
         return f"{extract_features(folder, inputs, output, **options, device=device):,} inputs in {output}"
     model = load_finetuned(folder, precision=recipe["precision"], device=device)
+    if "ranked" in recipe:
+        files = {name: Path(path) for name, path in recipe["ranked"].items()}
+        return f"{rank_files(model, **files, output=output):,} candidates ranked in {output}"
     options = {"columns": recipe["columns"], "null_threshold": recipe["null_threshold"], "count": recipe["n_best"]}
     return f"{predict_files(model, inputs, output, **options):,} predictions in {output}"
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 
 MAX_BATCHES_IN_A_POOL = 32
 MIN_POOLS = 4
@@ -54,15 +54,14 @@ def micro_batches(rows: np.ndarray, lengths: np.ndarray, tokens: int) -> Iterato
         yield rows[part]
 
 
-def pad(
-    sequences: Sequences, rows: np.ndarray, padding: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return inputs `rows` as (input_ids int64 [B,S], token_type_ids int64 [B,S], attention_mask bool [B,S]).
+def pad(inputs: Inputs, rows: np.ndarray, padding: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the inputs of `rows`: input_ids int64 [B,S], token_type_ids int64 [B,S], attention_mask bool [B,S].
 
     The mask is None if no input needs padding.
     """
-    input_ids, mask = pad_values(sequences.tokens, sequences, rows, padding)
-    second = sequences.second_segment_start[rows][:, None]
+    sequences = inputs.take(rows)
+    input_ids, mask = pad_values(sequences.tokens, sequences, np.arange(len(sequences)), padding)
+    second = sequences.second_segment_start[:, None]
     token_type_ids = mask & (second > 0) & (np.arange(mask.shape[1]) >= second)
     attention_mask = None if mask.all() else torch.from_numpy(mask).to(device)
     return (
@@ -72,9 +71,7 @@ def pad(
     )
 
 
-def pad_values(
-    values: np.ndarray, sequences: Sequences, rows: np.ndarray, padding: int
-) -> tuple[np.ndarray, np.ndarray]:
+def pad_values(values: np.ndarray, sequences: Inputs, rows: np.ndarray, padding: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens' `values` [T] for inputs `rows`, int64 [B,S], and a mask that excludes padding, bool [B,S]."""
     lengths = sequences.lengths[rows]
     position = np.arange(lengths.max())

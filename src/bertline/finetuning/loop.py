@@ -19,7 +19,7 @@ from torch import Tensor, distributed
 
 from bertline.console import BertlineError, progress
 from bertline.finetuning.batches import evaluation_batches, training_batches
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
@@ -203,7 +203,7 @@ def _compare(best: Best, step: int, learner: Learner, journal: Journal | None) -
 
 @torch.inference_mode()
 def predict(
-    model: TaskNetwork, sequences: Sequences, padding: int, precision: str, group: Group | None = None
+    model: TaskNetwork, sequences: Inputs, padding: int, precision: str, group: Group | None = None
 ) -> np.ndarray:
     """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs].
 
@@ -212,7 +212,7 @@ def predict(
     model.eval()
     rank, world_size = (0, 1) if group is None else (group.rank, group.world_size)
     by_token, outputs = model.kind != "sequence", model.classifier.out_features
-    result = np.zeros((len(sequences.tokens) if by_token else len(sequences), outputs), dtype=np.float32)
+    result = np.zeros((int(sequences.offsets[-1]) if by_token else len(sequences), outputs), dtype=np.float32)
     for rows in islice(evaluation_batches(sequences.lengths, EVALUATION_TOKENS), rank, None, world_size):
         values = forward(model, sequences, rows, padding, precision)[0].float().cpu().numpy()
         if not by_token:

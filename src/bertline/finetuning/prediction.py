@@ -14,7 +14,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
 from bertline.files import Json, read_json
 from bertline.finetuning.loop import predict
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
 from bertline.finetuning.squad_windows import SquadFile, make_windows
 from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
@@ -69,7 +69,7 @@ class FinetunedModel:
             return self.text_task.texts
         return tuple(self.task.get("table", {}).get("texts", ("text",)))
 
-    def outputs(self, sequences: Sequences) -> np.ndarray:
+    def outputs(self, sequences: Inputs) -> np.ndarray:
         """Return the network's outputs as `predict` does."""
         return predict(self.network, sequences, special_token_ids(self.tokenizer)["[PAD]"], self.precision)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.modeling.heads import Head
 
 IGNORED = -100  # the target of a token that is not scored
@@ -32,7 +32,7 @@ class PredictedSet:
     """
 
     name: str
-    inputs: Sequences
+    inputs: Inputs
     evaluate: Callable[[np.ndarray], Evaluation]
 
 
@@ -43,7 +43,8 @@ class PreparedTask:
     head: "sequence" for outputs per input, "tokens" for outputs per token, "answer" for a start and an end logit per
     token. outputs: their number. labels: the classes in the order of their ids; none for a regression and for answers.
     train_targets: int64 [N] classes or float32 [N] numbers for "sequence"; int64 [T] classes of the tokens for
-    "tokens"; int64 [N, 2] first and last token for "answer".
+    "tokens"; int64 [N, 2] first and last token for "answer". Classes may be of a smaller integer type. If an example is
+    several inputs, their outputs together are its logits, and the class is the number of the right one.
     predicted: the dev set first, then every other set.
     baselines: the primary score, in percent, of baselines without a network. examples: counts, by name.
     padding, vocabulary: the id of [PAD] and the number of entries of the tokenizer.
@@ -52,7 +53,7 @@ class PreparedTask:
     head: Head
     outputs: int
     primary: str
-    train: Sequences
+    train: Inputs
     train_targets: np.ndarray
     predicted: tuple[PredictedSet, ...]
     baselines: dict[str, float]

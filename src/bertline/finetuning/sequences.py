@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
+
+
+class Inputs(Protocol):
+    """The inputs of a task, in memory or joined when they are needed."""
+
+    def __len__(self) -> int:
+        """Return the number of examples N. Each is one input; for a pairwise loss, it is several."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each example, int [N]; for several inputs, with their padding to the longest."""
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Index of each example's first token among those of all, and their number, int64 [N+1]."""
+
+    def take(self, rows: np.ndarray) -> Sequences:
+        """Return the inputs of the examples `rows`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,21 @@ class Sequences:
     def lengths(self) -> np.ndarray:
         """Number of tokens of each input, int64 [N]."""
         return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray) -> Sequences:
+        """Return inputs `rows`."""
+        begins, ends = self.offsets[rows], self.offsets[rows + 1]
+        return Sequences(
+            gather(self.tokens, begins, ends - begins),
+            np.append(0, np.cumsum(ends - begins)),
+            self.second_segment_start[rows],
+        )
+
+
+def gather(values: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return `values[begin : begin + count]` for each pair of [N] numbers, one after the other."""
+    before = np.cumsum(counts) - counts
+    return values[np.repeat(begins - before, counts) + np.arange(counts.sum())]
 
 
 def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], tokenizer: Tokenizer) -> Sequences:

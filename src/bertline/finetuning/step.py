@@ -17,7 +17,7 @@ from bertline.finetuning.losses import loss_of, number_of_terms, targets_of
 from bertline.finetuning.optimizer import make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import PreparedTask
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.sequences import Inputs
 from bertline.modeling.heads import TaskNetwork
 from bertline.training.data.batches import assign_to_ranks
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
@@ -139,7 +139,7 @@ def train_step(
 
 
 def forward(
-    model: nn.Module, sequences: Sequences, rows: np.ndarray, padding: int, precision: str
+    model: nn.Module, sequences: Inputs, rows: np.ndarray, padding: int, precision: str
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs for inputs `rows`; return them and the attention mask."""
     device, dtype = next(model.parameters()).device, AUTOCAST[precision]

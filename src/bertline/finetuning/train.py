@@ -80,7 +80,9 @@ def finetune(
         recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
     group, _claims = join(options)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
-    task = prepare_task(recipe["task"], recipe["data"], settings, tokenizer_path, recipe.get("table"))
+    task = prepare_task(
+        recipe["task"], recipe["data"], settings | {"seed": recipe["seed"]}, tokenizer_path, recipe.get("table")
+    )
     prepare_precision(settings["precision"], group.device)
 
     def make(seed: int) -> TaskNetwork:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
@@ -79,7 +80,19 @@ class Layer(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        hidden = self.attention_normalization(hidden + self.dropout(self._attend(hidden, attention_mask)))
+        return self._transform(hidden, self._attend(hidden, attention_mask))
+
+    def first(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Compute the layer for the first token of each sequence only, [B, S, H] -> [B, 1, H]."""
+        first, size = hidden[:, :1], hidden.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        query = F.linear(first, weight[:size], bias[:size]).unflatten(-1, (self.heads, -1))
+        key, value = F.linear(hidden, weight[size:], bias[size:]).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        context = self.attention_output(attend(query, key, value, attention_mask, dropout=0.0))
+        return self._transform(first, context)
+
+    def _transform(self, hidden: Tensor, context: Tensor) -> Tensor:
+        hidden = self.attention_normalization(hidden + self.dropout(context))
         transformed = self.output(self.activation(self.intermediate(hidden)))
         return self.output_normalization(hidden + self.dropout(transformed))
 
@@ -98,6 +111,16 @@ class BertModel(Encoder):
 
     def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         return self.run_layers(self.embeddings(words, token_type_ids, attention_mask), attention_mask)
+
+    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Run `encode` for the first token of each sequence, without dropout: [B, S, H] -> [B, 1, H].
+
+        The last layer needs the other tokens as keys and values only.
+        """
+        hidden = self.embeddings(words, token_type_ids, attention_mask)
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, attention_mask)
+        return cast(Layer, self.layers[-1]).first(hidden, attention_mask)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Pass [CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""

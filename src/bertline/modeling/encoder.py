@@ -44,6 +44,10 @@ class Encoder(nn.Module):
         """Run `forward` from the tokens' word embeddings, [B, S, H]."""
         raise NotImplementedError
 
+    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Run `encode` in evaluation; a network may leave out all but the first token of each sequence."""
+        return self.encode(words, token_type_ids, attention_mask)
+
     def run_layers(self, hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through the layers, calling each with it and `context`."""
         for layer in self.layers:

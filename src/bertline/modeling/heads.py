@@ -70,7 +70,10 @@ class TaskNetwork(nn.Module):
 
         Returns [B, outputs] for "sequence" (packed, [N, outputs]), otherwise [B, S, outputs].
         """
-        hidden = self.encoder(input_ids, token_type_ids, attention_mask)
+        if self.kind == "sequence" and not self.training and not isinstance(attention_mask, Packed):
+            hidden = self.encoder.encode_first(self.encoder.embeddings.word(input_ids), token_type_ids, attention_mask)
+        else:
+            hidden = self.encoder(input_ids, token_type_ids, attention_mask)
         if self.kind == "sequence":
             hidden = self.encoder.pool(hidden, attention_mask)
         return self.classifier(self.head(hidden))

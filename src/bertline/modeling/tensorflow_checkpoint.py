@@ -52,13 +52,15 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
         if name:
             yield name.decode(), _tensor(Path(prefix), name.decode(), value, shards)
         else:
-            shards = _fields(value).get(1, [1])[-1]
+            shards = protocol_fields(value).get(1, [1])[-1]
 
 
 def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
-    entry = _fields(value)
+    entry = protocol_fields(value)
     kind, shard, offset, size = (entry.get(field, [0])[-1] for field in (1, 3, 4, 5))
-    shape = tuple(_fields(dimension).get(1, [0])[-1] for dimension in _fields(entry.get(2, [b""])[-1]).get(2, []))
+    shape = tuple(
+        protocol_fields(dimension).get(1, [0])[-1] for dimension in protocol_fields(entry.get(2, [b""])[-1]).get(2, [])
+    )
     path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
     dtype = TYPES.get(kind)
     if dtype is None or size != math.prod(shape) * dtype.itemsize:
@@ -68,7 +70,7 @@ def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
     if path.stat().st_size < offset + size:
         raise BertlineError(f"{path} is cut off: {name} ends at byte {offset + size}; fetch it again")
     values = np.memmap(path, dtype, "r", offset, shape) if shape else np.fromfile(path, dtype, 1, offset=offset)[0]
-    if entry.get(6, [b""])[-1] != _checksum(values.tobytes()):
+    if entry.get(6, [b""])[-1] != masked_checksum(values.tobytes()):
         raise BertlineError(f"{path} is damaged: {name} does not have the checksum it was written with; fetch it again")
     return values
 
@@ -94,7 +96,7 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
     """Yield a block's entries. Each shares a prefix of its key with the one before; restart offsets follow them."""
     if content[offset + size]:
         raise ValueError("it is compressed")
-    if content[offset + size + 1 : offset + size + 5] != _checksum(content[offset : offset + size + 1]):
+    if content[offset + size + 1 : offset + size + 5] != masked_checksum(content[offset : offset + size + 1]):
         raise ValueError("its checksum is wrong")
     block = content[offset : offset + size]
     (restarts,) = struct.unpack_from("<I", block, size - 4)
@@ -117,7 +119,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _fields(message: bytes) -> dict[int, list[Any]]:
+def protocol_fields(message: bytes) -> dict[int, list[Any]]:
     """Return the values of a protocol buffer's fields, integers or bytes, by the fields' numbers."""
     fields: dict[int, list[Any]] = {}
     at = 0
@@ -149,7 +151,7 @@ def write_checkpoint(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
             place = (
                 _field(1, numbers[values.dtype]) + _field(2, shape) + _field(4, file.tell()) + _field(5, len(content))
             )
-            entries.append((name.encode(), place + b"\x35" + _checksum(content)))  # field 6, of 32 bits
+            entries.append((name.encode(), place + b"\x35" + masked_checksum(content)))  # field 6, of 32 bits
             file.write(content)
     table = _finished_block(entries)
     handles = [_varint_of(0) + _varint_of(len(table) - TRAILER)]
@@ -168,7 +170,7 @@ def _finished_block(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
         block += _varint_of(0) + _varint_of(len(key)) + _varint_of(len(value)) + key + value
     restarts = restarts or [0]
     block += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts)) + b"\0"  # not compressed
-    return block + _checksum(block)
+    return block + masked_checksum(block)
 
 
 def _field(number: int, value: int | bytes) -> bytes:
@@ -186,6 +188,7 @@ def _varint_of(value: int) -> bytes:
     return bytes([*parts, value])
 
 
-def _checksum(content: bytes) -> bytes:
+def masked_checksum(content: bytes) -> bytes:
+    """Return the CRC-32C of `content`, masked as in LevelDB, as four bytes."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -18,7 +18,8 @@ from bertline.planning.task_data import task_data
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
     """Return everything under `evaluation` on which a model may be scored: dev files, and existing GLUE test files.
 
-    Tables for tagging are left out: with one word per line they contain no sentences.
+    Tables for tagging are left out: with one word per line they contain no sentences. So are rankings: their queries
+    are shorter than the sequences that are compared.
 
     Args:
         problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the

@@ -9,13 +9,14 @@ from functools import partial
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tasks.registry import TASKS, name_of_task, settings_of_task
+from bertline.finetuning.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
 from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one
 from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
+from bertline.planning.rankings import add_ranking
 from bertline.planning.task_data import task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.training.recipe import check_used, missing_base_batch_size
@@ -66,6 +67,8 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
     plan.downloads |= data.downloads
+    if task.startswith(RANKING):
+        add_ranking(plan, run, start.tokenizer, data)
     common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}
     starts: list[tuple[str, str, Json]] = [
         (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))
@@ -108,18 +111,22 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
-    """Yield every task with its settings: those that belong to no family first, then GLUE's, then custom tables."""
+    """Yield every task with its settings: those of no family first, then GLUE's, custom tables and rankings."""
     for name, task in TASKS.items():
         if not task.family and name in finetune:
             yield name, finetune[name]
     yield from finetune.get("glue", {}).items()
     for name, settings in finetune.get("tables", {}).items():
         yield f"table/{name}", settings
+    for name, settings in finetune.get("ranking", {}).items():
+        yield f"{RANKING}{name}", settings
 
 
 def key_of_task(task: str) -> str:
     """Return the key of a task under `finetune`."""
-    return f"tables.{task.removeprefix('table/')}" if task not in TASKS else name_of_task(task).replace("/", ".")
+    if task.startswith("table/"):
+        return f"tables.{task.removeprefix('table/')}"
+    return name_of_task(task).replace("/", ".")
 
 
 def grid_points(grid: Json) -> Iterator[tuple[str, Json]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bertline.files import Json
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
 from bertline.planning.targets import of_runs, scores
@@ -35,8 +36,21 @@ def data_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
 
 def tokenizer_of_finetuning(plan: Plan, finetuning: str) -> str:
     """Return the tokenizer of the dataset, or of external weights."""
-    entry = plan.finetunings[finetuning]
+    return _tokenizer(plan, plan.finetunings[finetuning])
+
+
+def _tokenizer(plan: Plan, entry: Json) -> str:
     return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
+
+
+def source_of_collection(plan: Plan, collection: str) -> str:
+    """Return the file with a collection's passages."""
+    return str(plan.collections[collection]["source"])
+
+
+def tokenizer_of_collection(plan: Plan, collection: str) -> str:
+    """Return the tokenizer of a collection: of a dataset, or of external weights."""
+    return _tokenizer(plan, plan.collections[collection])
 
 
 def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:

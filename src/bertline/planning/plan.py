@@ -33,6 +33,7 @@ class Plan:
     predictions: dict[str, Json] = field(default_factory=dict)  # by the file to write
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
     fetched: dict[str, Json] = field(default_factory=dict)  # external weights that the graph gets, by folder
+    collections: dict[str, Json] = field(default_factory=dict)  # of passages, tokenized
     runs: dict[str, Json] = field(default_factory=dict)
 
     @property

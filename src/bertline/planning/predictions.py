@@ -14,6 +14,7 @@ from bertline.results import paths
 
 # By key of the configuration, which is also that of the plan's entries.
 DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
+RANKED = ("collection", "queries", "candidates")  # the files of a ranking
 # Folders of the graph, in which no output overwrites a result.
 FOLDERS = ("results", "resources", "logs", "benchmarks")
 
@@ -26,14 +27,21 @@ def add_predictions(plan: Plan) -> None:
     for kind, default in DEFAULT_OUTPUTS.items():
         for name, given in plan.config[kind].items():
             key, problems = f"{kind}.{name}", list[str]()
-            output = given["output"] or default.format(name=name)
+            ranked = {part: given[part] for part in RANKED if part in given}
+            output = given["output"] or (paths.RANKING if ranked else default).format(name=name)
             _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
             model = _model(plan, f"{key}.model", given["model"], problems)
-            files = expand(problems, f"{key}.inputs", given["inputs"])
-            options = {part: value for part, value in given.items() if part not in ("model", "inputs", "output")}
+            if ranked:
+                files = [file for part in ranked for file in expand(problems, f"{key}.{part}", [given[part]])]
+            else:
+                files = expand(problems, f"{key}.inputs", given["inputs"])
+            options = {
+                part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
+            }
             content = {
                 **options,
                 "inputs": list(digests(files).values()),
+                **({"ranked": list(ranked)} if ranked else {}),
                 "model": model.get("content") or model,
                 "suffix": Path(output).suffix,
                 "versions": stage_versions("finetuning"),
@@ -42,7 +50,8 @@ def add_predictions(plan: Plan) -> None:
                 "fingerprint": fingerprint(content),
                 "kind": kind,
                 "model": model,
-                "inputs": list(map(str, files)) if files else given["inputs"],
+                "inputs": list(map(str, files)) if files else [*ranked.values(), *given.get("inputs", ())],
+                **({"ranked": ranked} if ranked else {}),
                 "absent": bool(problems),
                 **options,
             }

@@ -55,6 +55,7 @@ def not_asked_for(plan: Plan) -> list[Prunable]:
         paths.PHASE: plan.phases,
         paths.FINETUNING: plan.finetunings,
         paths.KEPT: plan.kept,
+        paths.COLLECTION: plan.collections,
     }
     for template, keys in wanted.items():
         folder = Path(template).parent

@@ -52,6 +52,7 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
         yield key, choice | {"shared": {one: keys for one, keys in others.items() if keys}}
     yield from plan.corpora.items()
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
+    yield from plan.collections.items()
     if plan.evaluation:
         yield plan.evaluation["fingerprint"], plan.evaluation
     for prediction in plan.predictions.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.finetuning.tasks.glue import GLUE_TASKS, GlueTask
-from bertline.finetuning.tasks.registry import TASKS
+from bertline.finetuning.tasks.registry import RANKING, TASKS
 from bertline.results import paths
 
 Digests = Callable[[str, str], list[str]]  # of the file of a key; empty if it is absent
@@ -28,7 +28,7 @@ class TaskData:
 
 
 def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digests: Digests) -> TaskData:
-    """Return the data of a registered task or of `table/{name}`.
+    """Return the data of a registered task, of `table/{name}` or of `ranking/{name}`.
 
     Args:
         evaluation: that part of the configuration.
@@ -39,6 +39,8 @@ def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digest
     """
     if task in GLUE_TASKS:
         return _glue_data(evaluation.get("glue"), run, task, with_tests, digests)
+    if task.startswith(RANKING):
+        return _ranking_data(evaluation.get("ranking", {}), run, task, with_tests, digests)
     name = task.removeprefix("table/")
     where = f"evaluation.{task}" if task in TASKS else f"evaluation.tables.{name}"
     given = evaluation.get(task) if task in TASKS else evaluation.get("tables", {}).get(name)
@@ -72,6 +74,30 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
     if "kind" in given:
         data.table = {key: value for key, value in given.items() if key not in ("train", "dev", "test")}
         data.content["table"] = data.table
+    return data
+
+
+def _ranking_data(rankings: Json, run: str, task: str, with_tests: bool, digests: Digests) -> TaskData:
+    """Return the files of a ranking by set and kind, such as `dev_queries`."""
+    name = task.removeprefix(RANKING)
+    where = f"evaluation.ranking.{name}"
+    if name not in rankings:
+        raise _missing(where, run, task)
+    given = rankings[name]
+    if with_tests and "test" not in given:
+        raise BertlineError(f"configuration: {where}.test: missing, but predict_test asks for it")
+    data = TaskData(table={"kind": "ranking", "relevance_level": given["relevance_level"], "metric": given["metric"]})
+    data.content["table"] = data.table
+    files = {"collection": given["collection"]}
+    for part in ("train", "dev", *(("test",) if with_tests else ())):
+        files |= {f"{part}_{kind}": source for kind, source in given[part].items()}
+    for kind, source in files.items():
+        if isinstance(source, dict):
+            path = paths.EVALUATION_FILE.format(file=f"ranking/{name}/{kind}/{source['url'].rsplit('/', 1)[1]}")
+            data.downloads[path] = data.content[kind] = source
+            data.files[kind] = path
+        else:
+            data.files[kind], data.content[kind] = source, digests(f"{where}.{kind.replace('_', '.')}", source)
     return data
 
 

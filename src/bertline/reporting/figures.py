@@ -242,7 +242,7 @@ def score_dots(rows: Sequence[ScoreRow]) -> str:
                     spread.values, height, marker, color=ORANGE, markerfacecolor="none", markersize=size
                 )
                 handles[f"random weights, {label} rate"] = dots
-            for name, style in (("majority", "-"), ("copy_position", ":")):
+            for name, style in (("majority", "-"), ("copy_position", ":"), ("bm25", "--"), ("candidates", "-.")):
                 if name in row.baselines:
                     handles[BASELINE_TITLES[name]] = axes.plot(
                         [row.baselines[name]] * 2, [y - 0.36, y + 0.36], style, color=GREY, linewidth=2

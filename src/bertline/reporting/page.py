@@ -16,7 +16,7 @@ from bertline.reporting import data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
-from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows, scores_by_step
+from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows, scores_by_step, shown_baselines
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, read_record
@@ -87,6 +87,8 @@ class _Section:
         self._directory = directory
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
+        self.baselines = shown_baselines(self.rows)
+        self.shows_p_values = any(row.p_values for row in self.rows)
         trained = [phase for phase in run.phases if phase.journal]
         self.phases = [phase_facts(phase) for phase in trained]
         self.corpora = data.corpus_rows(run.dataset.card)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.reporting.published import Published, published_score
 from bertline.results.describe import score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
-BASELINE_TITLES = {"majority": "majority", "copy_position": "copied position"}
+BASELINE_TITLES = {
+    "majority": "majority",
+    "copy_position": "copied position",
+    "bm25": "BM25",
+    "candidates": "order of candidates",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class ScoreRow:
     """One score of one task.
 
     `random_weights` is by learning rate; `baselines` are known for the main score only; `published` requires the
-    official development set.
+    official development set. `p_values`, by baseline, are those of rankings from pretrained weights, the largest over
+    seeds.
     """
 
     group: str
@@ -50,6 +56,7 @@ class ScoreRow:
     random_weights: dict[float, Spread]
     baselines: dict[str, float]
     published: Published | None = None
+    p_values: dict[str, float] = field(default_factory=dict)
 
     @property
     def better_rate(self) -> float | None:
@@ -96,6 +103,11 @@ def score_rows(record: Record) -> list[ScoreRow]:
     return rows
 
 
+def shown_baselines(rows: Sequence[ScoreRow]) -> dict[str, str]:
+    """Return the titles of the baselines that any of the rows has, by name."""
+    return {name: title for name, title in BASELINE_TITLES.items() if any(name in row.baselines for row in rows)}
+
+
 def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Spread]]]:
     """Return the main score of each task by the step of pretraining, for runs that start from checkpoints of one phase.
 
@@ -139,4 +151,9 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
         published=published_score(group, score, finished[0].result.get("examples", {}).get("dev")),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
+        p_values={
+            name: max(one.result[f"p_value_{name}"] for one in started)
+            for name in baselines
+            if (started := [one for one in finished if one.start == "pretrained" and f"p_value_{name}" in one.result])
+        },
     )

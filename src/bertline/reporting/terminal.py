@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows
+from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
@@ -32,10 +33,12 @@ def _run_block(run: Record) -> str:
     if phases:
         headers = ["phase", "steps", "tokens per second", "held-out loss (nats)", "trigram model (nats)"]
         blocks.append(_table(headers, [_phase_row(phase) for phase in phases]))
-    rows = [_score_row(row) for row in score_rows(run)]
+    rows = score_rows(run)
     if rows:
-        headers = ["task", "pretrained", "random weights", "majority", "copied\nposition", "margin", "over\nseeds"]
-        blocks.append(_table(headers, rows))
+        baselines = shown_baselines(rows)
+        titles = [title.replace(" ", "\n", 1) for title in baselines.values()]
+        headers = ["task", "pretrained", "random weights", *titles, "margin", "over\nseeds"]
+        blocks.append(_table(headers, [_score_row(row, baselines) for row in rows]))
         blocks.append(
             "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
             "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
@@ -55,12 +58,12 @@ def _phase_row(phase: dict[str, Any]) -> list[str]:
     return [phase["name"], number(phase["steps"]), _optional(phase["tokens_per_second"], "{:,.0f}"), *losses]
 
 
-def _score_row(row: ScoreRow) -> list[str]:
+def _score_row(row: ScoreRow, baselines: Iterable[str]) -> list[str]:
     return [
         f"{task_title(row.group)} {score_title(row.score)}",
         str(row.pretrained or "-"),
         str(row.better_random or "-"),
-        *(_optional(row.baselines.get(name), "{:.1f}") if row.primary else "" for name in BASELINE_TITLES),
+        *(_optional(row.baselines.get(name), "{:.1f}") if row.primary else "" for name in baselines),
         _optional(row.margin, "{:+.1f}"),
         _optional(row.spread, "{:.1f}"),
     ]

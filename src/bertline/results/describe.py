@@ -15,6 +15,14 @@ SCORE_TITLES = {
     "matthews": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
+    "mrr": "MRR",
+    "mrr_10": "MRR@10",
+    "map": "MAP",
+    "ndcg_10": "NDCG@10",
+    "r_precision": "R-precision",
+    "recall_10": "recall@10",
+    "recall_100": "recall@100",
+    "recall_1000": "recall@1000",
 }
 
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}

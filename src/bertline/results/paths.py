@@ -28,6 +28,9 @@ SENTENCE_INDEX = f"{CORPUS}/sentences/{{part}}.index.npy"
 # With the version in the path, changes of the signatures do not rebuild corpora.
 SIGNATURES = f"{CORPUS}/signatures-{STAGE_VERSIONS['signatures']}/{{part}}.npy"
 OVERLAP = f"{CORPUS}/overlap/{{evaluation}}/{{part}}.json"
+# A collection of passages, tokenized: see finetuning/ranking/collection.py.
+COLLECTION_CARD = "collection.json"
+COLLECTION = "results/collections/{collection}"
 EVALUATION = "results/evaluation/{evaluation}"
 NGRAMS = f"{EVALUATION}/ngrams.npz"
 
@@ -86,6 +89,7 @@ KEPT_CHOICE = f"{KEPT}/choice.json"
 KEPT_MODEL = f"{KEPT}/model"
 
 PREDICTION = "results/predictions/{name}.jsonl"
+RANKING = "results/predictions/{name}.trec"
 FEATURES = "results/features/{name}.jsonl"
 
 # The parts of the plan that jobs read: see planning/recipes.py.

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 TASKS: dict[str, Task] = {**SQUAD_TASKS, "boolq": BOOLQ, **GLUE_TASKS}
 
-# Of custom tables, by their kind.
+# Of data that a configuration describes, by its kind.
 PREPARE_TABLE = {
     "classification": "bertline.finetuning.text_task:prepare_table",
     "regression": "bertline.finetuning.text_task:prepare_table",
     "tagging": "bertline.finetuning.tag_task:prepare_tagging",
+    "ranking": "bertline.finetuning.ranking.task:prepare_ranking",
 }
+RANKING = "ranking/"  # before the names of ranking tasks, as `table/` before those of tables
 
 
 def name_of_task(task: str) -> str:
@@ -34,7 +36,9 @@ def name_of_task(task: str) -> str:
 
 def settings_of_task(task: str) -> str:
     """Return the schema's definition of a task's settings."""
-    return TASKS[task].settings if task in TASKS else "classification"
+    if task in TASKS:
+        return TASKS[task].settings
+    return "ranking" if task.startswith(RANKING) else "classification"
 
 
 def prepare_task(
@@ -48,8 +52,8 @@ def prepare_task(
 
     Args:
         data: the files by set: train, dev and, for predictions only, test sets.
-        settings: of the recipe.
-        table: the description of a custom table, as in the configuration; None for a registered task.
+        settings: of the recipe; the seed too, for a task that draws examples.
+        table: the description of a custom table or a ranking, as in the configuration; None for a registered task.
 
     Raises BertlineError for an unknown task or a bad file.
     """

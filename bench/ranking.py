@@ -1,0 +1,189 @@
+"""Compare the speed of ranking with transformers, alternating in one process.
+
+    python bench/ranking.py msmarco/collection.tsv msmarco/queries.tsv vocab.txt --threads 1
+
+Both train on and score the same pairs of a query and a passage, of at most 512 tokens: ours from a collection
+tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in batches of 8 for
+training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager
+attention counts. Times are processor times (on a GPU, wall times), rounds alternate, and a ratio is that of the medians
+over the rounds. The last line is JSON.
+"""
+
+import functools
+import itertools
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from bertline.command_line import run_command
+from bertline.encoding.tokenizer import take_tokenizer
+from bertline.files import read_json
+from bertline.finetuning.batches import pad
+from bertline.finetuning.loop import predict, train
+from bertline.finetuning.options import Options
+from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.ranking.collection import write_collection
+from bertline.finetuning.ranking.task import prepare_ranking
+from bertline.finetuning.step import Learner
+from bertline.finetuning.train import make_model
+from bertline.training.distributed.process_group import Group
+
+MODELS = Path(__file__).parents[1] / "config/models"
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
+BATCH, SCORED_BATCH = 8, 32
+# As docs/fine-tuning.md recommends them; see config.schema.yaml for the meaning.
+SETTINGS = {
+    **{"objective": "pointwise", "training_examples": None, "negatives": 1, "seed": 1, "patience": None},
+    **{"max_sequence_length": 512, "max_query_length": 64, "batch_size": BATCH, "learning_rate": 1e-5, "warmup": 0},
+    **{"weight_decay": 0.0, "layerwise_decay": 1.0, "learning_rate_scaling": "none"},
+}
+
+
+def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, count: int) -> PreparedTask:
+    """Prepare `count` candidates, drawn at random, and as many training examples."""
+    tokenizer, random = take_tokenizer(vocabulary, lowercase=True), np.random.default_rng(1)
+    names = [[line.split("\t")[0] for line in path.read_text().splitlines()] for path in (queries, collection)]
+    drawn = random.permutation(len(names[0]) * len(names[1]))[:count]
+    pairs = [(names[0][number % len(names[0])], names[1][number // len(names[0])]) for number in drawn]
+    (folder / "candidates.tsv").write_text("".join(f"{query}\t{passage}\n" for query, passage in pairs))
+    (folder / "qrels.tsv").write_text("".join(f"{query}\t0\t{passage}\t1\n" for query, passage in dict(pairs).items()))
+    triples = [f"{query}\t{passage}\t{names[1][0]}\n" for query, passage in pairs]
+    (folder / "triples.tsv").write_text("".join(triples))
+    (folder / "collection").mkdir()
+    write_collection(collection, tokenizer, folder / "collection")
+    data = {"collection": str(folder / "collection"), "train_triples": str(folder / "triples.tsv")}
+    data |= {"train_queries": str(queries), "dev_queries": str(queries)}
+    data |= {f"dev_{name}": str(folder / f"{name}.tsv") for name in ("candidates", "qrels")}
+    return prepare_ranking({"relevance_level": 1, "metric": "map"}, data, SETTINGS, tokenizer)
+
+
+def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict[str, Callable[[], int]]:
+    """Return functions that train on `batches` batches and score the candidates; they return the number of pairs."""
+    seeds = itertools.count(1)
+
+    def training(precision: str) -> int:
+        settings = SETTINGS | {"precision": precision, "epochs": batches * BATCH / len(task.train)}
+        with tempfile.TemporaryDirectory(dir=folder) as output:
+            learner = Learner(
+                model, task, settings, next(seeds), Group(0, 1, next(model.parameters()).device), Options()
+            )
+            train(learner, Path(output), "bench")
+        return batches * BATCH
+
+    def scoring(precision: str) -> int:
+        return len(predict(model, task.dev.inputs, task.padding, precision))
+
+    work: dict[str, Callable[[], int]] = {}
+    for precision in PRECISIONS:
+        work[f"train ours {precision}"] = functools.partial(training, precision)
+        work[f"score ours {precision}"] = functools.partial(scoring, precision)
+    return work
+
+
+def their_work(task: PreparedTask, model: Any, device: torch.device, batches: int) -> dict[str, Callable[[], int]]:
+    """Return the same functions with transformers' network, for each precision and attention."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0, fused=True)
+    inputs = {name: one.take(np.arange(len(one))) for name, one in (("train", task.train), ("score", task.dev.inputs))}
+    random = np.random.default_rng(1)
+
+    def forward(kind: str, rows: np.ndarray, dtype: torch.dtype | None, labels: Any = None) -> Any:
+        input_ids, token_type_ids, mask = pad(inputs[kind], rows, task.padding, device)
+        mask = torch.ones_like(input_ids) if mask is None else mask.long()
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            return model(input_ids=input_ids, token_type_ids=token_type_ids, attention_mask=mask, labels=labels)
+
+    def training(attention: str, dtype: torch.dtype | None) -> int:
+        model.set_attn_implementation(attention)
+        model.train()
+        for rows in random.permutation(len(task.train))[: batches * BATCH].reshape(batches, BATCH):
+            labels = torch.from_numpy(task.train_targets[rows].astype(np.int64)).to(device)
+            forward("train", rows, dtype, labels).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return batches * BATCH
+
+    @torch.inference_mode()
+    def scoring(attention: str, dtype: torch.dtype | None) -> int:
+        model.set_attn_implementation(attention)
+        model.eval()
+        count = len(task.dev.inputs)
+        for start in range(0, count, SCORED_BATCH):
+            rows = np.arange(start, min(start + SCORED_BATCH, count))
+            forward("score", rows, dtype).logits.float().cpu().numpy()
+        return count
+
+    work: dict[str, Callable[[], int]] = {}
+    for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), PRECISIONS.items()):
+        work[f"train transformers {precision} {attention}"] = functools.partial(training, attention, dtype)
+        work[f"score transformers {precision} {attention}"] = functools.partial(scoring, attention, dtype)
+    return work
+
+
+def main(
+    collection: Path,
+    queries: Path,
+    vocabulary: Path,
+    *,
+    shape: str = "mini",
+    count: int = 1024,
+    batches: int = 32,
+    threads: int = 1,
+    rounds: int = 5,
+) -> None:
+    """Run the benchmark.
+
+    Args:
+        collection: passages, lines of an id, a tab and a text.
+        queries: likewise.
+        vocabulary: a vocab.txt, such as that of BERT-base uncased.
+        shape: of config/models/bert-*.json.
+        count: number of candidates, drawn at random.
+        batches: number of training batches.
+        threads: of the CPU.
+        rounds: of each side; the median counts.
+    """
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        task = prepare(collection, queries, vocabulary, folder, count)
+        settings = {**read_json(MODELS / f"bert-{shape}.json"), "vocab_size": task.vocabulary}
+        ours = make_model(settings, task, 512, None).to(device)
+        described: dict[str, Any] = {**settings, "num_labels": 2, "attn_implementation": "sdpa"}
+        config = transformers.BertConfig(**described)
+        theirs: Any = transformers.BertForSequenceClassification(config)
+        work = our_work(task, ours, folder, batches) | their_work(task, theirs.to(device), device, batches)
+        speeds: dict[str, list[float]] = {name: [] for name in work}
+        clock = time.perf_counter if device.type == "cuda" else time.process_time
+        for _, (name, run) in itertools.product(range(rounds), work.items()):
+            started = clock()
+            pairs = run()
+            speeds[name].append(pairs / (clock() - started))
+    median = {name: statistics.median(values) for name, values in speeds.items()}
+    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+    print(f"{machine}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
+    print(
+        f"BERT-{shape}, {count} candidates, mean length {task.dev.inputs.lengths.mean():.0f}, dropout 0.1 in training"
+    )
+    for name, speed in median.items():
+        print(f"  {name:32} {speed:12,.1f} pairs/s")
+    ratios = {}
+    for kind, precision in itertools.product(("train", "score"), PRECISIONS):
+        best = max(median[f"{kind} transformers {precision} {attention}"] for attention in ("sdpa", "eager"))
+        ratios[f"ranking_{kind}_{precision}"] = round(median[f"{kind} ours {precision}"] / best, 2)
+    print(json.dumps({"device": str(device), "threads": threads, "rounds": rounds, **ratios}))
+
+
+if __name__ == "__main__":
+    run_command(main, __doc__)

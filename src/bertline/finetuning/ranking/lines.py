@@ -1,0 +1,39 @@
+"""Lines of tab-separated files, also compressed ones, with a limit on their length."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertline.console import BertlineError
+
+MAX_LINE_BYTES = 2**24
+
+
+def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place of each line, for messages, and its fields: separated by tabs, or without any by white space.
+
+    Raises BertlineError for a file that is absent or damaged, an empty line, or one that is not UTF-8 or very long.
+    """
+    if not path.exists():
+        raise BertlineError(f"{path} does not exist; put the task's file there")
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                number += 1
+                where = f"{path}: line {number}"
+                if len(line) == MAX_LINE_BYTES:
+                    raise BertlineError(
+                        f"{where}: longer than {MAX_LINE_BYTES} bytes; name a file with a text per line"
+                    )
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if not text.strip():
+                    raise BertlineError(f"{where}: empty; remove the line")
+                yield where, text.split("\t") if "\t" in text else text.split()
+    except UnicodeDecodeError as error:
+        raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BertlineError(f"{path} is damaged ({error}); get it again") from None

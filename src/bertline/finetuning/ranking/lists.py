@@ -1,0 +1,220 @@
+"""Files of ids: judgements (qrels), candidates, and triples of a query, a relevant and another passage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from bertline.console import BertlineError
+from bertline.finetuning.ranking.lines import read_fields
+from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
+
+PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
+
+Qrels = dict[str, dict[str, int]]  # grade by query and passage
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """N passages to rank, grouped by query, in the order of the file's ranks.
+
+    query_ids: of Q queries. starts: int64 [Q+1], where the passages of each begin. query_rows, passage_rows: int32 [N],
+    numbers in the texts. passage_ids: bytes [N]. padding: number of lines of the passage 00000000, which are left out.
+    """
+
+    query_ids: list[str]
+    starts: np.ndarray
+    query_rows: np.ndarray
+    passage_rows: np.ndarray
+    passage_ids: np.ndarray
+    padding: int
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+
+def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
+    """Yield the place, the query, the passage and the grade of each line `query 0 passage grade`.
+
+    Raises BertlineError for a line of another form.
+    """
+    for where, cells in read_fields(path):
+        if len(cells) != 4 or not cells[3].lstrip("-").isdecimal():
+            raise BertlineError(f"{where}: it has to be a query, 0, a passage and a whole number; correct the line")
+        yield where, cells[0], cells[2], int(cells[3])
+
+
+def read_judgements(path: Path, queries: Texts) -> Qrels:
+    """Return the judgements of `queries`; those of others are left out.
+
+    Raises BertlineError for a passage that is judged twice, or if no query is judged.
+    """
+    qrels: Qrels = {}
+    present = set(queries.ids.tolist())
+    for where, query, passage, grade in read_qrels(path):
+        if query.encode() not in present:
+            continue
+        of_query = qrels.setdefault(query, {})
+        if passage in of_query:
+            raise BertlineError(f"{where}: passage {passage} is judged twice for query {query}; remove one line")
+        of_query[passage] = grade
+    if not qrels:
+        raise BertlineError(f"{path}: none of the queries is judged; name the judgements of the same queries")
+    return qrels
+
+
+def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
+    """Read the passages to rank, in one of the forms in which they are published.
+
+    Lines are `query passage`, `query passage rank`, `query passage query-text passage-text` (top1000.dev), or those of
+    TREC's run files, `query Q0 passage rank score name`. Without a rank, the order is that of the lines; TREC's are
+    ordered by the score, as trec_eval does.
+
+    Raises BertlineError for an empty file, a line of another form, a query or passage that does not exist, or a passage
+    that is twice among the candidates of a query.
+    """
+    query_rows, passage_rows, ranks = [], [], []
+    padding = 0
+    lines = _ranked_pairs(path)
+    while chunk := list(islice(lines, CHUNK)):
+        found = passages.find([passage for _, _, passage, _ in chunk])
+        is_text = (found >= 0) | np.array([passage != PADDING for _, _, passage, _ in chunk])
+        kept = [line for line, is_kept in zip(chunk, is_text, strict=True) if is_kept]
+        padding += len(chunk) - len(kept)
+        if not kept:
+            continue
+        places, query_ids, passage_ids, of_kept = zip(*kept, strict=True)
+        query_rows.append(_rows(queries, places, query_ids, "query", "the queries"))
+        passage_rows.append(_rows(passages, places, passage_ids, "passage", "the collection"))
+        ranks.append(np.array(of_kept))
+    if not query_rows:
+        raise BertlineError(f"{path} contains no candidate; name a file with at least one")
+    rows, passages_of = np.concatenate(query_rows), np.concatenate(passage_rows)
+    # Queries in the order in which they begin in the file.
+    first = np.full(len(queries), len(rows))
+    np.minimum.at(first, rows, np.arange(len(rows)))
+    order = np.lexsort((np.concatenate(ranks), first[rows]))
+    rows, passages_of = rows[order], passages_of[order]
+    _check_unique(path, rows, passages_of, queries, passages)
+    starts = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
+    return Candidates(
+        [queries.ids[row].decode() for row in rows[starts[:-1]]],
+        starts,
+        rows,
+        passages_of,
+        passages.ids[passages_of],
+        padding,
+    )
+
+
+Line = tuple[str, bytes, bytes, float]  # place, query, passage, rank
+
+
+def _ranked_pairs(path: Path) -> Iterator[Line]:
+    for number, (where, cells) in enumerate(read_fields(path)):
+        try:
+            match len(cells):
+                case 2 | 4:
+                    query, passage, rank = cells[0], cells[1], float(number)
+                case 3:
+                    query, passage, rank = cells[0], cells[1], float(cells[2])
+                case 6:
+                    query, passage, rank = cells[0], cells[2], -float(cells[4])
+                case _:
+                    raise ValueError
+        except ValueError:
+            raise BertlineError(
+                f"{where}: it has to be a query, a passage and perhaps a rank, or a line of a TREC run; correct it"
+            ) from None
+        yield where, id_of(query, where), id_of(passage, where), rank
+
+
+def _rows(texts: Texts, places: Sequence[str], ids: Sequence[bytes], kind: str, place: str) -> np.ndarray:
+    rows = texts.find(ids)
+    absent = np.flatnonzero(rows < 0)
+    if len(absent):
+        where, wrong = places[absent[0]], ids[absent[0]].decode()
+        raise BertlineError(f"{where}: {kind} '{wrong}' is not in {place}; add it there, or remove the line")
+    return rows.astype(np.int32)
+
+
+def _check_unique(path: Path, rows: np.ndarray, passages_of: np.ndarray, queries: Texts, passages: Texts) -> None:
+    keys = np.sort(rows.astype(np.int64) * len(passages) + passages_of)
+    same = keys[1:][keys[1:] == keys[:-1]]
+    if len(same):
+        query, passage = divmod(int(same[0]), len(passages))
+        raise BertlineError(
+            f"{path}: passage {passages.ids[passage].decode()} is twice among the candidates of query "
+            f"{queries.ids[query].decode()}; remove one line"
+        )
+
+
+def read_triples(path: Path, queries: Texts, passages: Texts, limit: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Read lines `query relevant-passage other-passage` of ids; at most the first `limit`.
+
+    Returns the queries, int32 [M], and the passages, int32 [M, 2]. Raises BertlineError for an empty file, a line of
+    another form, or an id that does not exist.
+    """
+    query_rows, passage_rows = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)]
+    lines = islice(_triples(path), limit)
+    while chunk := list(islice(lines, CHUNK)):
+        places, query_ids, relevant, other = zip(*chunk, strict=True)
+        query_rows.append(_rows(queries, places, query_ids, "query", "the queries"))
+        sides = (_rows(passages, places, ids, "passage", "the collection") for ids in (relevant, other))
+        passage_rows.append(np.stack(list(sides), axis=1))
+    if len(query_rows) == 1:
+        raise BertlineError(f"{path} contains no triple; name a file with at least one")
+    return np.concatenate(query_rows), np.concatenate(passage_rows)
+
+
+def _triples(path: Path) -> Iterator[tuple[str, bytes, bytes, bytes]]:
+    for where, cells in read_fields(path):
+        if len(cells) != 3:
+            raise BertlineError(f"{where}: it has to be a query, a relevant passage and another one; correct the line")
+        query, relevant, other = (id_of(cell, where) for cell in cells)
+        yield where, query, relevant, other
+
+
+def sample_triples(
+    qrels: Path,
+    candidates: Candidates,
+    queries: Texts,
+    passages: Texts,
+    *,
+    relevance_level: int,
+    negatives: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Make triples of judged passages: each relevant one with `negatives` candidates that are not judged relevant.
+
+    Which ones is a pure function of the files and the seed. A query without relevant passages, or without other
+    candidates, has none. Returns what `read_triples` does; raises BertlineError for an id that does not exist, or if
+    there is no triple.
+    """
+    relevant: dict[int, list[int]] = {}
+    lines = (line for line in read_qrels(qrels) if line[3] >= relevance_level)
+    while chunk := list(islice(lines, CHUNK)):
+        places, query_ids, passage_ids, _ = zip(*chunk, strict=True)
+        known = queries.find([one.encode() for one in query_ids])
+        wanted = [place for place, row in enumerate(known) if row >= 0]
+        if wanted:
+            ids = [passage_ids[place].encode() for place in wanted]
+            rows = _rows(passages, [places[place] for place in wanted], ids, "passage", "the collection")
+            for place, row in zip(wanted, rows, strict=True):
+                relevant.setdefault(int(known[place]), []).append(int(row))
+    query_rows, passage_rows = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)]
+    for start, end in zip(candidates.starts[:-1], candidates.starts[1:], strict=True):
+        query = int(candidates.query_rows[start])
+        positive = np.array(relevant.get(query, []), dtype=np.int32)
+        other = np.setdiff1d(candidates.passage_rows[start:end], positive)
+        if len(positive) and len(other):
+            drawn = np.random.default_rng([seed, query]).choice(other, size=len(positive) * negatives)
+            query_rows.append(np.full(len(drawn), query, dtype=np.int32))
+            passage_rows.append(np.stack([np.repeat(positive, negatives), drawn], axis=1))
+    if len(query_rows) == 1:
+        raise BertlineError(f"{qrels}: no query has both a relevant passage and another candidate; name other files")
+    return np.concatenate(query_rows), np.concatenate(passage_rows)

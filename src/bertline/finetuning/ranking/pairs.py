@@ -1,0 +1,75 @@
+"""Inputs of a query and a passage, [CLS] query [SEP] passage [SEP], joined when a batch needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bertline.finetuning.ranking.texts import Texts
+from bertline.finetuning.sequences import Sequences, gather
+
+CHUNK = 2**20  # examples whose lengths are computed at once
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """N examples of G inputs each: a query with each of G passages.
+
+    query_rows: int32 [N], numbers in `queries`. passage_rows: int32 [N, G], numbers in `passages`.
+    max_query, max_passage: their tokens in an input, the former without [CLS] and [SEP], the latter without [SEP].
+    begin, end: the ids of [CLS] and [SEP].
+    """
+
+    queries: Texts
+    passages: Texts
+    query_rows: np.ndarray
+    passage_rows: np.ndarray
+    max_query: int
+    max_passage: int
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each example, whose inputs are padded to the longest of them, int32 [N]."""
+        lengths = np.empty(len(self), dtype=np.int32)
+        for start in range(0, len(self), CHUNK):
+            part = slice(start, start + CHUNK)
+            _, passages = _counts(self.passages, self.passage_rows[part], self.max_passage)
+            _, queries = _counts(self.queries, self.query_rows[part], self.max_query)
+            lengths[part] = self.passage_rows.shape[1] * (3 + queries + passages.max(axis=1))
+        return lengths
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Index of each example's first token, padding included, int64 [N+1]."""
+        return np.append(0, np.cumsum(self.lengths, dtype=np.int64))
+
+    def take(self, rows: np.ndarray) -> Sequences:
+        """Return the inputs of the examples `rows`: those of the first, then those of the second."""
+        group = self.passage_rows.shape[1]
+        query_begins, query_counts = _counts(self.queries, np.repeat(self.query_rows[rows], group), self.max_query)
+        begins, counts = _counts(self.passages, self.passage_rows[rows].ravel(), self.max_passage)
+        offsets = np.append(0, np.cumsum(query_counts + counts + 3))
+        tokens = np.full(offsets[-1], self.end, dtype=np.int32)
+        tokens[offsets[:-1]] = self.begin
+        second = query_counts + 2
+        _put(tokens, offsets[:-1] + 1, self.queries, query_begins, query_counts)
+        _put(tokens, offsets[:-1] + second, self.passages, begins, counts)
+        return Sequences(tokens, offsets, second.astype(np.int32))
+
+
+def _counts(texts: Texts, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the texts begin, and their numbers of tokens, at most `limit`."""
+    begins = texts.offsets[rows]
+    return begins, np.minimum(texts.offsets[rows.astype(np.int64) + 1] - begins, limit)
+
+
+def _put(tokens: np.ndarray, places: np.ndarray, texts: Texts, begins: np.ndarray, counts: np.ndarray) -> None:
+    before = np.cumsum(counts) - counts
+    tokens[np.repeat(places - before, counts) + np.arange(counts.sum())] = gather(texts.tokens, begins, counts)

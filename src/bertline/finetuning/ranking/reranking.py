@@ -1,0 +1,42 @@
+"""Ranking of new candidates by a fine-tuned model."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.finetuning.prediction import FinetunedModel
+from bertline.finetuning.ranking.collection import open_collection, write_collection
+from bertline.finetuning.ranking.evaluation import write_rankings
+from bertline.finetuning.ranking.lists import read_candidates
+from bertline.finetuning.ranking.task import join, scores_of
+from bertline.finetuning.ranking.texts import read_texts
+
+
+def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidates: Path, output: Path) -> int:
+    """Write the ranking of candidates.
+
+    Args:
+        model: a fine-tuned model with one output, or two classes of which the second is relevant.
+        collection: lines of an id, a tab and a text. It is tokenized into a temporary folder beside `output`.
+        queries: lines of an id, a tab and a text.
+        candidates: lines of a query and a passage, or a TREC run.
+        output: a TREC run as .trec, or MS MARCO's ranking as .tsv.
+
+    Returns the number of candidates. Raises BertlineError for a bad file, or a model of another kind.
+    """
+    if model.head != "sequence" or len(model.network.classifier.weight) > 2:
+        raise BertlineError("the model does not rank: it needs one output, or two classes; name a model of a ranking")
+    if output.suffix not in (".trec", ".tsv"):
+        raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+        write_collection(collection, model.tokenizer, Path(folder))
+        passages = open_collection(Path(folder), model.tokenizer).passages
+        asked = read_texts(queries, model.tokenizer)
+        found = read_candidates(candidates, asked, passages)
+        scores = scores_of(model.outputs(join(asked, passages, found, model.settings, model.tokenizer)))
+        is_run = output.suffix == ".trec"
+        write_rankings(found, scores, None if is_run else output, output if is_run else None)
+    return len(found)

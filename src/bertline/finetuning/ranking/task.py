@@ -1,0 +1,205 @@
+"""Ranking as a prepared task: a network scores a query with each of its candidates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import special_token_ids
+from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
+from bertline.finetuning.ranking.bm25 import bm25_scores
+from bertline.finetuning.ranking.collection import Collection, open_collection
+from bertline.finetuning.ranking.evaluation import (
+    check_judged,
+    measure,
+    p_value,
+    write_rankings,
+    write_scores_of_queries,
+)
+from bertline.finetuning.ranking.lists import (
+    Candidates,
+    Qrels,
+    read_candidates,
+    read_judgements,
+    read_triples,
+    sample_triples,
+)
+from bertline.finetuning.ranking.pairs import Pairs
+from bertline.finetuning.ranking.texts import Texts, read_texts
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_ranking(
+    table: Mapping[str, Any], data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
+) -> PreparedTask:
+    """Prepare a ranking task of the collection that `tokenize_collection` made.
+
+    Args:
+        table: `relevance_level` and `metric`, as in the configuration.
+        data: `collection`, `train_queries` and `train_triples`, or `train_qrels` and `train_candidates`, or
+            `train_tfrecords`; `dev_queries`, `dev_candidates` and `dev_qrels`; perhaps `test_queries` and
+            `test_candidates`.
+        settings: those of the recipe, and the seed.
+
+    Raises BertlineError for a bad file.
+    """
+    collection = open_collection(Path(data["collection"]), tokenizer)
+    level, metric = table["relevance_level"], table["metric"]
+    train, targets = _training_examples(data, collection, settings, tokenizer, level)
+    dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
+    dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
+    qrels = read_judgements(Path(data["dev_qrels"]), dev_queries)
+    check_judged(dev, qrels, data["dev_candidates"])
+    pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
+    baselines = {
+        "bm25": measure(dev, bm25_scores(pairs, collection.document_frequency), qrels, level),
+        "candidates": measure(dev, _given_order(dev), qrels, level),
+    }
+    predicted = [PredictedSet("dev", pairs, partial(_evaluate, dev, qrels, table, baselines))]
+    if "test_queries" in data:
+        queries = read_texts(Path(data["test_queries"]), tokenizer)
+        test = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
+        inputs = join(queries, collection.passages, test, settings, tokenizer)
+        predicted.append(PredictedSet("test", inputs, partial(_write_test, test)))
+    unranked = len(dev_queries) - len(dev.query_ids)
+    logger.info(
+        "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
+        *(len(dev.query_ids), len(dev), len(qrels), unranked, dev.padding),
+    )
+    pairwise = settings["objective"] == "pairwise"
+    return PreparedTask(
+        head="sequence",
+        outputs=1 if pairwise else 2,
+        primary=metric,
+        train=train,
+        train_targets=targets,
+        predicted=tuple(predicted),
+        baselines={name: 100.0 * float(scores[metric].mean()) for name, scores in baselines.items()},
+        examples={
+            "passages": len(collection.passages),
+            "train": len(train),
+            "dev_queries": len(dev.query_ids),
+            "dev_candidates": len(dev),
+            "dev_judged_queries": len(qrels),
+            "dev_queries_without_candidates": unranked,
+            "dev_padding": dev.padding,
+        },
+        padding=special_token_ids(tokenizer)["[PAD]"],
+        vocabulary=tokenizer.get_vocab_size(),
+        labels=() if pairwise else ("0", "1"),
+    )
+
+
+def scores_of(outputs: np.ndarray) -> np.ndarray:
+    """Return the score of each candidate, float32 [N], from the outputs [N, 1] or the logits of two classes [N, 2].
+
+    The difference of two logits orders candidates as the logarithm of the probability of class 1 does.
+    """
+    return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+
+
+def join(
+    queries: Texts, passages: Texts, candidates: Candidates, settings: Mapping[str, Any], tokenizer: Tokenizer
+) -> Pairs:
+    """Return the inputs of all candidates."""
+    return _pairs(queries, passages, candidates.query_rows, candidates.passage_rows[:, None], settings, tokenizer)
+
+
+def _pairs(
+    queries: Texts,
+    passages: Texts,
+    query_rows: np.ndarray,
+    passage_rows: np.ndarray,
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+) -> Pairs:
+    special, longest_query = special_token_ids(tokenizer), settings["max_query_length"]
+    return Pairs(
+        *(queries, passages, query_rows, passage_rows),
+        max_query=longest_query - 2,
+        max_passage=settings["max_sequence_length"] - longest_query - 1,
+        begin=special["[CLS]"],
+        end=special["[SEP]"],
+    )
+
+
+def _training_examples(
+    data: Mapping[str, str], collection: Collection, settings: Mapping[str, Any], tokenizer: Tokenizer, level: int
+) -> tuple[Pairs, np.ndarray]:
+    """Return the training examples, and their targets: classes, or 0 for pairs, whose first passage is relevant."""
+    limit, pairwise = settings["training_examples"], settings["objective"] == "pairwise"
+    if "train_tfrecords" in data:
+        records = open_collection(Path(data["train_tfrecords"]), tokenizer)
+        if pairwise:
+            raise BertlineError("objective: pairwise needs train.triples or train.qrels, not train.tfrecords")
+        if records.queries is None or records.labels is None:
+            raise BertlineError(
+                f"{data['train_tfrecords']} is not made of TFRecord files; name them as train.tfrecords"
+            )
+        labels = np.asarray(records.labels)[:limit]
+        rows = np.arange(len(labels), dtype=np.int32)
+        return _pairs(records.queries, records.passages, rows, rows[:, None], settings, tokenizer), labels
+    queries, passages = read_texts(Path(data["train_queries"]), tokenizer), collection.passages
+    if "train_triples" in data:
+        # A triple is one example of a pairwise loss, and two of a pointwise one.
+        triples = limit if limit is None or pairwise else (limit + 1) // 2
+        query_rows, passage_rows = read_triples(Path(data["train_triples"]), queries, passages, triples)
+    else:
+        query_rows, passage_rows = sample_triples(
+            Path(data["train_qrels"]),
+            read_candidates(Path(data["train_candidates"]), queries, passages),
+            *(queries, passages),
+            relevance_level=level,
+            negatives=settings["negatives"],
+            seed=settings["seed"],
+        )
+    if pairwise:
+        query_rows, passage_rows = query_rows[:limit], passage_rows[:limit]
+        return _pairs(queries, passages, query_rows, passage_rows, settings, tokenizer), np.zeros(
+            len(query_rows), np.uint8
+        )
+    query_rows, passage_rows = np.repeat(query_rows, 2)[:limit], passage_rows.reshape(-1, 1)[:limit]
+    targets = (np.arange(len(query_rows)) % 2 == 0).astype(np.uint8)
+    return _pairs(queries, passages, query_rows, passage_rows, settings, tokenizer), targets
+
+
+def _given_order(candidates: Candidates) -> np.ndarray:
+    """Return scores that keep the candidates of each query in their order."""
+    return -np.arange(len(candidates), dtype=np.float64) + np.repeat(candidates.starts[:-1], np.diff(candidates.starts))
+
+
+def _evaluate(
+    candidates: Candidates,
+    qrels: Qrels,
+    table: Mapping[str, Any],
+    baselines: Mapping[str, Mapping[str, np.ndarray]],
+    outputs: np.ndarray,
+) -> Evaluation:
+    scores = scores_of(outputs)
+    measures, metric = measure(candidates, scores, qrels, table["relevance_level"]), table["metric"]
+
+    def write(folder: Path) -> None:
+        write_rankings(candidates, scores, folder / "ranking.tsv", folder / "run.trec")
+        judged = [query for query in candidates.query_ids if query in qrels]
+        write_scores_of_queries(folder / "queries.tsv", judged, {"network": measures, **baselines})
+
+    return Evaluation(
+        {name: 100.0 * float(values.mean()) for name, values in measures.items()},
+        write,
+        {f"p_value_{name}": p_value(measures[metric], of[metric]) for name, of in baselines.items()},
+    )
+
+
+def _write_test(candidates: Candidates, outputs: np.ndarray) -> Evaluation:
+    scores = scores_of(outputs)
+    return Evaluation(
+        {}, lambda folder: write_rankings(candidates, scores, folder / "ranking_test.tsv", folder / "run_test.trec")
+    )

@@ -1,0 +1,47 @@
+"""Tokenized collections of the rankings of a plan: one for all fine-tunings with the same tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertline.files import Json
+from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.corpora import digests
+from bertline.planning.plan import Plan
+from bertline.planning.task_data import TaskData
+from bertline.results import paths
+
+TOKENIZED = ("collection", "train_tfrecords")  # of a ranking's files, those that are tokenized for all of its jobs
+
+
+def add_ranking(plan: Plan, run: Json, tokenizer: str | None, data: TaskData) -> None:
+    """Add a ranking's tokenized collection to the plan, and put it into the files of `data`.
+
+    tokenizer: its file; None for that of the run's dataset.
+    """
+    for kind in TOKENIZED:
+        if kind in data.files:
+            data.files[kind] = add_collection(
+                plan, data.files[kind], data.content[kind], kind != "collection", run["dataset"], tokenizer
+            )
+
+
+def add_collection(
+    plan: Plan, source: str, content: object, tfrecords: bool, dataset: str | None, tokenizer: str | None
+) -> str:
+    """Add a tokenized collection to the plan; return its folder.
+
+    Args:
+        source: the file; `content` identifies what is in it.
+        tfrecords: whether it is a TFRecord file.
+        dataset, tokenizer: a dataset by its fingerprint, or the file of another tokenizer.
+    """
+    read_by = {"dataset": dataset} if tokenizer is None else {"tokenizer": list(digests([Path(tokenizer)]).values())}
+    key = fingerprint({"source": content, "tfrecords": tfrecords, **read_by, "versions": stage_versions("collection")})
+    plan.collections[key] = {
+        "fingerprint": key,
+        "source": source,
+        "tfrecords": tfrecords,
+        **({"dataset": dataset} if tokenizer is None else {"tokenizer": tokenizer}),
+    }
+    return paths.COLLECTION.format(collection=key)

@@ -1,0 +1,365 @@
+"""Ranking: collections, lists of ids, inputs, objectives, and the scores of trec_eval."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import bm25s
+import numpy as np
+import pytest
+import torch
+from finetuning_helpers import write_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from ranking_files import SETTINGS, TABLE, data_of, ranking_recipe, tokenized, tokenizer_of, write_files
+
+from bertline.console import BertlineError
+from bertline.files import Recipe
+from bertline.finetuning.losses import loss_of, targets_of
+from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.ranking.bm25 import bm25_scores
+from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
+from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
+from bertline.finetuning.ranking.lists import Candidates, read_candidates
+from bertline.finetuning.ranking.reranking import rank_files
+from bertline.finetuning.ranking.task import join, prepare_ranking, scores_of
+from bertline.finetuning.ranking.texts import read_texts
+from bertline.finetuning.train import finetune
+
+
+def prepared(data: dict[str, str], folder: Path, **settings: Any) -> Any:
+    return prepare_ranking(TABLE, data, {**SETTINGS, "seed": 1, **settings}, tokenizer_of(folder))
+
+
+def words_of(folder: Path, ids: np.ndarray) -> str:
+    return " ".join(tokenizer_of(folder).id_to_token(int(one)) for one in ids)
+
+
+def input_of(task: Any, folder: Path, row: int) -> str:
+    taken = task.train.take(np.array([row]))
+    return words_of(folder, taken.tokens[: taken.offsets[1]])
+
+
+@pytest.mark.parametrize("objective", ["pointwise", "pairwise"])
+def test_a_network_learns_to_put_the_relevant_passage_first(tmp_path: Path, objective: str) -> None:
+    data = data_of(tmp_path)
+    recipe = ranking_recipe(data, objective=objective)
+    metrics = finetune(recipe, tmp_path / "tokenizer.json", tmp_path / "out")
+    assert metrics["scores"]["mrr_10"] > 95 > 60 > metrics["baselines"]["candidates"]
+    assert metrics["primary"] == "mrr_10"
+    assert metrics["p_value_candidates"] < 0.001
+    best = [line.split("\t") for line in (tmp_path / "out/ranking.tsv").read_text().splitlines()]
+    relevant = dict(line.split("\t")[::2] for line in Path(data["dev_qrels"]).read_text().splitlines())
+    first = {query: passage for query, passage, rank in best if rank == "1"}
+    assert sum(first[query] == relevant[query] for query in relevant) >= 11
+
+
+def test_the_run_file_scores_the_same_when_trec_eval_reads_it(tmp_path: Path) -> None:
+    import pytrec_eval
+
+    data = data_of(tmp_path)
+    metrics = finetune(ranking_recipe(data, epochs=1), tmp_path / "tokenizer.json", tmp_path / "out")
+    with (tmp_path / "out/run.trec").open() as file:
+        run = pytrec_eval.parse_run(file)
+    with Path(data["dev_qrels"]).open() as file:
+        qrels = pytrec_eval.parse_qrel(file)
+    of_queries = pytrec_eval.RelevanceEvaluator(qrels, {"map", "ndcg_cut.10", "recip_rank"}).evaluate(run)
+    for name, theirs in (("map", "map"), ("ndcg_10", "ndcg_cut_10"), ("mrr", "recip_rank")):
+        mean = 100 * sum(scores[theirs] for scores in of_queries.values()) / len(of_queries)
+        assert metrics["scores"][name] == pytest.approx(mean)
+    # MS MARCO's own script reads ranks, not scores.
+    ranks = [line.split("\t") for line in (tmp_path / "out/ranking.tsv").read_text().splitlines()]
+    reciprocal = [
+        1 / int(rank) for query, passage, rank in ranks if qrels[query].get(passage, 0) > 0 and int(rank) <= 10
+    ]
+    assert metrics["scores"]["mrr_10"] == pytest.approx(100 * sum(reciprocal) / len(qrels))
+
+
+GRADES = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+
+
+@given(GRADES, st.data())
+def test_measures_are_those_of_their_definitions(grades: list[int], data: st.DataObject) -> None:
+    scores = np.array(data.draw(st.permutations(range(len(grades)))), dtype=np.float64)
+    level = data.draw(st.integers(1, 3))
+    ids = np.array([f"p{place:02d}" for place in range(len(grades))], dtype=np.bytes_)
+    rows = np.arange(len(grades), dtype=np.int32)
+    candidates = Candidates(["q"], np.array([0, len(grades)]), np.zeros_like(rows), rows, ids, 0)
+    qrels = {"q": {f"p{place:02d}": grade for place, grade in enumerate(grades)}}
+    found = {name: values[0] for name, values in measure(candidates, scores, qrels, level).items()}
+
+    ranked = [grades[place] for place in np.argsort(-scores)]
+    hits = [rank for rank, grade in enumerate(ranked, start=1) if grade >= level]
+    relevant = len(hits)
+    gain = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(ranked[:10], start=1))
+    ideal = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(sorted(grades)[::-1][:10], start=1))
+    assert found["mrr"] == pytest.approx(1 / hits[0] if hits else 0)
+    assert found["mrr_10"] == pytest.approx(1 / hits[0] if hits and hits[0] <= 10 else 0)
+    assert found["map"] == pytest.approx(sum(n / rank for n, rank in enumerate(hits, 1)) / relevant if hits else 0)
+    assert found["ndcg_10"] == pytest.approx(gain / ideal if ideal else 0)
+    assert found["r_precision"] == pytest.approx(sum(rank <= relevant for rank in hits) / relevant if hits else 0)
+    assert found["recall_10"] == pytest.approx(sum(rank <= 10 for rank in hits) / relevant if hits else 0)
+
+
+def test_two_rankings_are_compared_by_a_paired_test() -> None:
+    # Student 1908, "The probable error of a mean", the hours of sleep of ten patients: t = 4.0621, p = 0.00283.
+    first = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+    second = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+    assert p_value(first, second) == pytest.approx(0.00283, abs=1e-5)
+    assert p_value(first, first) == 1
+
+
+def test_bm25_is_that_of_a_library(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    with Path(data["dev_queries"]).open("a") as file:
+        file.write("twice\twas n1 n1 born born ?\n")
+    with Path(data["dev_candidates"]).open("a") as file:
+        file.writelines(f"twice\tp{passage:03d}\n" for passage in range(20))
+    tokenizer = tokenizer_of(tmp_path)
+    collection, queries = (
+        open_collection(Path(data["collection"]), tokenizer),
+        read_texts(Path(data["dev_queries"]), tokenizer),
+    )
+    candidates = read_candidates(Path(data["dev_candidates"]), queries, collection.passages)
+    ours = bm25_scores(
+        join(queries, collection.passages, candidates, SETTINGS, tokenizer), collection.document_frequency
+    )
+
+    def tokens_of(texts: Any, row: int) -> list[str]:
+        return [str(token) for token in texts.tokens[texts.offsets[row] : texts.offsets[row + 1]]]
+
+    library = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
+    library.index([tokens_of(collection.passages, row) for row in range(len(collection.passages))], show_progress=False)
+    theirs = [
+        library.get_scores(tokens_of(queries, query))[passage]
+        for query, passage in zip(candidates.query_rows, candidates.passage_rows, strict=True)
+    ]
+    assert np.ptp(ours) > 0
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_an_input_is_a_query_and_a_passage_of_limited_lengths(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    row = prepared(data, tmp_path)
+    assert input_of(row, tmp_path, 0).startswith("[CLS] where was n0 born ? [SEP] n0 was born in p")
+    assert input_of(row, tmp_path, 0).endswith(". [SEP]")
+    # A query of six tokens with [CLS] and [SEP], then the rest for a passage with [SEP].
+    cut = input_of(prepared(data, tmp_path, max_query_length=6, max_sequence_length=10), tmp_path, 0)
+    assert cut == "[CLS] where was n0 born [SEP] n0 was born [SEP]"
+
+
+def test_lengths_offsets_and_segments_are_those_of_the_inputs(tmp_path: Path) -> None:
+    task = prepared(data_of(tmp_path), tmp_path)
+    rows = np.array([3, 0, 5])
+    taken = task.train.take(rows)
+    np.testing.assert_array_equal(taken.lengths, task.train.lengths[rows])
+    assert task.train.offsets[-1] == task.train.lengths.sum()
+    separator = tokenizer_of(tmp_path).token_to_id("[SEP]")
+    for place in range(len(rows)):
+        one = taken.tokens[taken.offsets[place] : taken.offsets[place + 1]]
+        assert list(one).index(separator) + 1 == taken.second_segment_start[place]
+
+
+def test_pointwise_examples_alternate_between_relevant_and_other_passages(tmp_path: Path) -> None:
+    task = prepared(data_of(tmp_path), tmp_path)
+    for row in range(10):
+        assert ("was born in" in input_of(task, tmp_path, row).split("[SEP]")[1]) == bool(task.train_targets[row])
+    assert targets_of(task, np.array([0, 1])).tolist() == [1, 0]
+
+
+def test_the_pairwise_loss_is_that_of_ranknet(tmp_path: Path) -> None:
+    """Burges et al. 2005: log(1 + exp(s_other - s_relevant)); the passages of an example are in one batch."""
+    task = prepared(data_of(tmp_path), tmp_path, objective="pairwise")
+    rows = np.array([4, 2])
+    taken = task.train.take(rows)
+    texts = [words_of(tmp_path, taken.tokens[a:b]) for a, b in zip(taken.offsets, taken.offsets[1:], strict=False)]
+    assert ["was born in" in text.split("[SEP]")[1] for text in texts] == [True, False, True, False]
+    scores = torch.tensor([[0.3], [-1.0], [2.0], [2.5]])
+    expected = math.log1p(math.exp(-1.0 - 0.3)) + math.log1p(math.exp(2.5 - 2.0))
+    assert float(loss_of("sequence", scores, targets_of(task, rows), None)) == pytest.approx(expected)
+
+
+def test_candidates_are_ordered_by_the_logarithm_of_the_probability_of_relevance() -> None:
+    logits = torch.randn(50, 2, generator=torch.Generator().manual_seed(1))
+    of_class_1 = torch.log_softmax(logits.double(), dim=1)[:, 1]
+    assert np.argsort(scores_of(logits.numpy())).tolist() == of_class_1.argsort().tolist()
+
+
+def test_drawn_negatives_are_a_function_of_the_seed_and_never_relevant(tmp_path: Path) -> None:
+    data = data_of(tmp_path, train="qrels")
+
+    def drawn(seed: int) -> list[list[int]]:
+        return prepared(data, tmp_path, seed=seed, negatives=3, objective="pairwise").train.passage_rows.tolist()
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    relevant = {int(line.split("\t")[2][1:]) for line in Path(data["train_qrels"]).read_text().splitlines()}
+    assert all(first in relevant and second not in relevant for first, second in drawn(1))
+    assert len(drawn(1)) == 12 * 3
+
+
+def test_training_examples_are_the_first_of_the_file(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    whole, part = prepared(data, tmp_path), prepared(data, tmp_path, training_examples=7)
+    assert len(part.train) == len(part.train_targets) == 7
+    assert [input_of(part, tmp_path, row) for row in range(7)] == [input_of(whole, tmp_path, row) for row in range(7)]
+    assert len(prepared(data, tmp_path, training_examples=5, objective="pairwise").train) == 5
+
+
+FORMS = {
+    "pairs": "{query}\t{passage}\n",
+    "ranked": "{query}\t{passage}\t{rank}\n",
+    "top1000": "{query}\t{passage}\ta query\ta passage\n",
+    "trec": "{query} Q0 {passage} {rank} {score} name\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_candidates_are_read_in_their_published_forms(tmp_path: Path, form: str) -> None:
+    files = write_files(tmp_path, queries=2, candidates=3)
+    tokenizer = tokenizer_of_collection(tmp_path, files)
+    path = tmp_path / "given.gz"
+    with gzip.open(path, "wt") as file:
+        given = [("q1", "p004"), ("q0", "p000"), ("q1", "p005"), ("q0", "p002"), ("q0", "00000000")]
+        lines = [
+            FORMS[form].format(query=query, passage=passage, rank=rank, score=-rank)
+            for rank, (query, passage) in enumerate(given, start=1)
+        ]
+        # With ranks or scores, the order of lines does not matter within a query.
+        file.writelines([lines[2], lines[3], lines[0], lines[1], lines[4]] if form in ("ranked", "trec") else lines)
+    queries = read_texts(Path(files["queries"]), tokenizer)
+    found = read_candidates(path, queries, open_collection(tmp_path / "tokenized-collection", tokenizer).passages)
+    assert found.query_ids == ["q1", "q0"]
+    assert found.passage_ids.tolist() == [b"p004", b"p005", b"p000", b"p002"]
+    assert found.starts.tolist() == [0, 2, 4]
+    assert found.padding == 1
+
+
+def tokenizer_of_collection(folder: Path, files: dict[str, str]) -> Any:
+    tokenized(folder, files["collection"])
+    return tokenizer_of(folder)
+
+
+BAD = {
+    "candidates": [
+        ("", "contains no candidate"),
+        ("q0\tp999\n", "line 1: passage 'p999' is not in the collection"),
+        ("q9999\tp000\n", "line 1: query 'q9999' is not in the queries"),
+        ("q0\tp000\nq0\tp000\n", "passage p000 is twice among the candidates of query q0"),
+        ("q0\tp000\n", r"query q1 \(and 10 more\) is judged and has no candidates"),
+        ("q0\n", "line 1: it has to be a query"),
+        ("q0\tp000\tfirst\n", "line 1: it has to be a query"),
+    ],
+    "qrels": [
+        ("q0\t0\tp000\tyes\n", "line 1: it has to be a query, 0, a passage and a whole number"),
+        ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
+        ("other\t0\tp000\t1\n", "none of the queries is judged"),
+    ],
+    "queries": [
+        ("q0\ta\nq0\tb\n", "lines 1 and 2 have the same id 'q0'"),
+        ("q0\n", "line 1: no text"),
+        ("\n", "line 1: empty"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"), [(kind, *bad) for kind, all_bad in BAD.items() for bad in all_bad]
+)
+def test_a_bad_file_is_one_line(tmp_path: Path, kind: str, text: str, message: str) -> None:
+    data = data_of(tmp_path)
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(text)
+    with pytest.raises(BertlineError, match=message) as caught:
+        prepared({**data, f"dev_{kind}": str(bad)}, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert str(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "contains no passage"),
+        ("a\tone\nb\ttwo\na\tthree\n", "lines 1 and 3 have the same id 'a'"),
+        ("a b\tone\n", "line 1: the id 'a b'"),
+        ("a\n", "line 1: no text"),
+    ],
+)
+def test_a_bad_collection_leaves_nothing_behind(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.tsv").write_text(text)
+    with pytest.raises(BertlineError, match=message):
+        tokenized(tmp_path, str(tmp_path / "bad.tsv"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tsv", "tokenizer.json"]
+
+
+def test_a_collection_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    card = Path(data["collection"], "collection.json")
+    card.write_text(json.dumps({**json.loads(card.read_text()), "vocab_size": 9}))
+    with pytest.raises(BertlineError, match="is tokenized with 9 tokens"):
+        prepared(data, tmp_path)
+
+
+def test_a_collection_is_the_same_bytes_again(tmp_path: Path) -> None:
+    files = write_files(tmp_path)
+    write_tokenizer(tmp_path / "tokenizer.json")
+    contents = []
+    for name in ("first", "second"):
+        recipe = Recipe({"fingerprint": "0" * 16, "source": files["collection"], "tfrecords": False})
+        tokenize_collection(recipe, tmp_path / "tokenizer.json", tmp_path / name)
+        contents.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(("objective", "suffix"), [("pointwise", ".trec"), ("pairwise", ".tsv")])
+def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path, objective: str, suffix: str) -> None:
+    data = data_of(tmp_path)
+    recipe = ranking_recipe(data, objective=objective, epochs=1)
+    finetune(recipe, tmp_path / "tokenizer.json", tmp_path / "out")
+    model = load_finetuned(tmp_path / "out/huggingface")
+    files = [tmp_path / f"{name}.tsv" for name in ("collection", "queries", "candidates")]
+    assert rank_files(model, *files, tmp_path / f"new/again{suffix}") == 96
+    expected = tmp_path / ("out/run.trec" if suffix == ".trec" else "out/ranking.tsv")
+    assert (tmp_path / f"new/again{suffix}").read_text() == expected.read_text()
+    files[2].write_text("q0\tp999\n")
+    with pytest.raises(BertlineError, match="'p999' is not in the collection"):
+        rank_files(model, *files, tmp_path / f"new/other{suffix}")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [f"again{suffix}"]
+
+
+def candidates_of(query_ids: list[str], passages: int) -> Candidates:
+    """Each query with the same passages."""
+    rows = np.arange(passages * len(query_ids), dtype=np.int32)
+    ids = np.array([f"p{row % passages}" for row in rows], dtype=np.bytes_)
+    return Candidates(query_ids, np.arange(len(query_ids) + 1) * passages, rows // passages, rows % passages, ids, 0)
+
+
+def test_equal_scores_are_ordered_as_trec_eval_does(tmp_path: Path) -> None:
+    candidates, scores = candidates_of(["q"], 4), np.array([0.5, 1.0, 1.0, 1.0 + 1e-9])  # of float32, three are equal
+    write_rankings(candidates, scores, tmp_path / "ranking.tsv", tmp_path / "run.trec")
+    assert (tmp_path / "ranking.tsv").read_text() == "q\tp3\t1\nq\tp2\t2\nq\tp1\t3\nq\tp0\t4\n"
+    assert (tmp_path / "run.trec").read_text().splitlines()[0] == "q Q0 p3 1 1 bertline"
+    assert measure(candidates, scores, {"q": {"p1": 1}}, 1)["mrr"].tolist() == [pytest.approx(1 / 3)]
+
+
+@pytest.mark.parametrize(("rank", "score"), [(10, 0.1), (11, 0.0)])
+def test_mrr_10_ends_after_the_tenth_passage(rank: int, score: float) -> None:
+    found = measure(candidates_of(["q"], 12), -np.arange(12.0), {"q": {f"p{rank - 1}": 1}}, 1)
+    assert found["mrr_10"].tolist() == [pytest.approx(score)]
+    assert found["mrr"].tolist() == [pytest.approx(1 / rank)]
+
+
+def test_only_judged_queries_are_scored() -> None:
+    candidates = candidates_of(["a", "b", "c"], 2)
+    found = measure(candidates, np.array([1.0, 0, 1, 0, 0, 1]), {"c": {"p0": 1}, "a": {"p0": 1}}, 1)
+    assert found["map"].tolist() == [1.0, 0.5]
+
+
+def test_an_example_of_two_passages_takes_the_memory_of_both(tmp_path: Path) -> None:
+    """Batches for a GPU are limited by padded tokens."""
+    task = prepared(data_of(tmp_path), tmp_path, objective="pairwise")
+    for row in range(5):
+        assert task.train.lengths[row] == 2 * task.train.take(np.array([row])).lengths.max()
