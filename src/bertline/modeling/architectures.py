@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertline.console import BertlineError
-from bertline.modeling import bert, layout_bert, layout_modern, layout_roberta, modern, roberta
+from bertline.modeling import bert, layout_bert, layout_modern, layout_roberta, modern
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.configuration import NetworkConfig
 from bertline.modeling.heads import Head, TaskNetwork
@@ -50,7 +50,7 @@ class Architecture:
 ARCHITECTURES = {
     "bert": Architecture(BertConfig, BertForPreTraining, bert.make_task_network, layout_bert),
     "modern": Architecture(ModernConfig, ModernForPreTraining, modern.make_task_network, layout_modern),
-    "roberta": Architecture(RobertaConfig, RobertaForPreTraining, roberta.make_task_network, layout_roberta),
+    "roberta": Architecture(RobertaConfig, RobertaForPreTraining, bert.make_task_network, layout_roberta),
 }
 
 

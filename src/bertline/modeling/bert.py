@@ -53,7 +53,9 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Embed tokens, given their word embeddings `words`, [B, S, H]."""
+        """Embed tokens, given their word embeddings `words`, [B, S, H]. A network of one token type ignores the ids."""
+        if self.token_type.num_embeddings == 1:
+            token_type_ids = torch.zeros_like(token_type_ids)
         if isinstance(attention_mask, Packed):
             positions = self.position(attention_mask.positions)
         else:
@@ -166,12 +168,10 @@ class BertForPreTraining(nn.Module):
         return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
 
 
-def make_task_network(
-    config: BertConfig, head: Head, outputs: int, encoder: type[BertModel] = BertModel
-) -> TaskNetwork:
+def make_task_network(config: BertConfig, head: Head, outputs: int) -> TaskNetwork:
     """Make the network of a fine-tuning task, with dropout before the linear layer except for answers, as published."""
     dropout = nn.Identity() if head == "answer" else Dropout(config.hidden_dropout_prob)
-    network = TaskNetwork(encoder(config, with_pooler=head == "sequence"), dropout, head, outputs)
+    network = TaskNetwork(BertModel(config, with_pooler=head == "sequence"), dropout, head, outputs)
     initialize(network, config)
     return network
 

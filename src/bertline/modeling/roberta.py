@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from bertline.modeling import bert
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.bert import BertConfig, BertModel, initialize
-from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, look_up, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, look_up, tokens_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +25,6 @@ class RobertaConfig(BertConfig):
     layer_norm_eps: float = 1e-5
 
 
-class RobertaModel(BertModel):
-    """The encoder: BERT's, with the same token type for every token."""
-
-    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        return super().encode(words, torch.zeros_like(token_type_ids), attention_mask)
-
-
 class RobertaForPreTraining(nn.Module):
     """The encoder with the masked language head."""
 
@@ -42,7 +33,7 @@ class RobertaForPreTraining(nn.Module):
     def __init__(self, config: RobertaConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = RobertaModel(config, with_pooler=False)
+        self.encoder = BertModel(config, with_pooler=False)
         # transformers uses GELU here whatever the layers use.
         self.masked_language_head = MaskedLanguageHead(
             config, activation="gelu", epsilon=config.layer_norm_eps, bias=True
@@ -56,8 +47,3 @@ class RobertaForPreTraining(nn.Module):
         words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
         hidden = self.encoder.encode(words, token_type_ids, attention_mask)
         return self.masked_language_head.score(tokens_at(hidden, masked_positions), table), None
-
-
-def make_task_network(config: RobertaConfig, head: Head, outputs: int) -> TaskNetwork:
-    """Make the network of a fine-tuning task, as `bert.make_task_network` does."""
-    return bert.make_task_network(config, head, outputs, RobertaModel)
