@@ -11,6 +11,7 @@ import pytest
 import torch
 from finetuning_helpers import NAMES, PLACES, WORDS, Json, recipe_for, write_cola, write_conll, write_squad
 from finetuning_helpers import write_tokenizer as write_test_tokenizer
+from ranking_files import write_files
 from roberta_folder import train_vocabulary, write_roberta
 from tokenizers import Tokenizer
 from transformers import (
@@ -20,9 +21,13 @@ from transformers import (
     AutoTokenizer,
 )
 
-from bertline.encoding.tokenizer import load_tokenizer
+from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer
 from bertline.finetuning.features import extract_features
 from bertline.finetuning.prediction import answer, classify, load_finetuned, tag
+from bertline.finetuning.ranking.collection import open_collection, write_collection
+from bertline.finetuning.ranking.lists import read_candidates
+from bertline.finetuning.ranking.task import join
+from bertline.finetuning.ranking.texts import read_texts
 from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.squad_windows import make_windows, read_squad
 from bertline.finetuning.tag_task import TaggedFile, tag_inputs
@@ -204,3 +209,28 @@ def test_features_are_the_hidden_states_of_transformers(theirs: Path, tmp_path: 
             found = [token["layers"][place]["values"] for token in line["features"]]
             np.testing.assert_allclose(found, states[layer][0], atol=1e-4)
     assert load_huggingface(theirs)[0].architecture == "roberta"
+
+
+def test_a_ranking_joins_query_and_passage_by_the_template(theirs: Path, tmp_path: Path) -> None:
+    given, tokenizer = write_files(tmp_path), read_tokenizer(theirs / "tokenizer.json")
+    (tmp_path / "tokenized").mkdir()
+    write_collection(Path(given["collection"]), tokenizer, tmp_path / "tokenized")
+    passages, queries = (
+        open_collection(tmp_path / "tokenized", tokenizer).passages,
+        read_texts(Path(given["queries"]), tokenizer),
+    )
+    candidates = read_candidates(Path(given["candidates"]), queries, passages)
+    pairs = join(queries, passages, candidates, {"max_query_length": 40, "max_sequence_length": 120}, tokenizer)
+    inputs = pairs.take(np.arange(len(pairs)))
+    assert pairs.lengths.tolist() == inputs.lengths.tolist()
+    texts = [
+        dict(line.split("\t") for line in Path(given[name]).read_text().splitlines())
+        for name in ("queries", "collection")
+    ]
+    for row, line in enumerate(Path(given["candidates"]).read_text().splitlines()):
+        query, passage = line.split("\t")
+        expected = tokenizer.encode(texts[0][query], texts[1][passage]).ids
+        assert inputs.tokens[inputs.offsets[row] : inputs.offsets[row + 1]].tolist() == expected
+    # Cut to the limits.
+    short = join(queries, passages, candidates, {"max_query_length": 6, "max_sequence_length": 16}, tokenizer)
+    assert int(short.lengths.max()) == 16

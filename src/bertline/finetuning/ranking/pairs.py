@@ -1,4 +1,4 @@
-"""Inputs of a query and a passage, [CLS] query [SEP] passage [SEP], joined when a batch needs them."""
+"""Inputs of a query and a passage, joined by the tokenizer's template when a batch needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pairs:
 
     query_rows: int32 [N], numbers in `queries`. passage_rows: int32 [N, G], numbers in `passages`.
     max_query, max_passage: their tokens in an input, the former without [CLS] and [SEP], the latter without [SEP].
-    begin, end: the ids of [CLS] and [SEP].
+    begin, end: the ids of [CLS] and [SEP]. between: number of [SEP] between the two.
     """
 
     queries: Texts
@@ -30,6 +30,7 @@ class Pairs:
     max_passage: int
     begin: int
     end: int
+    between: int
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -42,7 +43,7 @@ class Pairs:
             part = slice(start, start + CHUNK)
             _, passages = _counts(self.passages, self.passage_rows[part], self.max_passage)
             _, queries = _counts(self.queries, self.query_rows[part], self.max_query)
-            lengths[part] = self.passage_rows.shape[1] * (3 + queries + passages.max(axis=1))
+            lengths[part] = self.passage_rows.shape[1] * (2 + self.between + queries + passages.max(axis=1))
         return lengths
 
     @property
@@ -55,10 +56,10 @@ class Pairs:
         group = self.passage_rows.shape[1]
         query_begins, query_counts = _counts(self.queries, np.repeat(self.query_rows[rows], group), self.max_query)
         begins, counts = _counts(self.passages, self.passage_rows[rows].ravel(), self.max_passage)
-        offsets = np.append(0, np.cumsum(query_counts + counts + 3))
+        offsets = np.append(0, np.cumsum(query_counts + counts + 2 + self.between))
         tokens = np.full(offsets[-1], self.end, dtype=np.int32)
         tokens[offsets[:-1]] = self.begin
-        second = query_counts + 2
+        second = query_counts + 1 + self.between
         _put(tokens, offsets[:-1] + 1, self.queries, query_begins, query_counts)
         _put(tokens, offsets[:-1] + second, self.passages, begins, counts)
         return Sequences(tokens, offsets, second.astype(np.int32))

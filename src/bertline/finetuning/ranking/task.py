@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import special_token_ids
+from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import Collection, open_collection
@@ -122,12 +122,14 @@ def _pairs(
     tokenizer: Tokenizer,
 ) -> Pairs:
     special, longest_query = special_token_ids(tokenizer), settings["max_query_length"]
+    between = separators_in_pair(tokenizer)
     return Pairs(
         *(queries, passages, query_rows, passage_rows),
         max_query=longest_query - 2,
-        max_passage=settings["max_sequence_length"] - longest_query - 1,
+        max_passage=settings["max_sequence_length"] - longest_query - between,
         begin=special["[CLS]"],
         end=special["[SEP]"],
+        between=between,
     )
 
 
