@@ -80,6 +80,17 @@ def test_absent_inputs_block_nothing_else() -> None:
     assert "results/predictions/new.jsonl" in targets.everything(plan_of())
 
 
+@pytest.mark.parametrize("model", ["table/t", "table/t/model", "table/t/seed2"])
+def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: str) -> None:
+    Path("t.csv").unlink()
+    plan = plan_of(model=f"results/runs/theirs/{model}")
+    assert (
+        f"configuration: predict.new.model: results/runs/theirs/{model} is of a task whose data is absent; both are left "
+        "out"
+    ) in plan.warnings
+    assert "results/predictions/new.jsonl" not in targets.everything(plan)
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

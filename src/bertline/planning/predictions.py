@@ -80,6 +80,10 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
         models |= {f"{run}/{task}": {"kept": choice} for task, choice in kept.items()}
     seeds = {f"{run}/{seed}": key for run, entry in plan.runs.items() for seed, key in entry["finetunings"].items()}
     name = str((folder.parent if folder.name == "model" else folder).relative_to(runs))
+    skipped = {f"{run}/{task}" for run, entry in plan.runs.items() for task in entry["skipped"]}
+    if name in skipped or str(Path(name).parent) in skipped:
+        problems.append(f"configuration: {key}: {given} is of a task whose data is absent; both are left out")
+        return {"directory": given}
     if name not in models and name not in seeds:
         allowed = ", ".join(f"{runs}/{model}" for model in models) or "none yet"
         raise BertlineError(
