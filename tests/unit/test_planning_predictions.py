@@ -84,10 +84,8 @@ def test_absent_inputs_block_nothing_else() -> None:
 def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: str) -> None:
     Path("t.csv").unlink()
     plan = plan_of(model=f"results/runs/theirs/{model}")
-    assert (
-        f"configuration: predict.new.model: results/runs/theirs/{model} is of a task whose data is absent; both are left "
-        "out"
-    ) in plan.warnings
+    line = f"results/runs/theirs/{model} is of a task whose data is absent; both are left out"
+    assert f"configuration: predict.new.model: {line}" in plan.warnings
     assert "results/predictions/new.jsonl" not in targets.everything(plan)
 
 
