@@ -25,10 +25,11 @@ SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
 def commands_of(script: Path, monkeypatch: pytest.MonkeyPatch) -> App:
     """Return the command line that a script makes, without running it."""
     made: list[App] = []
-    monkeypatch.setattr("os._exit", sys.exit)  # pretrain.py ends so
-    monkeypatch.setattr(
-        "bertline.command_line.run_command", lambda command, text: made.append(command_line(command, text))
-    )
+    monkeypatch.setattr("os._exit", sys.exit)  # ranks end so
+    for module in ("command_line", "training.rank_process"):
+        monkeypatch.setattr(
+            f"bertline.{module}.run_command", lambda command, text: made.append(command_line(command, text))
+        )
     with suppress(SystemExit):
         runpy.run_path(str(script), run_name="__main__")
     return made[0]

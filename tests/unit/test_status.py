@@ -133,7 +133,7 @@ MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "i
 SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False}
 MASKING = {"probability": 0.15, "max_predictions": 20}
 SIZE = Size(2, 4, 8, "gpu", None, memory_mb=64000, walltime=60, micro_batch_tokens=16384, additional_nodes=())
-SITE = Site("site.yaml", None, None, {}, None, {"default": SIZE}, Gpu(peak_tflops=100.0, share=0.5))
+SITE = Site("site.yaml", None, None, {}, None, {"default": SIZE}, {}, Gpu(peak_tflops=100.0, share=0.5))
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Fine-tune one task with one seed and score it on the dev set. launch.py starts it in several processes.
 
-examples:
+example:
   python workflow/scripts/finetune.py --tokenizer dataset/tokenizer.json \\
     --recipe results/recipes/0123456789abcdef.json --threads 2 \\
     --initial-weights results/phases/0123456789abcdef/huggingface \\
     --output results/finetunings/0123456789abcdef
 
   python workflow/scripts/launch.py --processes-per-node 2 --threads 4 -- \\
-    workflow/scripts/finetune.py --threads 4 --tokenizer ...
+    workflow/scripts/finetune.py --threads 4 --tokenizer dataset/tokenizer.json \\
+    --recipe results/recipes/0123456789abcdef.json --output results/finetunings/0123456789abcdef
 """
 
 import logging
