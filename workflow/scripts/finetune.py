@@ -1,4 +1,4 @@
-"""Fine-tune one task with one seed and score it on the dev set. launch.py starts it in several processes.
+"""Fine-tune one task with one seed and score it. launch.py starts it in several processes.
 
 example:
   python workflow/scripts/finetune.py --tokenizer dataset/tokenizer.json \\
@@ -7,8 +7,10 @@ example:
     --output results/finetunings/0123456789abcdef
 
   python workflow/scripts/launch.py --processes-per-node 2 --threads 4 -- \\
-    workflow/scripts/finetune.py --threads 4 --tokenizer dataset/tokenizer.json \\
-    --recipe results/recipes/0123456789abcdef.json --output results/finetunings/0123456789abcdef
+    workflow/scripts/finetune.py --threads 4 \\
+    --tokenizer dataset/tokenizer.json \\
+    --recipe results/recipes/0123456789abcdef.json \\
+    --output results/finetunings/0123456789abcdef
 """
 
 import logging
