@@ -19,6 +19,7 @@ include: "workflow/rules/encode.smk"
 include: "workflow/rules/interchange.smk"
 include: "workflow/rules/pretrain.smk"
 include: "workflow/rules/finetune.smk"
+include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -91,33 +91,6 @@ rule keep_models:
         "python workflow/scripts/keep_models.py {params.recipe:q} > {log:q} 2>&1"
 
 
-rule predict_files:
-    input:
-        files=ancient(of(inputs.inputs_of_prediction, "predicted")),
-        model=ancient(of(inputs.model_of_prediction, "predicted")),
-    output:
-        "{predicted}",
-    log:
-        "logs/predict_files/{predicted}.log",
-    benchmark:
-        "benchmarks/predict_files/{predicted}.tsv"
-    wildcard_constraints:
-        predicted=only(plan.predictions),
-    conda:
-        "../../envs/bertline.yaml"
-    threads: 1
-    resources:
-        **PREDICTION_JOB,
-        mem_mb=8000,
-        runtime=240,
-    params:
-        recipe=lambda wildcards: recipes.recipe_path(
-            plan.predictions[wildcards.predicted]["fingerprint"]
-        ),
-    shell:
-        "python workflow/scripts/predict_files.py {params.recipe:q} --output {output:q} --threads {threads} > {log:q} 2>&1"
-
-
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.
 rule task_without_data:
     output:
@@ -137,23 +110,3 @@ rule task_without_data:
         reason=lambda wildcards: plan.skipped[wildcards.run, wildcards.task],
     shell:
         "echo error: {params.reason:q} > {log:q}; exit 1"
-
-
-# For the GLUE server: each task's fine-tuning with the best dev score.
-rule glue_submission:
-    input:
-        ancient(of(targets.scores_for_submission, "run")),
-    output:
-        paths.SUBMISSION,
-    log:
-        "logs/glue_submission/{run}-{fingerprint}.log",
-    benchmark:
-        "benchmarks/glue_submission/{run}-{fingerprint}.tsv"
-    localrule: True
-    conda:
-        "../../envs/bertline.yaml"
-    resources:
-        mem_mb=500,
-        runtime=10,
-    shell:
-        "python workflow/scripts/glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1"
