@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# What a rank calls, by package.
+FUNCTIONS = {"training": ("loop", "train"), "finetuning": ("train", "finetune")}
 CONTEXT = multiprocessing.get_context("forkserver")
 # Optimizers, FSDP, compilation and metrics import the others, which takes longer than most of these trainings.
 CONTEXT.set_forkserver_preload(
@@ -52,68 +54,38 @@ def set_environment(rank: int, ranks: int, port: int) -> None:
 
 
 def run_rank(
+    package: str,
     rank: int,
     ranks: int,
     port: int,
     log: Path,
     recipe: dict[str, Any],
-    card: Path,
+    data: Path,
     output: Path,
     initial_weights: Path | None,
     options: dict[str, Any],
 ) -> None:
-    from bertline.training.loop import train
-    from bertline.training.options import Options
-
-    with _as_rank(rank, ranks, port, log, options) as stop_signal:
-        train(
-            recipe,
-            card,
-            output,
-            initial_weights=initial_weights,
-            options=Options(**options),
-            stop_signal=stop_signal,
-        )
-
-
-def run_finetuning_rank(
-    rank: int,
-    ranks: int,
-    port: int,
-    log: Path,
-    recipe: dict[str, Any],
-    tokenizer: Path,
-    output: Path,
-    initial_weights: Path | None,
-    options: dict[str, Any],
-) -> None:
-    from bertline.finetuning.options import Options
-    from bertline.finetuning.train import finetune
-
-    with _as_rank(rank, ranks, port, log, options) as stop_signal:
-        finetune(
-            recipe,
-            tokenizer,
-            output,
-            initial_weights=initial_weights,
-            options=Options(**options),
-            stop_signal=stop_signal,
-        )
-
-
-@contextmanager
-def _as_rank(rank: int, ranks: int, port: int, log: Path, options: dict[str, Any]) -> Iterator[Any]:
-    """In torchrun's environment, with messages in `log`."""
+    """Train as rank `rank`, with messages in `log`; `data` is the dataset's card, or the tokenizer."""
     from bertline.console import one_line_errors
     from bertline.training.stop import StopSignal
 
+    module, name = FUNCTIONS[package]
+    run = getattr(importlib.import_module(f"bertline.{package}.{module}"), name)
+    chosen = importlib.import_module(f"bertline.{package}.options").Options
     set_environment(rank, ranks, port)
     os.environ.update(options.pop("environment", {}))
     with log.open("a") as file:
         os.dup2(file.fileno(), 2)
     stop_signal = StopSignal(options.pop("stop_after_minutes", None))
     with one_line_errors():
-        yield stop_signal
+        run(
+            recipe,
+            data,
+            output,
+            initial_weights=initial_weights,
+            options=chosen(**options),
+            stop_signal=stop_signal,
+        )
 
 
 class Trainer:
@@ -122,7 +94,7 @@ class Trainer:
     Of `options`, `environment` and `stop_after_minutes` are for the processes, the others are the trainer's.
     """
 
-    target: Callable[..., None] = staticmethod(run_rank)
+    package = "training"
 
     def __init__(
         self,
@@ -139,7 +111,7 @@ class Trainer:
         self.log.touch()
         given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
         self._processes = [
-            CONTEXT.Process(target=self.target, args=(rank, ranks, port, self.log, *given), daemon=True)
+            CONTEXT.Process(target=run_rank, args=(self.package, rank, ranks, port, self.log, *given), daemon=True)
             for rank in range(ranks)
         ]
         for process in self._processes:
@@ -180,4 +152,4 @@ class Trainer:
 class FineTuning(Trainer):
     """The ranks of one fine-tuning; the tokenizer takes the place of the dataset's card."""
 
-    target = staticmethod(run_finetuning_rank)
+    package = "finetuning"
