@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,15 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
+
+
+def without_credentials(text: str) -> str:
+    """Return `text` with the user names and passwords of its URLs left out, and their queries, which may have keys.
+
+    A password may contain any character but a space: up to the last @ everything belongs to it.
+    """
+    text = re.sub(r"(?<=://)(?:[^\s/@:]*:\S*|[^\s/@]*)@", "", text)
+    return re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,22 +31,22 @@ def fsync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def write_atomically(path: Path | str, *, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success fsync it and rename it to `path`, on failure remove it.
+def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o666) -> Iterator[Path]:
+    """Yield an empty file beside `path`; on success fsync it and rename it to `path`, on failure remove it.
 
-    Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty.
+    Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty. The umask
+    takes its bits from `mode`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    # Not tempfile: its files are private, and a process with threads cannot read its umask to make them public.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
         yield temporary
         if durable:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
         if durable:
             fsync_directory(path.parent)
@@ -83,15 +83,9 @@ def write_link(link: Path, target: Path) -> None:
     temporary.replace(link)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_text(path: Path | str, text: str) -> None:
+def write_text(path: Path | str, text: str, *, mode: int = 0o666) -> None:
     """Write UTF-8 `text` atomically."""
-    with write_atomically(path) as temporary:
+    with write_atomically(path, mode=mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import ssl
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 CUT = "cut"  # close the connection after half of what was asked for
 IGNORE_RANGE = "ignore range"  # send everything, with status 200
 CUT_AND_IGNORE_RANGE = "cut and ignore range"
+ENDLESS = "endless"  # send zeros without stating a length, as long as the client listens
 
 
 @dataclass
@@ -22,8 +25,8 @@ class Misbehaving:
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
-    # By path: what happens at the next requests, one after the other; a status, a status with headers, or one of the
-    # words above. Then the server is well-behaved.
+    # By path: what happens at the next requests, one after the other; a status, a status with headers, "headers" and
+    # more headers for the file, or one of the words above. Then the server is well-behaved.
     faults: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -32,8 +35,8 @@ class Misbehaving:
 
 
 @contextmanager
-def serve() -> Iterator[Misbehaving]:
-    """Run the server while the block lasts."""
+def serve(certificate: Path | None = None) -> Iterator[Misbehaving]:
+    """Run the server while the block lasts, over https with the key and certificate of a file."""
     state = Misbehaving()
 
     class Handler(BaseHTTPRequestHandler):
@@ -43,7 +46,8 @@ def serve() -> Iterator[Misbehaving]:
             fault = faults.pop(0) if faults else None
             if isinstance(fault, int):
                 fault = (fault, {})
-            if isinstance(fault, tuple):
+            more_headers = fault[1] if isinstance(fault, tuple) and fault[0] == "headers" else {}
+            if isinstance(fault, tuple) and not more_headers:
                 return self.answer(fault[0], fault[1], b"")
             content = state.files.get(self.path)
             if content is None:
@@ -56,7 +60,17 @@ def serve() -> Iterator[Misbehaving]:
             if start:
                 headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
                 return self.answer(206, headers, content[start:], cut=cut)
-            return self.answer(200, {}, content, cut=cut)
+            if fault == ENDLESS:
+                return self.send_zeros()
+            return self.answer(200, more_headers, content, cut=cut)
+
+        def send_zeros(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(bytes(1 << 16))
 
         def answer(self, status: int, headers: dict[str, str], body: bytes, cut: bool = False) -> None:
             self.send_response(status)
@@ -71,9 +85,13 @@ def serve() -> Iterator[Misbehaving]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
-    state.address = f"http://127.0.0.1:{server.server_port}"
+    state.address = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
     try:
         yield state
     finally:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import random
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from dump_server import CUT, CUT_AND_IGNORE_RANGE, IGNORE_RANGE, Misbehaving, serve
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from dump_server import CUT, CUT_AND_IGNORE_RANGE, ENDLESS, IGNORE_RANGE, Misbehaving, serve
 
 from bertline import __version__
-from bertline.console import BertlineError
+from bertline.console import BertlineError, without_credentials
 from bertline.corpus import download as module
 from bertline.corpus.download import Expected, download, download_file
 
@@ -183,7 +189,7 @@ def test_a_wrong_checksum_is_told_and_the_file_deleted(server: Misbehaving, dest
 
 def test_a_wrong_size_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
     server.files["/file"] = CONTENT + b"x"
-    with pytest.raises(BertlineError, match="3000001 bytes instead of 3000000; it was deleted"):
+    with pytest.raises(BertlineError, match="sends more than 3,000,000 bytes; what came was deleted"):
         download([server.url("/file")], destination, EXPECTED)
     assert_nothing_is_left(destination)
 
@@ -221,7 +227,7 @@ def test_one_file_is_taken_out_of_an_archive(tmp_path: Path, destination: Path) 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"PK nonsense", "not a valid zip archive"), (None, "holds no file 'x/y'")]
+    ("content", "message"), [(b"PK nonsense", "CoLA.zip is damaged or truncated"), (None, "holds no file 'x/y'")]
 )
 def test_an_archive_that_cannot_serve_is_named(
     tmp_path: Path, destination: Path, content: bytes | None, message: str
@@ -235,3 +241,120 @@ def test_an_archive_that_cannot_serve_is_named(
     with pytest.raises(BertlineError, match=message):
         download_file(str(archive), destination, member="x/y")
     assert_nothing_is_left(destination)
+
+
+def test_no_more_bytes_are_written_than_are_expected(server: Misbehaving, destination: Path) -> None:
+    server.faults["/file"] = [ENDLESS]
+    with pytest.raises(BertlineError, match="sends more than 3,000,000 bytes"):
+        download([server.url("/file")], destination, EXPECTED)
+    assert_nothing_is_left(destination)
+
+
+@pytest.mark.parametrize("fault", [ENDLESS, None])
+def test_a_file_of_unknown_size_has_a_limit(server: Misbehaving, destination: Path, fault: str | None) -> None:
+    server.faults["/file"] = [fault]
+    with pytest.raises(BertlineError, match="sends more than 100,000 bytes"):
+        download([server.url("/file")], destination, Expected(max_size=100_000))
+    assert_nothing_is_left(destination)
+
+
+def test_an_answer_of_unstated_size_has_a_limit(
+    server: Misbehaving, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_UNSTATED_BYTES", 100_000)
+    server.faults["/file"] = [ENDLESS]
+    with pytest.raises(BertlineError, match="sends more than 100,000 bytes"):
+        download([server.url("/file")], destination, Expected())
+
+
+def test_a_body_is_never_decoded(server: Misbehaving, destination: Path) -> None:
+    packed = gzip.compress(bytes(50_000_000))
+    server.files["/bomb"] = server.files["/file.tsv.gz"] = packed
+    server.faults["/bomb"] = server.faults["/file.tsv.gz"] = [("headers", {"Content-Encoding": "gzip"})]
+    with pytest.raises(BertlineError, match=r"encoded \(gzip\), which was not asked for"):
+        download([server.url("/bomb")], destination, Expected())
+    download([server.url("/file.tsv.gz")], destination, Expected())
+    assert destination.read_bytes() == packed
+
+
+def test_a_zip_unpacks_to_a_limited_multiple_of_its_size(tmp_path: Path, destination: Path) -> None:
+    archive = tmp_path / "CoLA.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as content:
+        content.writestr("CoLA/train.tsv", bytes(100_000_000))
+    with pytest.raises(BertlineError, match="unpacks to more than 100 times its size; name another archive"):
+        download_file(str(archive), destination, member="CoLA/train.tsv")
+    assert_nothing_is_left(destination)
+
+
+def test_without_a_checksum_a_redirect_must_not_leave_https(
+    server: Misbehaving, destination: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(certificate=self_signed(tmp_path)) as secure:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
+        secure.faults["/file"] = [(302, {"Location": server.url("/file")})] * 2
+        address = secure.url("/file")
+        assert address.startswith("https://")
+        with pytest.raises(BertlineError, match=r"redirects from https to http://.*; give a checksum"):
+            download([address], destination, Expected(size=EXPECTED.size))
+        download([address], destination, EXPECTED)
+    assert destination.read_bytes() == CONTENT
+
+
+def test_http_without_a_checksum_is_said(
+    server: Misbehaving, destination: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "neither https nor a checksum protects this file"
+    download([server.url("/file")], destination, EXPECTED)
+    assert said not in caplog.text
+    download([server.url("/file")], destination, Expected())
+    assert said in caplog.text
+
+
+def test_passwords_in_addresses_are_not_shown(
+    server: Misbehaving, destination: Path, caplog: pytest.LogCaptureFixture, waits: list[float]
+) -> None:
+    caplog.set_level("INFO")
+    server.faults["/file"] = [503]
+    secret = server.url("/file").replace("//", "//me:p@ss/w0rd@").replace("p@ss/w0rd", "hidden%40hidden")
+    download([secret], destination, Expected())
+    with pytest.raises(BertlineError) as failure:
+        download([f"{secret}x"], destination, Expected())
+    assert "503" in caplog.text
+    assert "hidden" not in caplog.text + str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("https://me:pa/ss@w:0@rd@host/x", "https://host/x"),
+        ("postgresql+psycopg2://u:p@ss@db:5432/mlflow", "postgresql+psycopg2://db:5432/mlflow"),
+        ("https://token@host/x?key=1#y", "https://host/x?...#y"),
+        ("both https://a:b@c/d and http://e:f@g/h failed", "both https://c/d and http://g/h failed"),
+        ("https://host:8080/x", "https://host:8080/x"),
+        ("https://host/users/@me", "https://host/users/@me"),
+        ("sqlite:////home/me@here/mlflow.db", "sqlite:////home/me@here/mlflow.db"),
+        ("git@host:path and a@b", "git@host:path and a@b"),
+    ],
+)
+def test_credentials_are_left_out_of_a_text(given: str, shown: str) -> None:
+    assert without_credentials(given) == shown
+
+
+def self_signed(folder: Path) -> Path:
+    """Write a key and a certificate for 127.0.0.1 to `folder`/certificate.pem."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "certificate.pem"
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return path

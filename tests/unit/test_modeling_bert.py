@@ -166,7 +166,7 @@ def test_sinusoidal_positions_start_with_neighbours_alike() -> None:
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("autocast", [True, False])
 def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool, autocast: bool) -> None:
-    """In evaluation a head on whole sequences reads nothing else of the last layer."""
+    """A head on whole sequences reads nothing else of the last layer."""
     torch.manual_seed(0)
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
     encoder = BertModel(config).eval()
@@ -177,3 +177,49 @@ def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool,
         first = encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
     assert first.shape == (4, 1, 32)
     torch.testing.assert_close(first, whole[:, :1], atol=2e-2 if autocast else 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("activation_checkpointing", [False, True])
+def test_gradients_through_the_first_token_alone_are_those_through_all(activation_checkpointing: bool) -> None:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    encoder = BertModel(config)
+    ids = torch.randint(50, (4, 9))
+    mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]])
+
+    def gradients(hidden: torch.Tensor) -> list[torch.Tensor]:
+        loss = encoder.pool(hidden, mask).square().sum()
+        return list(torch.autograd.grad(loss, list(encoder.parameters())))
+
+    whole = gradients(encoder(ids, ids % 2, mask))
+    encoder.activation_checkpointing = activation_checkpointing
+    first = gradients(encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask))
+    torch.testing.assert_close(first, whole)
+
+
+def test_attention_of_the_first_token_alone_has_dropout_in_training() -> None:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.5,
+    )
+    encoder = BertModel(config)
+    ids = torch.arange(8)[None]
+    words, types = encoder.embeddings.word(ids), torch.zeros_like(ids)
+    draws = torch.stack([encoder.encode_first(words, types, None)[0, 0] for _ in range(2)])
+    assert not torch.equal(draws[0], draws[1])
+    encoder.eval()
+    assert torch.equal(encoder.encode_first(words, types, None), encoder.encode_first(words, types, None))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertline.training.distributed.claims import claim, claim_whole
+from bertline.console import BertlineError
+from bertline.training.distributed.claims import claim, claim_whole, private_folder
 from bertline.training.distributed.process_group import Group
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -72,3 +73,17 @@ def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_beside_i
             holder.end()
     assert late.heard.recv() in (0, 1)
     late.end()
+
+
+def test_locks_are_in_a_folder_that_only_this_user_can_write_to(tmp_path: Path) -> None:
+    folder = private_folder(tmp_path)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert private_folder(tmp_path) == folder
+    folder.chmod(0o770)
+    with pytest.raises(BertlineError, match=f"{folder}.* only this user can write to.*TMPDIR"):
+        private_folder(tmp_path)
+    folder.rmdir()
+    folder.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(BertlineError, match="only this user can write to"):
+        private_folder(tmp_path)

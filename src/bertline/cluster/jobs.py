@@ -21,10 +21,11 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 
 # Variables for a job and its trainers on other nodes; Cobalt and PBS pass none on. They are written to a file, so they
-# exclude secrets such as HF_TOKEN, and proxies, whose addresses may contain a password.
+# exclude secrets such as HF_TOKEN, and proxies, whose addresses may contain a password. The job's own token is only
+# there in a launcher, whose scripts other users cannot read.
 PASSED_ON = re.compile(
-    r"(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT|REQUESTS_CA_BUNDLE"
-    r"|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
+    r"BERTLINE_JOB_TOKEN|(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT"
+    r"|REQUESTS_CA_BUNDLE|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
 )
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
 # A network file system may show the files of another node late.

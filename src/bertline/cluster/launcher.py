@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -21,6 +22,7 @@ from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
 from bertline.cluster.ranks import (
+    TOKEN,
     NodeKind,
     NodeRanks,
     become_rank_of_mpirun,
@@ -95,6 +97,7 @@ def launch(
         node, address, port = on_node
         here = NodeRanks(nodes, processes_per_node, address, port, node, bind)
         sys.exit(wait_for_all(here.start([sys.executable, *command]), includes_all_ranks=False))
+    os.environ[TOKEN] = secrets.token_hex(16)
     others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
     job = slurm.own_job()
@@ -155,7 +158,7 @@ def _run_on_hosts(script: list[str], launcher: list[str], hosts: list[str], proc
     with tempfile.TemporaryDirectory(prefix=".mpirun-", dir=".") as folder:
         # A file, because mpirun passes on few variables to other nodes.
         path = Path(folder).absolute() / "rank.sh"
-        write_text(path, jobs.node_script([*launcher, *place, "--", *script]))
+        write_text(path, jobs.node_script([*launcher, *place, "--", *script]), mode=0o600)
         ranks = start(mpirun_command(hosts, processes_per_node, path))
         # mpirun kills the ranks soon after SIGTERM; it passes SIGUSR1 on, on which they save.
         return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
@@ -175,7 +178,7 @@ def _start_on_nodes(
         size = ["--nodes", str(kind.nodes), "--processes-per-node", str(kind.processes_per_node), "--bind", bind]
         place = ["--on-node", str(node), here.address, str(here.port)]
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
-        write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]))
+        write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here stop those there; the starter must not end before them, or a rank would be lost.
         starter = start(scheduler.start(slots, host, str(path)), ignored_signals=(signal.SIGTERM, signal.SIGINT))

@@ -1,7 +1,8 @@
 """Downloads that resume, verify size and checksum, and identify the client.
 
 Data is written to `{destination}.part`, which is renamed once its size and checksum are right. A `.part` left by an
-earlier attempt is continued with HTTP Range.
+earlier attempt is continued with HTTP Range. Servers are untrusted: no more bytes are written than are expected or
+allowed, bodies are stored as sent, and without a checksum a redirect must not leave https.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import logging
 import os
 import re
 import shutil
-import zipfile
-import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +25,8 @@ import requests
 import tenacity
 
 from bertline import __version__
-from bertline.console import BertlineError, progress_of_bytes
+from bertline.console import BertlineError, progress_of_bytes, without_credentials
+from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
 from bertline.files import fsync_directory, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,9 @@ TIMEOUT_SECONDS = (30, 60)  # to connect; between two pieces of the response
 ATTEMPTS = 6  # failures in a row, without a byte of progress, after which a source is abandoned
 FIRST_WAIT_SECONDS = 2.0  # doubled after each failure; a longer Retry-After is honoured
 MAX_WAIT_SECONDS = 600.0
+MAX_BYTES = 1 << 36  # of a file whose size is not known beforehand; MS MARCO's triples have 2 ** 34.7
+MAX_UNSTATED_BYTES = 1 << 32  # if the server does not state it, either
+MAX_ZIP_RATIO = 100  # of bytes unpacked to bytes packed; text reaches 10
 # A busy or restarting server; any other status but success is final.
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -52,11 +57,17 @@ class _Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected size of a file in bytes, and its checksums in hexadecimal."""
+    """Expected size of a file in bytes, and its checksums in hexadecimal; without a size, at most `max_size` bytes."""
 
     size: int | None = None
     sha1: str | None = None
     sha256: str | None = None
+    max_size: int = MAX_BYTES
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether the file can be verified, so that nobody on the way can replace it."""
+        return self.sha1 is not None or self.sha256 is not None
 
     def problem_of(self, path: Path) -> str | None:
         """Return how the file at `path` differs from what is expected, or None."""
@@ -94,7 +105,7 @@ def download(
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(f"{destination.name}.part")
-    if expected.sha1 is None and expected.sha256 is None:
+    if not expected.has_checksum:
         part.unlink(missing_ok=True)
     answers = []
     with http_session(contact) as session:
@@ -129,20 +140,16 @@ def download_file(
     """
     if member is None:
         return download([url], output, Expected(sha256=sha256), contact=contact)
-    archive = Path(f"{output}.zip")
+    archive, shown = Path(f"{output}.zip"), without_credentials(url)
     download([url], archive, Expected(sha256=sha256), contact=contact)
     try:
-        with (
-            zipfile.ZipFile(archive) as content,
-            content.open(member) as packed,
-            write_atomically(output) as temporary,
-            temporary.open("wb") as unpacked,
-        ):
-            shutil.copyfileobj(packed, unpacked)
-    except KeyError:
-        raise BertlineError(f"{url} holds no file '{member}'; name another archive") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise BertlineError(f"{url} is not a valid zip archive ({error}); name another archive") from None
+        allowance = Allowance(archive, MAX_ZIP_RATIO, advice="name another archive")
+        with as_damage_error(shown):
+            for _, packed in zip_members(archive, allowance, Counter(), member.__eq__):
+                with write_atomically(output) as temporary, temporary.open("wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
+                return
+        raise BertlineError(f"{shown} holds no file '{member}'; name another archive")
     finally:
         archive.unlink(missing_ok=True)
 
@@ -158,7 +165,7 @@ def http_session(contact: str | None) -> requests.Session:
 
 def name_of_mirror(source: str) -> str:
     """Return the host of a URL, or the path."""
-    return urlsplit(source).netloc if _is_url(source) else source
+    return urlsplit(without_credentials(source)).netloc if _is_url(source) else source
 
 
 def _is_url(source: str) -> bool:
@@ -168,6 +175,8 @@ def _is_url(source: str) -> bool:
 def obtain(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     """Download `part` from one source and verify it; a wrong file is deleted. Raises SourceRefused."""
     was_there = part.exists()
+    if source.startswith("http://") and not expected.has_checksum:
+        logger.warning("%s: neither https nor a checksum protects this file", without_credentials(source))
     while True:
         if _is_url(source):
             _fetch_patiently(session, source, part, expected)
@@ -189,7 +198,8 @@ def obtain(session: requests.Session, source: str, part: Path, expected: Expecte
 def _copy(source: Path, part: Path) -> None:
     try:
         with source.open("rb") as original:
-            _write(iter(lambda: original.read(PIECE_BYTES), b""), part, "wb", source.stat().st_size)
+            size = source.stat().st_size
+            _write(iter(lambda: original.read(PIECE_BYTES), b""), part, "wb", size, size)
     except FileNotFoundError:
         raise SourceRefused("does not exist") from None
     except (PermissionError, IsADirectoryError) as error:
@@ -242,11 +252,16 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
     try:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with session.get(source, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+            _check_way(response, expected)
             is_continuation = _is_continuation(response, part, offset)
             if is_continuation or response.status_code == requests.codes.ok:
+                start = offset if is_continuation else 0  # a server may ignore Range and send everything
                 length = response.headers.get("Content-Length", "")
-                mode = "ab" if is_continuation else "wb"  # a server may ignore Range and send everything
-                _write(response.iter_content(PIECE_BYTES), part, mode, int(length) if length.isdigit() else None)
+                total = start + int(length) if length.isdigit() else None
+                most = expected.max_size if total is not None else min(expected.max_size, MAX_UNSTATED_BYTES)
+                response.raw.headers.pop("Content-Encoding", None)  # so that the body is not decoded
+                body = response.iter_content(PIECE_BYTES)
+                _write(body, part, "ab" if start else "wb", total, expected.size or most)
     except requests.RequestException as error:
         if isinstance(error, ValueError):  # not a URL, not a header
             raise SourceRefused(str(error)) from None
@@ -274,11 +289,31 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
     raise SourceRefused(f"HTTP {status}")
 
 
-def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None) -> None:
+def _check_way(response: requests.Response, expected: Expected) -> None:
+    """Raise SourceRefused for a redirect from https to http without a checksum, or an encoding nobody asked for."""
+    way = [*(answer.url for answer in response.history), response.url]
+    if not expected.has_checksum and any(a.startswith("https:") and b.startswith("http:") for a, b in pairwise(way)):
+        raise SourceRefused(f"redirects from https to {without_credentials(way[-1])}; give a checksum, or another URL")
+    encoding = response.headers.get("Content-Encoding", "identity")
+    # Some servers describe a .gz file as the encoded form of another file, and send it as it is.
+    if encoding not in ("", "identity") and not urlsplit(response.url).path.endswith((".gz", ".tgz")):
+        raise SourceRefused(f"sends the file encoded ({encoding}), which was not asked for")
+
+
+def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None, most: int) -> None:
+    """Write the pieces to `part`. Raises SourceRefused, and deletes it, when it would have more than `most` bytes."""
     with part.open(mode) as file, progress_of_bytes(description=part.stem, total=size) as bar:
+        left = most - file.tell()
         for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                break
             file.write(piece)
             bar.update(len(piece))
+        else:
+            return
+    part.unlink()
+    raise SourceRefused(f"sends more than {most:,} bytes; what came was deleted")
 
 
 def _retry_after(header: str) -> float:

@@ -13,6 +13,7 @@ from bertline.files import Json, read_json, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
+MAX_STATUS_BYTES = 1 << 26  # that of the English Wikipedia has 2 MB
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
 
@@ -69,7 +70,7 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
     with http_session(contact) as session, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "dumpstatus.json")
         try:
-            obtain(session, location, answer, Expected())
+            obtain(session, location, answer, Expected(max_size=MAX_STATUS_BYTES))
             return json.loads(answer.read_bytes())
         except SourceRefused as refusal:
             raise SourceRefused(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None

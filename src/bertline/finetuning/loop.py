@@ -23,7 +23,7 @@ from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
-from bertline.training.checkpoints import CheckpointWriter, find_checkpoint, load_checkpoint
+from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint, load_checkpoint
 from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
@@ -148,7 +148,7 @@ def _start(
     """Load the newest checkpoint, if there is one. Returns the state and the remaining batches."""
     group, lengths = learner.group, learner.task.train.lengths
     state = Progress()
-    found = group.broadcast(find_checkpoint(output / paths.CHECKPOINTS, fingerprint) if group.is_rank_zero else None)
+    found = agree_on_checkpoint(group, output / paths.CHECKPOINTS, fingerprint)
     before = None
     if found is not None:
         path, kept = found

@@ -82,24 +82,24 @@ class Layer(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        return self._transform(hidden, self._attend(hidden, attention_mask))
+        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, S, A, H/A]
+        return self._transform(hidden, self._attend(query, key, value, attention_mask))
 
     def first(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Compute the layer for the first token of each sequence only, [B, S, H] -> [B, 1, H]."""
         first, size = hidden[:, :1], hidden.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        query = F.linear(first, weight[:size], bias[:size]).unflatten(-1, (self.heads, -1))
-        key, value = F.linear(hidden, weight[size:], bias[size:]).unflatten(-1, (2, self.heads, -1)).unbind(2)
-        context = self.attention_output(attend(query, key, value, attention_mask, dropout=0.0))
-        return self._transform(first, context)
+        query_weight, weight = self.qkv.weight.split((size, 2 * size))
+        query_bias, bias = self.qkv.bias.split((size, 2 * size))
+        query = F.linear(first, query_weight, query_bias).unflatten(-1, (self.heads, -1))
+        key, value = F.linear(hidden, weight, bias).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        return self._transform(first, self._attend(query, key, value, attention_mask))
 
     def _transform(self, hidden: Tensor, context: Tensor) -> Tensor:
         hidden = self.attention_normalization(hidden + self.dropout(context))
         transformed = self.output(self.activation(self.intermediate(hidden)))
         return self.output_normalization(hidden + self.dropout(transformed))
 
-    def _attend(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, S, A, H/A]
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask) -> Tensor:
         dropout = self.attention_dropout if self.training else 0.0
         return self.attention_output(attend(query, key, value, attention_mask, dropout=dropout))
 
@@ -115,14 +115,14 @@ class BertModel(Encoder):
         return self.run_layers(self.embeddings(words, token_type_ids, attention_mask), attention_mask)
 
     def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Run `encode` for the first token of each sequence, without dropout: [B, S, H] -> [B, 1, H].
+        """Run `encode` for the first token of each sequence: [B, S, H] -> [B, 1, H].
 
         The last layer needs the other tokens as keys and values only.
         """
         hidden = self.embeddings(words, token_type_ids, attention_mask)
         for layer in self.layers[:-1]:
-            hidden = layer(hidden, attention_mask)
-        return cast(Layer, self.layers[-1]).first(hidden, attention_mask)
+            hidden = self.run_layer(layer, hidden, attention_mask)
+        return self.run_layer(cast(Layer, self.layers[-1]).first, hidden, attention_mask)
 
     def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Pass [CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""

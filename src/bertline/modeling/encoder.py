@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -45,14 +45,17 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
     def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Run `encode` in evaluation; a network may leave out all but the first token of each sequence."""
+        """Run `encode`; a network may leave out all but the first token of each sequence."""
         return self.encode(words, token_type_ids, attention_mask)
 
     def run_layers(self, hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through the layers, calling each with it and `context`."""
         for layer in self.layers:
-            if self.activation_checkpointing and self.training:
-                hidden = cast(Tensor, checkpoint(layer, hidden, *context, use_reentrant=False))
-            else:
-                hidden = layer(hidden, *context)
+            hidden = self.run_layer(layer, hidden, *context)
         return hidden
+
+    def run_layer(self, layer: Callable[..., Tensor], hidden: Tensor, *context: Any) -> Tensor:
+        """Pass `hidden` [B, S, H] through a layer, with activation checkpointing if that is asked for."""
+        if self.activation_checkpointing and self.training:
+            return cast(Tensor, checkpoint(layer, hidden, *context, use_reentrant=False))
+        return layer(hidden, *context)

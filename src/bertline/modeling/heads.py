@@ -70,7 +70,7 @@ class TaskNetwork(nn.Module):
 
         Returns [B, outputs] for "sequence" (packed, [N, outputs]), otherwise [B, S, outputs].
         """
-        if self.kind == "sequence" and not self.training and not isinstance(attention_mask, Packed):
+        if self.kind == "sequence" and not isinstance(attention_mask, Packed):
             hidden = self.encoder.encode_first(self.encoder.embeddings.word(input_ids), token_type_ids, attention_mask)
         else:
             hidden = self.encoder(input_ids, token_type_ids, attention_mask)

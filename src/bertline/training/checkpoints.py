@@ -29,6 +29,7 @@ from bertline.files import fsync_directory, read_json, sha256_of_file, write_jso
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.training.distributed.fsdp import whole
+from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
 
@@ -207,6 +208,15 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
 
 def _path_of(directory: Path, step: int) -> Path:
     return directory / f"step-{step:08d}"
+
+
+def agree_on_checkpoint(
+    group: Group, directory: Path, fingerprint: str, *, with_best: bool = False
+) -> tuple[Path, dict[str, Any]] | None:
+    """Return on every rank what `find_checkpoint` finds on rank 0."""
+    found = find_checkpoint(directory, fingerprint, with_best=with_best) if group.is_rank_zero else None
+    found = group.broadcast(found and [str(found[0]), found[1]])
+    return found and (Path(found[0]), found[1])
 
 
 def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:

@@ -14,9 +14,9 @@ from bertline.console import BertlineError
 from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
+    agree_on_checkpoint,
     checkpoint_at,
     clean_up,
-    find_checkpoint,
     gather_with_rank_zero,
 )
 from bertline.training.data.opening import open_training_data
@@ -110,11 +110,8 @@ class Phase:
                 self.save()
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
-        found = None
-        if self.group.is_rank_zero:
-            with_best = self.best.every is not None
-            found = find_checkpoint(self.checkpoints, self.recipe["fingerprint"], with_best=with_best)
-        return self.group.broadcast(found)
+        with_best = self.best.every is not None
+        return agree_on_checkpoint(self.group, self.checkpoints, self.recipe["fingerprint"], with_best=with_best)
 
     def _restore_state(self, state: dict[str, Any]) -> None:
         self.progress = Progress.from_state(state)

@@ -6,9 +6,11 @@ has SLOTS locks. A fine-tuning of one process takes one of the first few; everyt
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
+from bertline.console import BertlineError
 from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ def claim_device(sharing: int = 1) -> tuple[torch.device, FileLock | None]:
     if not torch.cuda.is_available():
         return torch.device("cpu"), None
     names = [_name(index) for index in range(torch.cuda.device_count())]
-    index, lock = claim(names, Path(tempfile.gettempdir()), sharing)
+    index, lock = claim(names, private_folder(Path(tempfile.gettempdir())), sharing)
     torch.cuda.set_device(index)
     return torch.device("cuda", index), lock
 
@@ -58,7 +61,7 @@ def claim_whole_gpu(group: Group) -> list[FileLock]:
     """
     if group.device.type != "cuda":
         return []
-    return claim_whole(_name(group.device.index or 0), Path(tempfile.gettempdir()), group)
+    return claim_whole(_name(group.device.index or 0), private_folder(Path(tempfile.gettempdir())), group)
 
 
 def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
@@ -76,12 +79,29 @@ def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
     return locks
 
 
+def private_folder(shared: Path) -> Path:
+    """Return this user's folder in `shared`, the same in all of the user's processes on a node; make it if needed.
+
+    Raises BertlineError if another user made it, or can write to it: locks there could be held up or be links.
+    """
+    folder = shared / f"bertline-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise BertlineError(
+            f"{folder}, where trainings reserve GPUs, is not a folder that only this user can write to; remove it, or "
+            "set TMPDIR to another folder"
+        )
+    return folder
+
+
 def _name(index: int) -> str:
     return str(torch.cuda.get_device_properties(index).uuid)
 
 
 def _lock(folder: Path, name: str, slot: int) -> FileLock:
-    return FileLock(folder / f"bertline-{os.getuid()}-{name}-{slot}.lock")
+    return FileLock(folder / f"{name}-{slot}.lock")
 
 
 def _try(lock: FileLock) -> bool:

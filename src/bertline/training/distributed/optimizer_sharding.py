@@ -48,17 +48,15 @@ class OptimizerSharding:
         mine = optimizer_tensors(optimizer, self._model)
         if not self.enabled:
             return mine
-        described = [(key, tensor.shape, tensor.dtype) for key, tensor in mine.items()]
-        of_ranks: list[list[tuple[str, torch.Size, torch.dtype]]] = [[] for _ in range(self._group.world_size)]
-        distributed.all_gather_object(of_ranks, described)
+        described = [[key, list(one.shape), str(one.dtype).removeprefix("torch.")] for key, one in mine.items()]
         gathered = {key: tensor.cpu() for key, tensor in mine.items()}
-        for rank, tensors in enumerate(of_ranks):
-            for key, shape, dtype in tensors if rank else []:
+        for rank in range(1, self._group.world_size):
+            for key, shape, dtype in self._group.broadcast(described, source=rank):
                 if self._group.rank == rank:
                     # LAMB's step is in host memory, from which NCCL cannot send.
                     distributed.send(mine[key].to(self._group.device), dst=0)
                 elif self._group.is_rank_zero:
-                    received = torch.empty(shape, dtype=dtype, device=self._group.device)
+                    received = torch.empty(shape, dtype=getattr(torch, dtype), device=self._group.device)
                     distributed.recv(received, src=rank)
                     gathered[key] = received.cpu()
         return gathered

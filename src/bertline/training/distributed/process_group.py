@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from bertline.console import BertlineError
+from bertline.training.distributed.rendezvous import check_members, connect
 
 # A rank may have to wait while rank 0 writes a large checkpoint to a slow disk.
 TIMEOUT = timedelta(minutes=30)
@@ -40,13 +42,16 @@ class Group:
         """Name of this process's GPU; cpu without one."""
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
 
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's `value` on every rank. The value must be JSON-compatible."""
+    def broadcast(self, value: Any, source: int = 0) -> Any:
+        """Return the `value`, of JSON's types, of the rank `source` on every rank."""
         if self.world_size == 1:
             return value
-        box = [value]
-        distributed.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        # Not broadcast_object_list, which unpickles.
+        text = json.dumps(value).encode() if self.rank == source else b""
+        size = self.all_reduce_max(len(text))
+        sent = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8).to(self.device)
+        distributed.broadcast(sent, src=source)
+        return json.loads(bytes(sent.cpu().numpy()))
 
     def gather(self, values: list[float]) -> Tensor:
         """Gather all ranks' `values`, equally many each: float32 [ranks, values], on the CPU of every rank."""
@@ -85,20 +90,25 @@ def join_group(threads: int) -> Group:
     rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, threads // local_world_size))
+    store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
+    joined: dict[str, Any] = {"store": store, "rank": rank, "world_size": world_size, "timeout": TIMEOUT}
     if not torch.cuda.is_available():
-        distributed.init_process_group("gloo", timeout=TIMEOUT)
-        return Group(rank, world_size, torch.device("cpu"), local_world_size)
+        distributed.init_process_group("gloo", **joined)
+        device = torch.device("cpu")
+        check_members(world_size, device)
+        return Group(rank, world_size, device, local_world_size)
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     try:
         # With device_id, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
-        distributed.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
+        distributed.init_process_group("nccl", **joined, device_id=device)
     except distributed.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
             raise
         raise BertlineError(
             f"{local_world_size} processes of a node share its GPUs, and each needs its own; start as many as it has"
         ) from None
+    check_members(world_size, device)
     return Group(rank, world_size, device, local_world_size)
 
 

@@ -1,0 +1,136 @@
+"""Where the ranks of a job listen, and whom they let in: real processes, and the system's list of their sockets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from synthetic_dataset import recipe, write_dataset
+from training_processes import CONTEXT, free_port, run_rank, set_environment
+
+LOOPBACK = {"127.0.0.1", "::1"}
+OWN_ADDRESS = next(
+    (
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family.name == "AF_INET" and not ip_address(address.address).is_loopback
+    ),
+    None,
+)
+
+
+def rank_of_group(rank: int, ranks: int, port: int, output: Path, environment: dict[str, str]) -> None:
+    """Join a group and write the addresses at which this process listens then, or the error."""
+    from bertline.console import BertlineError
+    from bertline.training.distributed.process_group import join_group
+
+    set_environment(rank, ranks, port)
+    os.environ.update(environment)
+    with (output / f"log{rank}").open("a") as file:
+        os.dup2(file.fileno(), 2)
+    logging.basicConfig(format="%(message)s")
+    result: dict[str, Any] = {}
+    try:
+        group = join_group(1)
+        result["received"] = group.broadcast({"é": [rank, None, 0.1]}, source=ranks - 1)
+        connections = psutil.Process().net_connections("tcp")
+        result["listens"] = sorted({one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN})
+        group.barrier()
+    except BertlineError as error:
+        result["error"] = str(error)
+    (output / f"{rank}.json").write_text(json.dumps(result))
+    os._exit(0)
+
+
+def join(output: Path, ranks: int, environment: Callable[[int], dict[str, str]] = lambda _: {}) -> list[dict[str, Any]]:
+    port = free_port()
+    processes = [
+        CONTEXT.Process(target=rank_of_group, args=(rank, ranks, port, output, environment(rank)))
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        process.kill()
+    return [json.loads((output / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_processes_of_one_node_listen_on_loopback_only(tmp_path: Path, ranks: int) -> None:
+    # The address of another interface, as a scheduler gives it.
+    found = join(tmp_path, ranks, lambda _: {"MASTER_ADDR": OWN_ADDRESS or "127.0.0.1"})
+    for one in found:
+        assert set(one["listens"]) <= LOOPBACK
+        assert one["received"] == {"é": [ranks - 1, None, 0.1]}
+
+
+@pytest.mark.skipif(OWN_ADDRESS is None, reason="this machine has no interface besides the loopback one")
+def test_processes_of_several_nodes_listen_on_the_interface_of_the_node_s_address(tmp_path: Path) -> None:
+    found = join(tmp_path, 2, lambda _: {"MASTER_ADDR": OWN_ADDRESS or "", "LOCAL_WORLD_SIZE": "1"})
+    assert [one["listens"] for one in found] == [[OWN_ADDRESS], [OWN_ADDRESS]]
+
+
+def test_a_name_that_is_loopback_here_is_listened_for_on_all_interfaces(tmp_path: Path) -> None:
+    join(tmp_path, 2, lambda _: {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "1"})
+    assert "localhost is a loopback address here: the job listens on all interfaces" in (tmp_path / "log0").read_text()
+
+
+def test_a_process_without_the_job_s_token_is_not_let_in(tmp_path: Path) -> None:
+    found = join(tmp_path, 2, lambda rank: {"BERTLINE_JOB_TOKEN": f"secret{rank}"})
+    assert "rank 1 of the group belongs to another job" in found[0]["error"]
+    assert "rank 0 of the group belongs to another job" in found[1]["error"]
+    assert "secret" not in json.dumps(found)
+
+
+def forbid_pickles() -> None:
+    """End this process when it loads a pickle that names a class or a function."""
+
+    def hook(event: str, _: object) -> None:
+        if event == "pickle.find_class":
+            os.write(2, b"unpickled\n")
+            os._exit(3)
+
+    sys.addaudithook(hook)
+
+
+def unpickle() -> None:
+    forbid_pickles()
+    pickle.loads(pickle.dumps(Path()))  # noqa: S301
+
+
+def train(*arguments: Any) -> None:
+    forbid_pickles()
+    run_rank("training", *arguments)
+
+
+def exit_codes(target: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[int | None]:
+    processes = [CONTEXT.Process(target=target, args=given) for given in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        process.kill()
+    return [process.exitcode for process in processes]
+
+
+def test_training_resuming_and_sharded_optimizers_unpickle_nothing(tmp_path: Path) -> None:
+    assert exit_codes(unpickle, [()]) == [3]
+    card = write_dataset(tmp_path / "dataset")
+    for stop_after in (0.0, None):  # the first start stops at once and saves
+        options = {"threads": 2, "stop_after_minutes": stop_after, "sharded_optimizer": True}
+        port, log, output = free_port(), tmp_path / "log", tmp_path / "phase"
+        log.touch()
+        given = (2, port, log, recipe(steps=4), card, output, None, options)
+        assert exit_codes(train, [(rank, *given) for rank in range(2)]) == [75 * (stop_after is not None)] * 2
+    assert "resuming" in log.read_text()
