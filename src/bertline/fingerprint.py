@@ -23,7 +23,7 @@ STAGE_VERSIONS = {
     "samples": 1,
     "import": 1,
     "pretraining": 2,
-    "finetuning": 5,
+    "finetuning": 6,
     "collection": 1,
 }
 

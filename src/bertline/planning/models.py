@@ -36,7 +36,7 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
         known = sorted(path.stem for path in models.glob("*.json"))
         if model not in known:
             allowed = ", ".join(known)
-            raise BertlineError(f"{where}.model: given '{model}', allowed are {allowed} or the keys themselves")
+            raise BertlineError(f"{where}.model: given {model!r}, allowed are {allowed} or the keys themselves")
         where = str(models / f"{model}.json")
         described: Json = read_json(where)
         validate(described, {"$defs": schema["$defs"], "$ref": "#/$defs/network"}, what=where)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from bertline.files import Json
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
 )
-_Validator: Any = validators.extend(Draft202012Validator, type_checker=_WHOLE_NUMBERS)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _: Json) -> Iterator[ValidationError]:
+    # In JSON Schema, $ is the end. In Python it is also the place before a last line break.
+    if validator.is_type(instance, "string") and not re.search(pattern.replace("$", r"\Z"), instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern}, type_checker=_WHOLE_NUMBERS)
 
 
 class _Loader(yaml.SafeLoader):
@@ -103,7 +112,7 @@ def _explain(error: ValidationError) -> str:
         unknown = next(name for name in given if name not in known)
         close = difflib.get_close_matches(str(unknown), known, n=1)
         hint = f"did you mean '{close[0]}'? Allowed" if close else "allowed"
-        return f"{_key(error)}: unknown key '{unknown}'; {hint} are: {', '.join(known)}"
+        return f"{_key(error)}: unknown key {unknown!r}; {hint} are: {', '.join(known)}"
     if error.validator == "required":
         missing = next(name for name in allowed if name not in given)
         return f"{_key(error)}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
