@@ -22,7 +22,6 @@ from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
 from bertline.cluster.ranks import (
-    TOKEN,
     NodeKind,
     NodeRanks,
     become_rank_of_mpirun,
@@ -35,7 +34,7 @@ from bertline.cluster.ranks import (
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json, write_text
 from bertline.results import paths
-from bertline.training.stop import STOPPED
+from bertline.training.stop import STOPPED, TOKEN
 
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8

@@ -16,9 +16,6 @@ from bertline.cluster.binding import Bind, bound
 from bertline.cluster.processes import GRACE_SECONDS, start
 from bertline.console import BertlineError
 
-# Environment variable of a random secret that the ranks of a job share.
-TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
-
 
 class NodeKind(NamedTuple):
     """Number of nodes of one kind, and processes on each."""

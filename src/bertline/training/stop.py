@@ -1,5 +1,7 @@
 """Requests to stop: SIGTERM, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
 
+And what a launcher and its ranks have agreed on: exit statuses, and the name of a variable.
+
 This module does not import PyTorch, so that handlers are installed before its import, which takes seconds.
 """
 
@@ -12,6 +14,8 @@ import time
 LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
 FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
 STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
+# Environment variable: a random secret that the ranks of a job share.
+TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
 
 
 class StopSignal:

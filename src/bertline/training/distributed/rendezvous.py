@@ -18,8 +18,8 @@ import psutil
 import torch
 from torch import distributed
 
-from bertline.cluster.ranks import TOKEN
 from bertline.console import BertlineError
+from bertline.training.stop import TOKEN
 
 logger = logging.getLogger(__name__)
 

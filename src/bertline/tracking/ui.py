@@ -1,0 +1,135 @@
+"""MLflow's pages on this machine, for one user, kept up to date while trainings run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import requests
+import tenacity
+
+from bertline.console import BertlineError, without_credentials
+from bertline.tracking.store import default_tracking_uri
+
+USER = "bertline"
+SECONDS_TO_END = 10.0
+# The cache spares the server a slow hash per request.
+ACCOUNTS = """[mlflow]
+default_permission = MANAGE
+database_uri = sqlite:///{folder}/accounts.db
+admin_username = {user}
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+auth_cache_ttl_seconds = 3600
+"""
+
+
+def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> None:
+    """Start MLflow's server and, once it answers, open it in a browser; Ctrl-C or SIGTERM ends both.
+
+    Args:
+        port: of the server, which listens on this machine only.
+        every: seconds between updates from the journals of all runs in results/, also of those that begin later.
+        password: new at every start, and part of the address that is printed. Without one, everybody with an account
+            on this machine can read, change and delete the runs.
+    """
+    uri = default_tracking_uri()
+    if not uri.startswith("sqlite:"):
+        raise BertlineError(f"MLFLOW_TRACKING_URI is {without_credentials(uri)}: open that server in a browser")
+    if not any(Path("results/runs").glob("*/record.json")):
+        raise BertlineError("results/runs contains no run yet; run snakemake first")
+    _check_port(port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with TemporaryDirectory(prefix="bertline-ui-") as folder:  # of this user only
+        secret = secrets.token_urlsafe(16) if password else None
+        server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+        server += ["--host", "127.0.0.1", "--port", str(port), *(["--app-name", "basic-auth"] if password else [])]
+        follower = ["workflow/scripts/track.py", "results/runs", "--follow", str(every)]
+        with (
+            _running(server, _environment(Path(folder), secret)) as serving,
+            _running([sys.executable, *follower], {}),
+            suppress(KeyboardInterrupt),
+        ):
+            _wait_for_answer(serving, port)
+            address = f"http://{f'{USER}:{secret}@' if secret else ''}127.0.0.1:{port}"
+            print(f"MLflow: {address}   (runs are under Model training; Ctrl-C ends it)", flush=True)
+            _open(address, Path(folder))
+            serving.wait()
+            raise _ended(serving)
+
+
+def _check_port(port: int) -> None:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+        raise BertlineError(f"port {port} {reason}; choose another one: make ui PORT={port + 1}") from None
+
+
+def _environment(folder: Path, secret: str | None) -> dict[str, str]:
+    # Its job runners serve features that bertline does not use, and take five more processes.
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    if secret is None:
+        return environment
+    accounts = folder / "accounts.ini"
+    accounts.write_text(ACCOUNTS.format(folder=folder, user=USER))
+    return environment | {
+        "MLFLOW_AUTH_CONFIG_PATH": str(accounts),
+        "MLFLOW_AUTH_ADMIN_PASSWORD": secret,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
+    }
+
+
+@contextmanager
+def _running(command: Sequence[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process while the block lasts, then end it and all processes that it started."""
+    # In a session of its own: Ctrl-C reaches this process only, which ends the others.
+    process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603
+    try:
+        yield process
+    finally:
+        family = []
+        with suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process.pid)
+            family = [parent, *parent.children(recursive=True)]
+        for one in family:
+            with suppress(psutil.NoSuchProcess):
+                one.terminate()
+        for one in psutil.wait_procs(family, timeout=SECONDS_TO_END)[1]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
+
+
+def _wait_for_answer(server: subprocess.Popen[bytes], port: int) -> None:
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(requests.ConnectionError),
+        wait=tenacity.wait_fixed(0.2),
+        stop=lambda _: server.poll() is not None,
+        reraise=True,
+    )
+    try:
+        retrying(requests.get, f"http://127.0.0.1:{port}/health", timeout=30)
+    except requests.ConnectionError:
+        raise _ended(server) from None
+
+
+def _ended(server: subprocess.Popen[bytes]) -> BertlineError:
+    return BertlineError(f"MLflow's server ended with status {server.returncode}; see what it printed above")
+
+
+def _open(address: str, folder: Path) -> None:
+    """Open the address by a file that only this user can read: other users see a browser's command line."""
+    page = folder / "open.html"
+    page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">')
+    webbrowser.open(page.as_uri())

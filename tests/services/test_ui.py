@@ -1,0 +1,75 @@
+"""`make ui` in a real process: a server for one user, which ends with everything that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from services import free_port, wait_until
+
+ROOT = Path(__file__).parents[2]
+SEARCH = "api/2.0/mlflow/experiments/search"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with a run that has not begun."""
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    (tmp_path / "results/runs/a").mkdir(parents=True)
+    (tmp_path / "results/runs/a/record.json").write_text("{}")
+    return tmp_path
+
+
+@contextmanager
+def ui(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """The process, and a file with the address that the browser was given."""
+    browser, opened = folder / "browser", folder / "opened"
+    browser.write_text(f'#!/bin/sh\ncat "${{1#file://}}" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o700)
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    command = [sys.executable, "workflow/scripts/ui.py", *options]
+    log = (folder / "log").open("w")
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True)
+    try:
+        yield process, opened
+    finally:
+        process.kill()
+
+
+def test_only_who_has_the_password_is_served_and_everything_ends_with_sigterm(folder: Path) -> None:
+    port = free_port()
+    with ui(folder, "--port", str(port)) as (process, opened):
+        wait_until(opened.exists, "the browser's start")
+        # The server answered before the browser was opened.
+        url = f"http://127.0.0.1:{port}/{SEARCH}"
+        assert requests.post(url, json={"max_results": 1}, timeout=30).status_code == 401
+        address = opened.read_text().partition("url=")[2].partition('"')[0]
+        assert requests.post(f"{address}/{SEARCH}", json={"max_results": 1}, timeout=30).status_code == 200
+        assert address in (folder / "log").read_text()
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        # Other users see command lines.
+        password = address.partition("@")[0].rpartition(":")[2]
+        assert not [one for one in family if password in " ".join(one.cmdline())]
+        assert len(family) >= 3
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        assert not [one for one in family[1:] if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_port_in_use_is_an_error(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with ui(folder, "--port", str(port)) as (process, opened):
+            assert process.wait(120) == 1
+            assert not opened.exists()
+    assert f"error: port {port} is in use; choose another one: make ui PORT={port + 1}" in (folder / "log").read_text()
