@@ -59,7 +59,7 @@ def test_the_page_needs_nothing_from_elsewhere(record: Path) -> None:
 def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
     text = re.sub(r"<[^>]+>", " ", write_report([record], Path("report")).read_text())
     text = re.sub(r"\s+", " ", text)
-    squad = "SQuAD 1.1 F1 79.4 (78.7..80.1) 57.2 (56.1..58.3) at 5e-4 47.2 (46.3..48.1) at 0.002 3.2 11.5 +22.2 2.2 yes"
+    squad = "SQuAD 1.1 400 F1 79.4 (78.7..80.1) 57.2 (56.1..58.3) at 5e-4 47.2 (46.3..48.1) at 0.002 3.2 11.5 +22.2 2.2 yes"
     assert squad in text
     assert "phase1 200 " in text
     assert "2.900" in text  # the trigram model's loss
@@ -132,7 +132,7 @@ def test_published_scores_stand_beside_the_official_development_set_only(record:
         write(path, {**json.loads(path.read_text()), "examples": {"dev": 10570}})
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", write_report([record], Path("official")).read_text()))
     assert "+22.2 2.2 yes 88.5 90.9" in text
-    assert "CoLA Matthews correlation 76.4 (75.7..77.1)" in text
+    assert "CoLA 400 Matthews correlation 76.4 (75.7..77.1)" in text
     card = ModelCard.load("official/model-cards/demo.md")
     assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags", "model-index"}
     (result,) = [one for one in card.data.eval_results if one.metric_type == "f1"]
@@ -146,7 +146,7 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     assert card.data.eval_results is None  # the development sets are not the official ones
     assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}  # keys that the Hub documents
     assert "A tiny BERT on the generated sample." in card.text
-    assert "| SQuAD 1.1 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
+    assert "| SQuAD 1.1 | 400 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
 
 
 def test_names_and_descriptions_are_escaped(record: Path) -> None:

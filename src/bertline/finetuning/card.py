@@ -48,6 +48,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         for name, path in recipe["data"].items()
         if name in metrics["examples"]
     ]
+    size = describe.number_of_dev_examples(metrics)
     settings = [f"- {name}: {value}" for name, value in sorted(describe.flatten(recipe["settings"]).items())]
     parts = [
         f"---\n{header.to_yaml(line_break=chr(10))}\n---",
@@ -55,8 +56,9 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         describe.describe_finetuning({**recipe, "initial_weights": initial}, {}),
         "## Use",
         USE_OF_ANSWERS if head == "answer" else USE.format(pipeline=PIPELINES[head]),
-        "## Scores on the development set, in percent",
+        f"## Scores on the development set ({describe.counted(size or 0, 'example')}), in percent",
         "\n".join(["| score | percent |", "|---|---|", *scores]),
+        "Seed and settings were chosen on this same set: expect lower scores on new data.",
         "## Data",
         "\n".join(data),
         "## Settings",

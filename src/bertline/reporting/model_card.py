@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from bertline.files import write_text
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.scores import ScoreRow, score_rows
+from bertline.reporting.scores import CHOSEN_ON_DEV, ScoreRow, score_rows
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
@@ -33,6 +33,7 @@ def write_model_card(run: Record, path: Path) -> None:
         phases=[(phase_facts(phase), describe.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
+        chosen_on_dev=CHOSEN_ON_DEV,
     )
     write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
 

@@ -16,7 +16,14 @@ from bertline.reporting import data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
-from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, score_rows, scores_by_step, shown_baselines
+from bertline.reporting.scores import (
+    BASELINE_TITLES,
+    CHOSEN_ON_DEV,
+    ScoreRow,
+    score_rows,
+    scores_by_step,
+    shown_baselines,
+)
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, read_record
@@ -63,6 +70,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             directory / "figures", "scores-by-step", "Scores by step of pretraining", figures.scores_by_step(by_step)
         ),
         published_source=SOURCE,
+        chosen_on_dev=CHOSEN_ON_DEV,
     )
     write_text(directory / "index.html", page)
     return directory / "index.html"

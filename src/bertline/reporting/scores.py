@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.reporting.published import Published, published_score
-from bertline.results.describe import score_title, task_title
+from bertline.results.describe import number_of_dev_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -17,6 +17,12 @@ BASELINE_TITLES = {
     "bm25": "BM25",
     "candidates": "order of candidates",
 }
+
+
+CHOSEN_ON_DEV = (
+    "The settings of a grid, the end of early stopping, the threshold of SQuAD 2 and the model that is kept are chosen "
+    "on these same sets: expect lower scores on new data."
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,8 @@ class ScoreRow:
     """One score of one task.
 
     `random_weights` is by learning rate; `baselines` are known for the main score only; `published` requires the
-    official development set. `p_values`, by baseline, are those of rankings from pretrained weights, the largest over
-    seeds.
+    official development set; `dev_examples` is the size of the set. `p_values`, by baseline, are those of rankings from
+    pretrained weights, the largest over seeds.
     """
 
     group: str
@@ -56,6 +62,7 @@ class ScoreRow:
     random_weights: dict[float, Spread]
     baselines: dict[str, float]
     published: Published | None = None
+    dev_examples: int | None = None
     p_values: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -143,13 +150,15 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         else:
             pretrained.append(value)
     baselines = finished[0].result.get("baselines", {}) if score == primary else {}
+    dev_examples = number_of_dev_examples(finished[0].result)
     return ScoreRow(
         group=group,
         score=score,
         primary=score == primary,
         pretrained=Spread(tuple(pretrained)) if pretrained else None,
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
-        published=published_score(group, score, finished[0].result.get("examples", {}).get("dev")),
+        published=published_score(group, score, dev_examples),
+        dev_examples=dev_examples,
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

@@ -63,6 +63,12 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def number_of_dev_examples(metrics: Mapping[str, Any]) -> int | None:
+    """Return the number of examples, or of a ranking's queries, in the development set of a metrics.json."""
+    examples = metrics.get("examples", {})
+    return examples.get("dev", examples.get("dev_queries"))
+
+
 def counted(count: float, thing: str) -> str:
     """Format a number and a noun: 1 layer, 2 layers."""
     return f"{number(count)} {thing}" + ("" if count == 1 else "s")
