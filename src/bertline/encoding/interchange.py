@@ -164,7 +164,7 @@ def open_interchange(path: Path | str) -> InterchangeFile:
     if layout == "native":
         raise BertlineError(f"{path} is native; it needs no import, name its dataset's folder in the configuration")
     with open_hdf5(path, ADVICE) as file:
-        shapes = {name: file[name].shape or () for name in DATASETS[layout]}
+        shapes: dict[str, tuple[int, ...]] = {name: file[name].shape or () for name in DATASETS[layout]}
         types = {name: file[name].dtype for name in DATASETS[layout]}
     samples = shapes["input_ids"][0] if shapes["input_ids"] else 0
     widths: dict[str, int] = {}

@@ -101,12 +101,11 @@ def _question(given: Any, context: int, where: str, version_2: bool, labelled: b
 def _value(holder: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(holder, dict) or key not in holder:
         raise BertlineError(f"{where} has no key '{key}'; it must be in SQuAD's official format")
-    value: Any = holder[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(holder[key], kind) or (kind is int and isinstance(holder[key], bool)):
         raise BertlineError(f"{where}.{key} is not of type {kind.__name__}; it must be in SQuAD's official format")
-    if kind is int and abs(value) > LARGEST_OFFSET:
+    if kind is int and abs(holder[key]) > LARGEST_OFFSET:
         raise BertlineError(f"{where}.{key} is too large; it must be the index of a character")
-    return value
+    return holder[key]
 
 
 def _in_place(answer: Answer, context: str) -> bool:

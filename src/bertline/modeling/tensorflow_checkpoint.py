@@ -45,9 +45,9 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
     entries: list[tuple[str, Entry]] = []
     shards = 1
     try:
-        for name, value in _table(index.read_bytes()):  # sorted: the header, whose name is empty, comes first
-            if name:
-                entries.append((name.decode(), _entry_of(value)))
+        for key, value in _table(index.read_bytes()):  # sorted: the header, whose name is empty, comes first
+            if key:
+                entries.append((key.decode(), _entry_of(value)))
             else:
                 shards = _last(protocol_fields(value), 1, int) or 1
     except FileNotFoundError:
