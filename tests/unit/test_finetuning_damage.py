@@ -17,13 +17,18 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from finetuning_helpers import MODEL, write_tokenizer
 from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import read_tokenizer
+from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.squad_windows import read_squad
 from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
 from bertline.finetuning.text_task import text_task_of
+from bertline.modeling.bert import BertConfig, make_task_network
+from bertline.modeling.huggingface import write_huggingface
 
 MUTATIONS_OF_EACH_KIND = 60
 NAMES = ("premise", "claim", "verdict", "more")
@@ -248,6 +253,37 @@ KINDS: dict[str, Kind] = {
     "squad.json": (lambda: json.dumps(squad()).encode(), of_squad, squad_in),
     "tags.conll": (lambda: CONLL.encode(), of_conll, conll_in),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("config.json", {"architectures": 7}),
+        ("config.json", {"architectures": {}}),
+        ("config.json", {"id2label": 1e300}),
+        ("config.json", {"id2label": ["a", "b"]}),
+        ("task.json", {"settings": "short"}),
+        ("task.json", {"settings": {"max_sequence_length": "8"}}),
+        ("task.json", {"settings": {"max_sequence_length": -8}}),
+        ("task.json", {"table": ["text"]}),
+        ("task.json", {"task": ["cola"]}),
+    ],
+)
+def test_a_description_of_a_model_by_another_hand_is_one_line(
+    tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
+    config = BertConfig.from_dict({**MODEL, "vocab_size": read_tokenizer(tokenizer).get_vocab_size()})
+    network, folder = make_task_network(config, "sequence", 2), tmp_path / "model"
+    folder.mkdir()
+    write_huggingface(config, network.state_dict(), tokenizer, folder, head="sequence", labels=("no", "yes"))
+    task = {"task": "table/mine", "settings": {"max_sequence_length": 8}, "table": {"texts": ["text"]}}
+    (folder / "task.json").write_text(json.dumps(task))
+    assert load_finetuned(folder).labels == ("no", "yes")
+    (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+    with pytest.raises(BertlineError, match=name) as caught:
+        load_finetuned(folder)
+    assert "\n" not in str(caught.value)
 
 
 def outcome(path: Path, content: bytes, read: Callable[[Path], Any]) -> Any:
