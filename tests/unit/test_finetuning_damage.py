@@ -21,6 +21,7 @@ from finetuning_helpers import MODEL, write_tokenizer
 from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
+from bertline.corpus.overlap import texts_of
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.squad_windows import read_squad
@@ -253,6 +254,13 @@ KINDS: dict[str, Kind] = {
     "squad.json": (lambda: json.dumps(squad()).encode(), of_squad, squad_in),
     "tags.conll": (lambda: CONLL.encode(), of_conll, conll_in),
 }
+
+
+def test_damaged_evaluation_sets_are_refused_before_documents_are_compared_with_them(tmp_path: Path) -> None:
+    path, content, draw, refused = tmp_path / "dev.parquet", KINDS["table.parquet"][0](), Draw("overlap"), 0
+    for _ in range(MUTATIONS_OF_EACH_KIND):
+        refused += outcome(path, mutate(content, draw), lambda path: list(texts_of(path))) is None
+    assert refused > MUTATIONS_OF_EACH_KIND // 3
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None
         ("d.jsonl", '{"premise": "a", "claim": "b", "verdict": "no"}\n{', "line 2: not JSON"),
         ("d.jsonl", "[1]\n", "line 1: no JSON object"),
         ("d.jsonl", "", "contains no example"),
-        ("d.parquet", "PAR", "is damaged, or no Parquet file"),
+        ("d.parquet", "PAR", "is damaged or truncated"),
         ("d.xlsx", "", "given '.xlsx', allowed are .tsv, .csv, .jsonl, .parquet"),
         ("d.csv", b"premise,claim,verdict\n\xff,b,yes\n", "is not UTF-8"),
         ("d.jsonl", None, "does not exist"),

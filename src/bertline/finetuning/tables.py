@@ -188,21 +188,16 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            _check_columns(str(path), columns, file.schema_arrow.names)
-            records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
-            number = 0
-            for number, record in enumerate(records, start=1):
-                yield f"{path}: row {number}", [record[column] for column in columns]
-            if number != file.metadata.num_rows:
-                raise pyarrow.ArrowInvalid(f"{number} rows instead of {file.metadata.num_rows}")
-    # A damaged file may also have text that is not UTF-8, or times that Python lacks.
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        reason = str(error).partition("\n")[0]
-        raise BertlineError(f"{path} is damaged, or no Parquet file ({reason}); fetch it again") from None
+    from bertline.corpus.tables import arrow_errors
+
+    with arrow_errors(path), pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_columns(str(path), columns, file.schema_arrow.names)
+        records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
+        number = 0
+        for number, record in enumerate(records, start=1):
+            yield f"{path}: row {number}", [record[column] for column in columns]
+        if number != file.metadata.num_rows:
+            raise pyarrow.ArrowInvalid(f"{number} rows instead of {file.metadata.num_rows}")
 
 
 def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:
