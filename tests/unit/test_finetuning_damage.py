@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from finetuning_helpers import MODEL, write_tokenizer
+from safetensors.torch import load_file, save_file
 from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
@@ -29,6 +31,7 @@ from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
 from bertline.finetuning.text_task import text_task_of
 from bertline.modeling.bert import BertConfig, make_task_network
+from bertline.modeling.heads import Head
 from bertline.modeling.huggingface import write_huggingface
 
 MUTATIONS_OF_EACH_KIND = 60
@@ -280,11 +283,7 @@ def test_damaged_evaluation_sets_are_refused_before_documents_are_compared_with_
 def test_a_description_of_a_model_by_another_hand_is_one_line(
     tmp_path: Path, name: str, changes: dict[str, Any]
 ) -> None:
-    tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
-    config = BertConfig.from_dict({**MODEL, "vocab_size": read_tokenizer(tokenizer).get_vocab_size()})
-    network, folder = make_task_network(config, "sequence", 2), tmp_path / "model"
-    folder.mkdir()
-    write_huggingface(config, network.state_dict(), tokenizer, folder, head="sequence", labels=("no", "yes"))
+    folder = write_model(tmp_path, "sequence")
     task = {"task": "table/mine", "settings": {"max_sequence_length": 8}, "table": {"texts": ["text"]}}
     (folder / "task.json").write_text(json.dumps(task))
     assert load_finetuned(folder).labels == ("no", "yes")
@@ -292,6 +291,41 @@ def test_a_description_of_a_model_by_another_hand_is_one_line(
     with pytest.raises(BertlineError, match=name) as caught:
         load_finetuned(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "weight", "bias", "message"),
+    [
+        ("sequence", (3, 32), (2,), r"classifier\.bias has the shape \[2\], .* \[3\]"),
+        ("sequence", (2, 31), (2,), r"classifier\.weight has the shape \[2, 31\], .* \[2, 32\]"),
+        ("sequence", (0, 32), (0,), "has 0 outputs"),
+        ("sequence", (), (2,), r"classifier\.weight has the shape \[\]"),
+        ("answer", (3, 32), (3,), "has 3 outputs"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_one_line(
+    tmp_path: Path, head: Head, weight: tuple[int, ...], bias: tuple[int, ...], message: str
+) -> None:
+    folder = write_model(tmp_path, head)
+    tensors = load_file(folder / "model.safetensors")
+    for name, shape in (("weight", weight), ("bias", bias)):
+        key = next(key for key in tensors if key.endswith((f"classifier.{name}", f"qa_outputs.{name}")))
+        tensors[key] = torch.zeros(shape)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(BertlineError, match=message) as caught:
+        load_finetuned(folder)
+    assert str(folder) in str(caught.value)
+
+
+def write_model(folder: Path, head: Head) -> Path:
+    """Write a fine-tuned model of two classes, or of answers, with random weights."""
+    tokenizer = write_tokenizer(folder / "tokenizer.json")
+    config = BertConfig.from_dict({**MODEL, "vocab_size": read_tokenizer(tokenizer).get_vocab_size()})
+    network, output = make_task_network(config, head, 2), folder / "model"
+    output.mkdir()
+    labels = () if head == "answer" else ("no", "yes")
+    write_huggingface(config, network.state_dict(), tokenizer, output, head=head, labels=labels)
+    return output
 
 
 def outcome(path: Path, content: bytes, read: Callable[[Path], Any]) -> Any:

@@ -97,6 +97,8 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     if "classifier.weight" not in weights:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks the weights of the head of a {made}; get it again")
     outputs = len(weights["classifier.weight"])
+    if outputs < 1 or (head == "answer" and outputs != 2):
+        raise BertlineError(f"{folder}/{paths.WEIGHTS}: the head of a {made} has {outputs} outputs; get it again")
     network = architecture_of(config).task_network(config, head, outputs)
     missing = network.load_state_dict(weights, strict=False).missing_keys
     if missing:

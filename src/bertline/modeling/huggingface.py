@@ -175,7 +175,7 @@ def from_huggingface(
             positions = config.max_position_embeddings + unused_positions
             rows = _checked_rows(found[0], positions, "positions", "max_position_embeddings", source)
         elif name.startswith("classifier."):
-            rows = _rows(found[0])
+            rows = _rows(theirs.get(names["classifier.weight"][0], found[0]))  # whatever the number of outputs
         shape = (rows // len(found), *columns)
         parts = [_checked(tensor, part, shape, source) for part, tensor in zip(names[name], found, strict=True)]
         tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
