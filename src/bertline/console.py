@@ -20,8 +20,21 @@ T = TypeVar("T")
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
+# Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
+LONGEST_MESSAGE = 2000
+LONGEST_END = 500
+
+
 class BertlineError(Exception):
-    """A problem the user can act on. Its text is one line: what is wrong, where, what to do."""
+    """A problem the user can act on. Its text is one line: what is wrong, where, what to do.
+
+    The text may quote a file: line breaks and other control characters are escaped, the middle of a long one left out.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[: LONGEST_MESSAGE - LONGEST_END - 5]} ... {message[-LONGEST_END:]}"
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
 
 
 def without_credentials(text: str) -> str:

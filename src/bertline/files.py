@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,8 @@ from typing import Any
 from bertline.console import BertlineError
 
 Json = dict[str, Any]
+
+HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with its other half
 
 
 class Recipe(dict[str, Any]):
@@ -104,11 +107,30 @@ def read_text(path: Path | str) -> str:
         raise BertlineError(f"{path}: byte {error.start} is not UTF-8; give another file, or make it again") from None
 
 
-def read_json(path: Path | str) -> Any:
-    """Read a JSON file. Raises BertlineError if it is missing or not JSON."""
+def parse_json(text: str) -> Any:
+    """Parse JSON. Raises ValueError also for a repeated key, half of a surrogate pair, too many levels or digits."""
     try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+        value = json.loads(text, object_pairs_hook=_object_of)
+    except RecursionError:
+        raise ValueError("too many levels") from None
+    if HALF_OF_A_PAIR.search(text):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' appears twice")
+    return found
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file. Raises BertlineError if it is missing, or refused by `parse_json`."""
+    try:
+        return parse_json(read_text(path))
+    except ValueError as error:
         raise BertlineError(f"{path} is not JSON ({error}); give another file, or make this one again") from None
 
 

@@ -16,7 +16,7 @@ import pytest
 from cyclopts import App
 
 from bertline.command_line import command_line
-from bertline.console import one_line_errors
+from bertline.console import LONGEST_MESSAGE, BertlineError, one_line_errors
 from bertline.files import write_text
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
@@ -114,6 +114,16 @@ def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> No
     logged = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True).stderr
     assert len(logged.splitlines()) == 7
     assert "|" not in logged
+
+
+def test_a_message_is_one_line_of_limited_length_whatever_it_quotes() -> None:
+    message = str(BertlineError(f"a.tsv: line 3: given '{'x' * 1_000_000}'; correct the record"))
+    assert len(message) <= LONGEST_MESSAGE
+    assert message.startswith("a.tsv: line 3: given 'xxx")
+    assert message.endswith("xxx'; correct the record")
+    quoting = "a.tsv: given '\n\x1b[2J\ud800\u2028'; f\u00fcr \u6c34"
+    assert str(BertlineError(quoting)) == r"a.tsv: given '\n\x1b[2J\ud800\u2028'; für 水"
+    assert str(BertlineError(str(BertlineError(quoting)))) == str(BertlineError(quoting))
 
 
 def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     both = write(tmp_path / "both.hdf5", {**NVIDIA, **GPAULOSKI})
     assert "a file of samples holds the datasets of one layout" in next(problems_of(both))
     (tmp_path / "text.hdf5").write_text("none")
-    assert "is damaged, or not an HDF5 file" in next(problems_of(tmp_path / "text.hdf5"))
+    assert "is not a complete file of samples" in next(problems_of(tmp_path / "text.hdf5"))
     assert "does not exist" in next(problems_of(tmp_path / "absent.hdf5"))
 
 

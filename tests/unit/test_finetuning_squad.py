@@ -200,6 +200,22 @@ def broken(change: Callable[[Json], None]) -> Json:
         (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(id="q1"), "'q1' appears twice"),
         (lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(answers=[]), "'q2' has no answer.*squad_v2"),
         (lambda d: d["data"].clear(), "contains no question"),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start=True),
+            r"answers\[0\].answer_start is not of type int",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(answer_start=10**30),
+            r"answers\[0\].answer_start is too large",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][0]["answers"][0].update(text=" "),
+            r"qas\[0\].answers\[0\].text is empty",
+        ),
+        (
+            lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(is_impossible="false"),
+            r"qas\[1\].is_impossible is not of type bool",
+        ),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_the_place(
@@ -210,6 +226,23 @@ def test_a_bad_file_is_one_line_that_names_the_place(
         read_squad(path, version_2=False)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [("false", "is not of type bool"), (0, "is not of type bool"), (None, "bool")]
+)
+def test_only_a_truth_value_says_that_a_question_is_impossible(tmp_path: Path, value: object, message: str) -> None:
+    document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(is_impossible=value))
+    with pytest.raises(BertlineError, match=rf"qas\[1\]\.is_impossible .*{message}"):
+        read_squad(write(tmp_path / "squad.json", document), version_2=True)
+
+
+def test_a_possible_question_without_an_answer_is_a_contradiction(tmp_path: Path) -> None:
+    document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(is_impossible=False, answers=[]))
+    path = write(tmp_path / "squad.json", document)
+    with pytest.raises(BertlineError, match=r"qas\[1\]: question 'q2' has no answer and is_impossible: false"):
+        read_squad(path, version_2=True)
+    assert len(read_squad(path, version_2=True, labelled=False).questions) == 2
 
 
 def test_plausible_answers_of_an_impossible_question_are_not_answers(tmp_path: Path) -> None:

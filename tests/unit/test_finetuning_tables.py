@@ -95,10 +95,27 @@ def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None
         ("d.jsonl", '{"premise": "a", "claim": "b", "verdict": "no"}\n{', "line 2: not JSON"),
         ("d.jsonl", "[1]\n", "line 1: no JSON object"),
         ("d.jsonl", "", "contains no example"),
-        ("d.parquet", "PAR", "is no Parquet file"),
+        ("d.parquet", "PAR", "is damaged or truncated"),
         ("d.xlsx", "", "given '.xlsx', allowed are .tsv, .csv, .jsonl, .parquet"),
         ("d.csv", b"premise,claim,verdict\n\xff,b,yes\n", "is not UTF-8"),
         ("d.jsonl", None, "does not exist"),
+        ("d.csv", "premise,claim,verdict,verdict\na,b,no,yes\n", "the column 'verdict' appears 2 times"),
+        ("d.tsv", "premise\tpremise\tclaim\tverdict\n", "line 1: the column 'premise' appears 2 times"),
+        ("d.jsonl", '{"premise": "a", "claim": "b", "claim": "c", "verdict": "no"}', "the key 'claim' appears twice"),
+        ("d.jsonl", '{"premise": "\\ud83d", "claim": "b", "verdict": "no"}', "line 1: not JSON ('utf-8' codec can't"),
+        ("d.jsonl", "[" * 200_000, "line 1: not JSON (too many levels)"),
+        ("d.jsonl", '{"premise": ' + "1" * 5000 + "}", "line 1: not JSON (Exceeds the limit"),
+        (
+            "d.jsonl",
+            '{"premise": "a", "claim": "b", "verdict": null}',
+            "line 1: column 'verdict': given None, allowed is",
+        ),
+        (
+            "d.jsonl",
+            '{"premise": "a", "claim": null, "verdict": "no"}',
+            "line 1: column 'claim': given None, allowed is",
+        ),
+        ("d.jsonl", '{"premise": "a", "claim": "b", "verdict": ["no"]}', "column 'verdict': given ['no'], allowed is"),
     ],
 )
 def test_a_bad_table_is_one_line_with_its_place(
@@ -112,6 +129,30 @@ def test_a_bad_table_is_one_line_with_its_place(
     assert str(path) in str(caught.value)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cell", ["null", "NaN", "[]", '{"no": 1}', '""', '" "', "Infinity"])
+def test_a_label_that_names_no_class_makes_no_class(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"t": "a", "l": "no"}\n{"t": "b", "l": CELL}\n{"t": "c", "l": "yes"}\n'.replace("CELL", cell))
+    with pytest.raises(BertlineError, match=r"d\.jsonl: line 2: column 'l': given .*, allowed is a class; ") as caught:
+        text_task_of({"kind": "classification", "texts": ["t"], "label": "l"}, str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_cell_is_no_class_of_a_csv(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("t,l\na,no\nb,\nc,yes\n")
+    with pytest.raises(BertlineError, match=r"d\.csv: line 3: column 'l': given '', allowed is a class"):
+        read_labels(tmp_path / "d.csv", "l")
+
+
+@pytest.mark.parametrize("cell", ["true", '"1_000"', "1e39", "-1e39", '"nan"', "NaN", "null", "[1]", "1" + "0" * 400])
+def test_what_is_no_number_of_float32_is_no_target(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"t": "a", "l": "2.5"}\n{"t": "b", "l": CELL}\n'.replace("CELL", cell))
+    task = text_task_of({"kind": "regression", "texts": ["t"], "label": "l"}, "unused")
+    with pytest.raises(BertlineError, match=r"line 2: column 'l': given .*, allowed is a number"):
+        read_examples(path, task)
 
 
 def test_numbers_and_truth_values_may_be_classes(tmp_path: Path) -> None:
@@ -203,12 +244,37 @@ def test_words_and_tags_are_read_from_columns(tmp_path: Path) -> None:
         (b"We O\nmet\n", "line 2: 1 columns, words are in column 0 and tags in 1"),
         (b"\n\n", "contains no sentence"),
         (b"We O\nna\xefve O\n", "line 2: not UTF-8"),
+        (b"We O\nmet X O\n", "line 2: 3 columns, the lines before have 2; correct the line"),
+        (b"We\tO\nmet\t\n", "line 2: column 1 is empty"),
+        (b"We\tO\n\tO\n", "line 2: column 0 is empty"),
     ],
 )
 def test_a_bad_file_of_columns_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.conll").write_bytes(content)
     with pytest.raises(BertlineError, match=message):
         read_conll(tmp_path / "a.conll", word=0, tag=1)
+
+
+def test_words_do_not_stand_in_for_tags(tmp_path: Path, tokenizer: Path) -> None:
+    """Nor do the tags of another column, in a line that lacks one; but a file to predict may have words only."""
+    (tmp_path / "words.conll").write_text("We\nmet\n\nAdada\n")
+    for tag, message in ((-1, "in column 0 and tags in -1"), (0, "in column 0 and tags in 0")):
+        with pytest.raises(BertlineError, match=f"line 1: 1 columns, words are {message}; correct"):
+            read_conll(tmp_path / "words.conll", word=0, tag=tag)
+    (tmp_path / "a.conll").write_text(CONLL)
+    (tmp_path / "gap.conll").write_text(CONLL.replace("NNP B-PER", "NNP") + "\nWe PRP\n")
+    with pytest.raises(BertlineError, match="line 5: 2 columns, the lines before have 3"):
+        read_conll(tmp_path / "gap.conll", word=0, tag=-1)
+    (tmp_path / "gap.conll").write_text(f"{CONLL}\nWe PRP\n")
+    with pytest.raises(BertlineError, match="line 11: 2 columns, the lines before have 3"):
+        read_conll(tmp_path / "gap.conll", word=0, tag=-1)
+    assert read_conll(tmp_path / "gap.conll", word=0, tag=1).tags[-1] == ["PRP"]
+    table = {"kind": "tagging", "word": 0, "tag": -1}
+    data = {name: str(tmp_path / "a.conll") for name in ("train", "dev")} | {"test": str(tmp_path / "words.conll")}
+    task = prepare_task("table/names", data, SETTINGS, tokenizer, table)
+    assert (task.labels, task.examples["test"]) == (("B-LOC", "B-PER", "O"), 2)
+    with pytest.raises(BertlineError, match=r"words\.conll: line 1: 1 columns"):
+        prepare_task("table/names", data | {"dev": data["test"]}, SETTINGS, tokenizer, table)
 
 
 def test_labels_stand_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:

@@ -18,6 +18,7 @@ from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
 from bertline.planning.plan import Plan, record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
+from bertline.planning.task_data import add_downloads
 from bertline.settings.configuration import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -664,6 +665,39 @@ def test_tables_whose_files_have_one_name_are_downloaded_apart() -> None:
         for name in ("a.b", "c")
         for split in ("train", "dev")
     }
+
+
+def test_urls_that_end_with_one_name_are_downloaded_apart() -> None:
+    def urls(task: str) -> dict:
+        return {split: {"url": f"https://example.org/{task}/{split}/data.json"} for split in ("train", "dev")}
+
+    config = changed(runs__first__finetune={"squad_v1": {}, "squad_v2": {}})
+    config["evaluation"] = {task: urls(task) for task in ("squad_v1", "squad_v2")}
+    config["datasets"]["both"]["evaluation_overlap"] = "report"
+    plan = plan_of(config)
+    places = [f"{task}/{split}/data.json" for task in ("squad_v1", "squad_v2") for split in ("train", "dev")]
+    assert {path: source["url"] for path, source in plan.downloads.items()} == {
+        f"resources/evaluation/{place}": f"https://example.org/{place}" for place in places
+    }
+    for entry in plan.finetunings.values():
+        assert entry["data"] == {
+            split: f"resources/evaluation/{entry['task']}/{split}/data.json" for split in ("train", "dev")
+        }
+
+
+def test_two_sources_of_one_path_are_one_line() -> None:
+    downloads = {"resources/evaluation/a": {"url": "https://x/a"}}
+    add_downloads(downloads, {"resources/evaluation/a": {"url": "https://x/a"}})
+    with pytest.raises(BertlineError, match=r"resources/evaluation/a .* https://x/a and https://y/a; ") as caught:
+        add_downloads(downloads, {"resources/evaluation/a": {"url": "https://y/a"}})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://x/..", "https://x/a/.", "https://x/a/"])
+def test_a_url_whose_last_part_is_no_file_name_is_one_line(url: str) -> None:
+    with pytest.raises(BertlineError, match=r"evaluation\.squad_v1\.train\.url") as caught:
+        plan_of(with_tasks({"squad_v1": {"train": {"url": url}, "dev": "dev.json"}}, {"squad_v1": {}}))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,27 @@ def test_what_the_weights_are_tells_fine_tunings_apart_and_not_where_they_lie() 
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "7",
+        "{",
+        '{"max_position_embeddings": "512"}',
+        '{"max_position_embeddings": null}',
+        '{"architecture": "x"}',
+    ],
+)
+def test_a_configuration_of_another_form_is_one_line(content: str) -> None:
+    Path("models/theirs/config.json").write_text(content)
+    if "architecture" in content:  # which is no key of Hugging Face's
+        assert plan_of(CONFIG).finetunings
+        return
+    with pytest.raises(BertlineError, match=r"models/theirs/config\.json") as caught:
+        plan_of(CONFIG)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (

@@ -18,6 +18,7 @@ from pyarrow.parquet import ParquetFile
 from bertline.console import progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import hash_ngrams, word_ngrams
+from bertline.corpus.tables import arrow_errors
 from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
 NGRAM_WORDS = 13
@@ -61,8 +62,9 @@ def texts_of(file: Path | str) -> Iterator[str]:
     if suffix == ".json":
         yield from _strings(read_json(file))
     elif suffix == ".parquet":
-        for batch in ParquetFile(file).iter_batches():
-            yield from _strings(batch.to_pylist())
+        with arrow_errors(file), ParquetFile(file, page_checksum_verification=True) as table:
+            for batch in table.iter_batches():
+                yield from _strings(batch.to_pylist())
     else:
         for line in read_text(file).split("\n"):
             yield from line.split("\t")

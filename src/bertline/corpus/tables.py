@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -147,12 +148,20 @@ def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> 
 
 def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
     batches = _parquet_batches if path.suffix == ".parquet" else _ipc_batches
-    try:
+    with arrow_errors(path):
         for batch in batches(path, columns):
             for row in batch.to_pylist():
                 allowance.take(sum(len(value) for value in row.values() if isinstance(value, str)))
                 yield row
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+
+
+@contextmanager
+def arrow_errors(path: Path | str) -> Iterator[None]:
+    """Turn the errors of pyarrow for a damaged or truncated file into a BertlineError about `path`."""
+    try:
+        yield
+    # Its text may not be UTF-8, and its times may be none that Python has.
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).strip().partition("\n")[0]

@@ -24,7 +24,6 @@ special_token_positions and masks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +32,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.encoding.hdf5 import open_hdf5
 from bertline.encoding.layout import SampleFile, disk_errors, open_samples
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.violations import Violation, Violations, faulty_segments
@@ -54,6 +54,8 @@ DATASETS: dict[str, dict[str, tuple[str, str]]] = {
         "next_sentence_labels": ("|i1", ""),
     },
 }
+ADVICE = "get it or make it again"
+LONGEST_ROW = 65_535  # a position in a sample takes two bytes in the native layout
 ROWS_OF_A_CHUNK = 64  # makes reading single rows 20 times faster than h5py's default; most readers read whole files
 TOKENS_OF_A_BLOCK = 1 << 20
 # Violations found in files of other programs: such samples are useless for training, left out and counted.
@@ -139,7 +141,7 @@ def write_interchange(
 def layout_of(path: Path | str) -> str:
     """Return `native`, `nvidia` or `gpauloski`, by the names in the file. Raises BertlineError for any other."""
     path = Path(path)
-    with _reading(path), h5py.File(path, "r") as file:
+    with open_hdf5(path, ADVICE) as file:
         if "layout_version" in file.attrs:
             return "native"
         found = [layout for layout, datasets in DATASETS.items() if set(datasets) <= set(file)]
@@ -161,8 +163,8 @@ def open_interchange(path: Path | str) -> InterchangeFile:
     layout = layout_of(path)
     if layout == "native":
         raise BertlineError(f"{path} is native; it needs no import, name its dataset's folder in the configuration")
-    with _reading(path), h5py.File(path, "r") as file:
-        shapes = {name: file[name].shape for name in DATASETS[layout]}
+    with open_hdf5(path, ADVICE) as file:
+        shapes: dict[str, tuple[int, ...]] = {name: file[name].shape or () for name in DATASETS[layout]}
         types = {name: file[name].dtype for name in DATASETS[layout]}
     samples = shapes["input_ids"][0] if shapes["input_ids"] else 0
     widths: dict[str, int] = {}
@@ -173,6 +175,11 @@ def open_interchange(path: Path | str) -> InterchangeFile:
             wanted = f"{np.dtype(dtype).name} {tuple([samples, *(row if any(row) else width)])}"
             raise BertlineError(
                 f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}; make it again"
+            )
+    for name, (_, width) in DATASETS[layout].items():
+        if width and not 1 <= widths[width] <= LONGEST_ROW:
+            raise BertlineError(
+                f"{path}: {name} has rows of {widths[width]}, allowed are 1 to {LONGEST_ROW}; make the file again"
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(
@@ -230,22 +237,10 @@ def _read_rows(
     """Yield the rows of all datasets as int64, block by block, each with the number of its first sample."""
     last = file.samples if last is None else min(last, file.samples)
     rows = max(1, TOKENS_OF_A_BLOCK // file.sequence_length)
-    with _reading(file.path), h5py.File(file.path, "r") as opened:
+    with open_hdf5(file.path, ADVICE) as opened:
         for start in range(first, last, rows):
             end = min(start + rows, last)
             yield start, {name: opened[name][start:end].astype(np.int64) for name in DATASETS[file.layout]}
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn the various errors that h5py raises for a damaged file into a BertlineError."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; name a file of samples") from None
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise BertlineError(f"{path}: is damaged, or not an HDF5 file ({reason}); get it or make it again") from None
 
 
 def _faulty_rows(layout: str, rows: Mapping[str, np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:

@@ -37,6 +37,7 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.encoding.hdf5 import open_hdf5, read_attribute
 from bertline.encoding.tokenizer import id_type
 from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import write_atomically
@@ -209,17 +210,11 @@ def open_samples(path: Path | str) -> SampleFile:
     Raises BertlineError if it is missing, truncated, of another layout version, or does not have this module's layout.
     """
     path = Path(path)
-    try:
-        with h5py.File(path, "r") as file:
-            attributes = _read_attributes(file, path)
-            names = COLUMNS | MASK_COLUMNS if "mask_offsets" in file else COLUMNS
-            places = {name: _place(file, name, path) for name in names}
-            digests = {name: _text(file[name].attrs["sha256"]) for name in places}
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; run `snakemake encode`") from None
-    except (OSError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise BertlineError(f"{path} is not a complete file of samples ({reason}); run `snakemake encode`") from None
+    with open_hdf5(path, "run `snakemake encode`") as file:
+        attributes = _read_attributes(file, path)
+        names = COLUMNS | MASK_COLUMNS if "mask_offsets" in file else COLUMNS
+        places = {name: _place(file, name, attributes["vocab_size"], path) for name in names}
+        digests = {name: read_attribute(file[name], "sha256", str) for name in places}
     with path.open("rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     whole = np.frombuffer(memory, dtype=np.uint8)
@@ -237,26 +232,22 @@ def open_samples(path: Path | str) -> SampleFile:
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
     if "layout_version" not in file.attrs:
         raise BertlineError(f"{path} has no layout_version: it is not a native file of samples; run `snakemake encode`")
-    version = int(file.attrs["layout_version"])
+    version = read_attribute(file, "layout_version", int)
     if version != LAYOUT_VERSION:
         raise BertlineError(
             f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
         )
     values: dict[str, Any] = {}
     for name, kind in ATTRIBUTES.items():
-        value = file.attrs.get(name, OPTIONAL_ATTRIBUTES[name]) if name in OPTIONAL_ATTRIBUTES else file.attrs[name]
-        values[name] = _text(value) if kind is str else np.asarray(value) if kind is np.ndarray else int(value)
+        is_omitted = name in OPTIONAL_ATTRIBUTES and name not in file.attrs
+        values[name] = OPTIONAL_ATTRIBUTES[name] if is_omitted else read_attribute(file, name, kind)
     return values
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def _place(file: h5py.File, name: str, path: Path) -> tuple[int, int, np.dtype]:
+def _place(file: h5py.File, name: str, vocab_size: int, path: Path) -> tuple[int, int, np.dtype]:
     """Return the offset in bytes, number of values and type of a dataset."""
     dataset = file[name]
-    expected = _type_of(name, int(file.attrs["vocab_size"]))
+    expected = _type_of(name, vocab_size)
     if dataset.dtype != expected or dataset.ndim != 1:
         raise BertlineError(
             f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,); run `snakemake encode`"

@@ -23,7 +23,7 @@ from bertline.finetuning.tasks.task import TextTask
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of
 from bertline.modeling.heads import Head, TaskNetwork
-from bertline.modeling.huggingface import load_huggingface
+from bertline.modeling.huggingface import load_huggingface, read_config_json
 from bertline.results import paths
 from bertline.training.objective import prepare_precision
 
@@ -82,8 +82,11 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     path, device = folder / "config.json", device or torch.device("cpu")
     if not path.exists():
         raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
-    given = read_json(path)
-    made = str(next(iter(given.get("architectures") or ()), ""))
+    given = read_config_json(path)
+    classes, names = given.get("architectures") or [], given.get("id2label") or {}
+    if not isinstance(classes, list) or not isinstance(names, dict):
+        raise BertlineError(f"{path}: architectures is no list, or id2label no object; get it again")
+    made = str(next(iter(classes), ""))
     heads: dict[str, Head] = {
         layout.layout.TASKS[head][0]: head for layout in ARCHITECTURES.values() for head in layout.layout.TASKS
     }
@@ -94,15 +97,16 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     if "classifier.weight" not in weights:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks the weights of the head of a {made}; get it again")
     outputs = len(weights["classifier.weight"])
+    if outputs < 1 or (head == "answer" and outputs != 2):
+        raise BertlineError(f"{folder}/{paths.WEIGHTS}: the head of a {made} has {outputs} outputs; get it again")
     network = architecture_of(config).task_network(config, head, outputs)
     missing = network.load_state_dict(weights, strict=False).missing_keys
     if missing:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks {missing[0]}, which a {made} has; get it again")
     prepare_precision(precision, device)
-    task = read_json(described) if (described := folder / paths.FINETUNED_TASK).exists() else {}
+    task = _read_task(folder / paths.FINETUNED_TASK)
     settings = {**SETTINGS, **task.get("settings", {})}
     settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
-    names = given.get("id2label") or {}
     has_classes = head != "answer" and not (head == "sequence" and outputs == 1)
     return FinetunedModel(
         network.to(device).eval(),
@@ -112,6 +116,19 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         task,
         precision,
     )
+
+
+def _read_task(path: Path) -> Json:
+    """Return the content of a task.json, {} if there is none. Raises BertlineError if it is of another form."""
+    task = read_json(path) if path.exists() else {}
+    parts = [task] + ([task.get("settings", {}), task.get("table", {})] if isinstance(task, dict) else [])
+    if (
+        not all(isinstance(part, dict) for part in parts)
+        or not isinstance(task.get("task", ""), str)
+        or not all(type(parts[1].get(key, 1)) is int and parts[1].get(key, 1) > 0 for key in SETTINGS)
+    ):
+        raise BertlineError(f"{path} is not the description of a fine-tuned model; get it again, or delete it")
+    return dict(task)
 
 
 def classify(model: FinetunedModel, texts: Sequence[Sequence[str]]) -> np.ndarray:

@@ -15,6 +15,8 @@ from bertline.encoding.tokenizer import separators_in_pair
 from bertline.files import read_json
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 
+LARGEST_OFFSET = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -46,9 +48,10 @@ class SquadFile:
 def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> SquadFile:
     """Read a SQuAD file; if it is not `labelled`, answers are not read.
 
-    Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, a question without
-    an answer if `version_2` is False, or a file without questions. Questions with an answer that is not at its offset
-    are listed, not refused: scoring needs only their text, training leaves them out.
+    Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, an empty answer, a
+    question without an answer if `version_2` or its own `is_impossible` is False, or a file without questions.
+    Questions with an answer that is not at its offset are listed, not refused: scoring needs only their text, training
+    leaves them out.
     """
     document = read_json(path)
     contexts: list[str] = []
@@ -77,10 +80,17 @@ def _question(given: Any, context: int, where: str, version_2: bool, labelled: b
     question_id = _value(given, "id", str, where)
     text = _value(given, "question", str, where)
     answers: list[Answer] = []
-    if labelled and not (version_2 and given.get("is_impossible", False)):
+    is_impossible = _value(given, "is_impossible", bool, where) if "is_impossible" in given else None
+    if labelled and not (version_2 and is_impossible):
         for n, answer in enumerate(_value(given, "answers", list, where)):
             inside = f"{where}.answers[{n}]"
             answers.append(Answer(_value(answer, "text", str, inside), _value(answer, "answer_start", int, inside)))
+            if not answers[-1].text.strip():
+                raise BertlineError(f"{inside}.text is empty; remove the answer")
+        if not answers and version_2 and is_impossible is False:
+            raise BertlineError(
+                f"{where}: question '{question_id}' has no answer and is_impossible: false; correct one"
+            )
         if not answers and not version_2:
             raise BertlineError(
                 f"{where}: question '{question_id}' has no answer; data of that kind is the task squad_v2"
@@ -91,8 +101,10 @@ def _question(given: Any, context: int, where: str, version_2: bool, labelled: b
 def _value(holder: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(holder, dict) or key not in holder:
         raise BertlineError(f"{where} has no key '{key}'; it must be in SQuAD's official format")
-    if not isinstance(holder[key], kind):
+    if not isinstance(holder[key], kind) or (kind is int and isinstance(holder[key], bool)):
         raise BertlineError(f"{where}.{key} is not of type {kind.__name__}; it must be in SQuAD's official format")
+    if kind is int and abs(holder[key]) > LARGEST_OFFSET:
+        raise BertlineError(f"{where}.{key} is too large; it must be the index of a character")
     return holder[key]
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.files import parse_json
 from bertline.finetuning.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
@@ -48,8 +50,9 @@ class Examples:
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
     """Read a table; `labelled` is False for a test set, which has no labels.
 
-    Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a missing column, a row
-    with too few or too many columns, a cell of another type, an unknown label, or no example at all.
+    Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a column that is missing
+    or appears twice, a row with too few or too many columns, a cell of another type, an unknown or absent label, or no
+    example at all.
     """
     path = Path(path)
     columns = task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
@@ -86,7 +89,11 @@ def read_texts(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str, 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
     """Return all distinct values of a column, sorted. Raises BertlineError as `read_examples` does."""
-    found = {str(cells[0]) for _, cells in read_columns(Path(path), [column]) if cells is not None}
+    found = {
+        _class(cells[0], f"{where}: column '{column}'")
+        for where, cells in read_columns(Path(path), [column])
+        if cells is not None
+    }
     return tuple(sorted(found))
 
 
@@ -101,8 +108,7 @@ def read_columns(
     """
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
-    if not path.exists():
-        raise BertlineError(f"{path} does not exist; put the task's file there")
+    _check_exists(path)
     if path.suffix == ".jsonl":
         yield from _read_jsonl(path, columns)
     elif path.suffix == ".parquet":
@@ -114,8 +120,7 @@ def read_columns(
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbered lines. Only a newline ends a line: sentences may contain str.splitlines's other breaks."""
-    if not path.exists():
-        raise BertlineError(f"{path} does not exist; put the task's file there")
+    _check_exists(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -123,6 +128,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
             yield number, text
+
+
+def _check_exists(path: Path) -> None:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise BertlineError(f"{path} {what}; put the task's file there")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -164,8 +175,8 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     for number, line in read_lines(path):
         where = f"{path}: line {number}"
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line)
+        except ValueError as error:
             raise BertlineError(f"{where}: not JSON ({error}); correct the line") from None
         if not isinstance(record, dict):
             raise BertlineError(f"{where}: no JSON object; correct the line")
@@ -177,15 +188,16 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            _check_columns(str(path), columns, file.schema_arrow.names)
-            records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
-            for number, record in enumerate(records, start=1):
-                yield f"{path}: row {number}", [record[column] for column in columns]
-    except pyarrow.ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
-        raise BertlineError(f"{path} is no Parquet file ({reason}); fetch it again") from None
+    from bertline.corpus.tables import arrow_errors
+
+    with arrow_errors(path), pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_columns(str(path), columns, file.schema_arrow.names)
+        records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
+        number = 0
+        for number, record in enumerate(records, start=1):
+            yield f"{path}: row {number}", [record[column] for column in columns]
+        if number != file.metadata.num_rows:
+            raise pyarrow.ArrowInvalid(f"{number} rows instead of {file.metadata.num_rows}")
 
 
 def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:
@@ -193,28 +205,41 @@ def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) ->
         if column not in header:
             found = ", ".join(header) or "nothing"
             raise BertlineError(f"{where}: no column '{column}', found are {found}; name the task's file")
+        if header.count(column) > 1:
+            raise BertlineError(
+                f"{where}: the column '{column}' appears {header.count(column)} times; rename the others"
+            )
 
 
 def _text(cell: Any, where: str) -> str:
     if not isinstance(cell, str):
-        raise BertlineError(f"{where}: given {cell!r}, allowed is text; correct the record")
+        raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is text; correct the record")
     return cell
+
+
+def _class(cell: Any, where: str) -> str:
+    """Return the name of a class: text, a number or a truth value."""
+    is_named = cell.strip() if isinstance(cell, str) else isinstance(cell, int | float) and np.isfinite(float(cell))
+    if not is_named:
+        raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a class; correct or remove the record")
+    return str(cell)
 
 
 def _target(cell: Any, task: TextTask, where: str) -> float:
     if not task.is_regression:
-        name = str(cell)
+        name = cell if isinstance(cell, str) else _class(cell, where)
         if isinstance(cell, bool):
             name = name if name in task.labels else name.lower()  # as JSON writes it
         elif isinstance(cell, int) and 0 <= cell < len(task.numbered_labels):
             name = task.numbered_labels[cell]
         if name not in task.labels:
-            raise BertlineError(f"{where}: given '{cell}', allowed are {', '.join(task.labels)}; correct the record")
+            raise BertlineError(f"{where}: given '{name}', allowed are {', '.join(task.labels)}; correct the record")
         return task.labels.index(name)
     try:
-        value = float(cell)
-    except (TypeError, ValueError):
+        # Python reads 1_000 as a number.
+        value = float("nan") if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell) else float(cell)
+    except (TypeError, ValueError, OverflowError):
         value = float("nan")
-    if not np.isfinite(value):
-        raise BertlineError(f"{where}: given '{cell}', allowed is a number; correct the record")
+    if not abs(value) <= LARGEST_NUMBER:  # which NaN is not, either
+        raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a number; correct the record")
     return value

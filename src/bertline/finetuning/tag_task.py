@@ -20,6 +20,7 @@ from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, Prep
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
+from bertline.finetuning.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +36,21 @@ class TaggedFile:
     tags: list[list[str]]
 
 
-def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
+def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) -> TaggedFile:
     """Read words and tags from columns; an empty line ends a sentence, -DOCSTART- lines are skipped.
 
     Args:
         word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the
             line contains one, otherwise by white space.
+        tagged: whether the file must have tags. If not, they are what is in that column, perhaps the words.
 
-    Raises BertlineError naming a line that lacks a column or is not UTF-8, or a file without sentences.
+    Raises BertlineError naming a line that lacks a column, has another number of them or is not UTF-8, or a file
+    without sentences.
     """
     file = TaggedFile([], [])
     words: list[str] = []
     tags: list[str] = []
+    expected = 0
     for number, line in chain(read_lines(Path(path)), [(0, "")]):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == DOCUMENT_START:
@@ -54,15 +58,23 @@ def read_conll(path: Path | str, *, word: int, tag: int) -> TaggedFile:
                 file.words.append(words)
                 file.tags.append(tags)
                 words, tags = [], []
+            if word >= 0 and tag >= 0:  # then columns behind them may vary between sentences
+                expected = 0
             continue
-        try:
-            words.append(columns[word])
-            tags.append(columns[tag])
-        except IndexError:
+        where = f"{path}: line {number}"
+        places = [column % len(columns) if -len(columns) <= column < len(columns) else -1 for column in (word, tag)]
+        if -1 in places or (tagged and places[0] == places[1]):
             raise BertlineError(
-                f"{path}: line {number}: {len(columns)} columns, words are in column {word} and tags in {tag}; correct "
-                "the line, or the columns in the configuration"
-            ) from None
+                f"{where}: {len(columns)} columns, words are in column {word} and tags in {tag}; correct the line, or "
+                "the columns in the configuration"
+            )
+        expected = expected or len(columns)
+        if tagged and len(columns) != expected:
+            raise BertlineError(f"{where}: {len(columns)} columns, the lines before have {expected}; correct the line")
+        for kept, place in zip((words, tags), places, strict=True):
+            if not columns[place].strip():
+                raise BertlineError(f"{where}: column {place} is empty; correct or remove the line")
+            kept.append(columns[place])
     if not file.words:
         raise BertlineError(f"{path} contains no sentence; name a file with at least one")
     return file
@@ -118,7 +130,10 @@ def prepare_tagging(
     A test file is scored, too, if its tags are labels; one without tags is only predicted. Raises BertlineError for a
     bad file, or a tag that is not one of the labels.
     """
-    files = {name: read_conll(path, word=table["word"], tag=table["tag"]) for name, path in data.items()}
+    files = {
+        name: read_conll(path, word=table["word"], tag=table["tag"], tagged=name in LABELLED_SETS)
+        for name, path in data.items()
+    }
     found = {tag for tags in files["train"].tags for tag in tags}
     labels = tuple(map(str, table.get("labels", ()))) or tuple(sorted(found | {OUTSIDE}))
     for name in ("train", "dev"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -17,6 +18,23 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
 }
 TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+# Smallest and largest values; beyond them a network cannot be built, or only by a file that is not what it seems.
+LIMITS: dict[str, tuple[float, float]] = {
+    "vocab_size": (1, 2**22),
+    "hidden_size": (1, 2**16),
+    "num_hidden_layers": (1, 1000),
+    "num_attention_heads": (1, 2**16),
+    "intermediate_size": (1, 2**20),
+    "max_position_embeddings": (1, 2**20),
+    "type_vocab_size": (1, 2**16),
+    "hidden_dropout_prob": (0, 1),
+    "attention_probs_dropout_prob": (0, 1),
+    "layer_norm_eps": (1e-30, 1),
+    "norm_eps": (1e-30, 1),
+    "initializer_range": (1e-30, 1e6),
+    "initializer_cutoff_factor": (1e-30, 1e6),
+    "global_rope_theta": (1e-30, 1e30),
+}
 # Matrix units need a vocabulary dimension that is a multiple of this.
 VOCABULARY_MULTIPLE = 64
 
@@ -36,6 +54,11 @@ class NetworkConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            smallest, largest = LIMITS.get(field.name, (value, value))
+            if not smallest <= value <= largest:  # which NaN is not, either
+                raise BertlineError(f"model: {field.name}: given {value}, allowed are {smallest} to {largest}")
         if self.hidden_size % self.num_attention_heads:
             raise BertlineError(
                 f"model: hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
@@ -66,7 +89,7 @@ class NetworkConfig:
                 )
             wanted = str(known[key].type)
             if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
-                raise BertlineError(f"model: {key}: given {value!r}, allowed is of type {wanted}")
+                raise BertlineError(f"model: {key}: given {reprlib.repr(value)}, allowed is of type {wanted}")
             values[key] = value
         if "vocab_size" not in values:
             raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")

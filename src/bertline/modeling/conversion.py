@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import re
 import shutil
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,10 +20,8 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
 from bertline.files import write_folder_atomically, write_json
-from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import (
-    OF_ENCODER,
     export_huggingface,
     from_huggingface,
     read_configuration,
@@ -33,6 +32,11 @@ from bertline.modeling.weights import load_tensors
 from bertline.results.paths import WEIGHTS
 
 PICKLE = "pytorch_model.bin"
+# Of damaged files: torch.load raises what the operation raises at which it stops.
+PICKLE_ERRORS = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, OSError, struct.error, AssertionError, MemoryError),
+    *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError),
+)
 
 
 def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None) -> None:
@@ -61,11 +65,6 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
     unused = unused_positions_of(config, described)
     weights = from_huggingface(config, theirs, str(source), unused_positions=unused)
-    with torch.device("meta"):
-        network = architecture_of(config).pretraining(config)
-    for name in network.state_dict():
-        if OF_ENCODER.match(name) and name not in weights:
-            raise BertlineError(f"{source} lacks the weights {name} of its configuration; fetch it again")
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / "tokenizer.json"
         save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
@@ -78,7 +77,8 @@ def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
     for name, values in read_checkpoint(prefix):
         if name.startswith(("bert/", "cls/")) and "adam_" not in name:
             tensor = torch.from_numpy(np.array(values, dtype=np.float32))
-            weights[_name(name)] = tensor.T.contiguous() if name.endswith("/kernel") else tensor
+            is_kernel = name.endswith("/kernel") and tensor.ndim == 2
+            weights[_name(name)] = tensor.T.contiguous() if is_kernel else tensor
     return weights
 
 
@@ -145,10 +145,12 @@ def _name_in_tensorflow(name: str) -> str:
 def _of_pickle(path: Path) -> dict[str, Tensor]:
     try:
         content: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+    except PICKLE_ERRORS as error:
+        reason = str(error).partition("\n")[0]
         raise BertlineError(f"{path} is not a file of tensors alone ({reason}); fetch it as safetensors") from None
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    if not isinstance(content, Mapping):
+        raise BertlineError(f"{path} holds no table of tensors by name; fetch it as safetensors")
+    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
 def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:

@@ -135,7 +135,7 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
 
 def unused_positions_of(config: NetworkConfig, path: Path) -> int:
     """Return how many first rows of the position table no input uses, for the network of a config.json."""
-    return architecture_of(config).layout.unused_positions(read_json(path))
+    return architecture_of(config).layout.unused_positions(read_config_json(path))
 
 
 def from_huggingface(
@@ -149,24 +149,80 @@ def from_huggingface(
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
     Names of old versions are accepted, unknown names left out. `source` names the weights in errors,
-    `unused_positions` is that of the layout for their config.json. Raises BertlineError if the vocabulary's size or the
-    number of RoBERTa's positions differs from that in `config`.
+    `unused_positions` is that of the layout for their config.json. Raises BertlineError, naming the weight, if one of
+    the encoder is missing, and for one of another shape than that in `config`, or with NaN or infinity.
     """
     layout = architecture_of(config).layout
     names = _names(config, layout, head)
     known = {part for parts in names.values() for part in parts}
-    theirs = {}
+    theirs: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         present = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        theirs[present if present in known else f"{layout.ENCODER}.{present}"] = tensor.float()
+        present = present if present in known else f"{layout.ENCODER}.{present}"
+        if present in theirs and present in known:
+            raise BertlineError(f"{source}: {present} is there twice, once under an old name; remove one")
+        theirs[present] = tensor
     ours = {}
-    for name, parts in names.items():
-        if all(part in theirs for part in parts):
-            tensor = torch.cat([theirs[part] for part in parts]) if len(parts) > 1 else theirs[parts[0]]
-            if name == POSITIONS:
-                tensor = _used_positions(tensor, config, unused_positions, source)
-            ours[name] = _pad(tensor, config, source) if name in layout.PADDED else tensor
+    for name, (rows, *columns) in _shapes(config, head).items():
+        if not all(part in theirs for part in names.get(name, ("",))):
+            if OF_ENCODER.match(name):
+                raise BertlineError(f"{source} lacks the weights {name} of its configuration; fetch it again")
+            continue
+        found = [theirs[part] for part in names[name]]
+        if name in layout.PADDED:
+            rows = _checked_rows(found[0], config.vocab_size, "words", "vocab_size", source)
+        elif name == POSITIONS and unused_positions:
+            positions = config.max_position_embeddings + unused_positions
+            rows = _checked_rows(found[0], positions, "positions", "max_position_embeddings", source)
+        elif name.startswith("classifier."):
+            rows = _rows(theirs.get(names["classifier.weight"][0], found[0]))  # whatever the number of outputs
+        shape = (rows // len(found), *columns)
+        parts = [_checked(tensor, part, shape, source) for part, tensor in zip(names[name], found, strict=True)]
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if name == POSITIONS:
+            tensor = tensor[unused_positions:]
+        ours[name] = _pad(tensor, config) if name in layout.PADDED else tensor
     return ours
+
+
+def _shapes(config: NetworkConfig, head: Head | None) -> dict[str, torch.Size]:
+    """Return the shapes of all weights in Bertline's names, of a head with one output. Allocates nothing."""
+    architecture = architecture_of(config)
+    with torch.device("meta"):
+        networks = (architecture.pretraining(config), architecture.task_network(config, head or "sequence", 1))
+    return {name: tensor.shape for network in networks for name, tensor in network.state_dict().items()}
+
+
+def _checked(tensor: Tensor, name: str, shape: tuple[int, ...], source: str) -> Tensor:
+    """Return a weight as float32. Raises BertlineError if it has another shape or type, or is not finite."""
+    if tuple(tensor.shape) != shape:
+        raise BertlineError(
+            f"{source}: {name} has the shape {list(tensor.shape)}, its configuration implies {list(shape)}; "
+            "fetch it again"
+        )
+    if tensor.layout != torch.strided or tensor.is_meta or not tensor.is_floating_point():
+        kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+        raise BertlineError(f"{source}: {name} is of type {kind}; only dense floating-point numbers can be read")
+    size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if size > stored:
+        raise BertlineError(f"{source}: {name} claims {size} bytes, of which {stored} are stored; fetch it again")
+    tensor = tensor.float()
+    if not tensor.isfinite().all():
+        raise BertlineError(f"{source}: {name} contains NaN or infinity; choose other weights")
+    return tensor
+
+
+def _rows(tensor: Tensor) -> int:
+    return len(tensor) if tensor.ndim else 0
+
+
+def _checked_rows(tensor: Tensor, expected: int, what: str, key: str, source: str) -> int:
+    if _rows(tensor) != expected:
+        raise BertlineError(
+            f"{source}: the weights have {_rows(tensor)} {what}, but {key} of its configuration is {expected}; the "
+            "directory is damaged"
+        )
+    return expected
 
 
 def _names(config: NetworkConfig, layout: Layout, head: Head | None) -> dict[str, tuple[str, ...]]:
@@ -184,22 +240,33 @@ def _names(config: NetworkConfig, layout: Layout, head: Head | None) -> dict[str
 
 def read_configuration(path: Path) -> NetworkConfig:
     """Return the network that a config.json describes. Raises BertlineError if it is not supported."""
-    given = read_json(path)
+    given = read_config_json(path)
     architectures = {architecture.layout.MODEL_TYPE: architecture for architecture in ARCHITECTURES.values()}
-    architecture = architectures.get(given.get("model_type", "bert"))
+    kind = given.get("model_type", "bert")
+    architecture = architectures.get(kind) if isinstance(kind, str) else None
     if architecture is None:
         *others, last = architectures
         described = f"{', '.join(others)} and {last}"
         raise BertlineError(
-            f"{path}: model_type is {given['model_type']!r}, only {described} can be read; name a "
-            "directory with one of them"
+            f"{path}: model_type is {kind!r}, only {described} can be read; name a directory with one of them"
         )
     for key, value in architecture.layout.FIXED.items():
         if given.get(key, value) != value:
             raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
     known = {field.name: given[field.name] for field in dataclasses.fields(architecture.config) if field.name in given}
-    config = architecture.config.from_dict(known)
-    return architecture.config.from_dict(known | architecture.layout.renamed_settings(path, given, config))
+    try:
+        config = architecture.config.from_dict(known)
+        return architecture.config.from_dict(known | architecture.layout.renamed_settings(path, given, config))
+    except BertlineError as error:
+        raise error if str(error).startswith(str(path)) else BertlineError(f"{path}: {error}") from None
+
+
+def read_config_json(path: Path) -> dict[str, Any]:
+    """Read a config.json. Raises BertlineError if it is missing or no JSON object."""
+    given = read_json(path)
+    if not isinstance(given, dict):
+        raise BertlineError(f"{path} is no JSON object; name the config.json of a network")
+    return given
 
 
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
@@ -223,23 +290,9 @@ def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str
     return model.load_state_dict(fitting, strict=False).missing_keys
 
 
-def _pad(tensor: Tensor, config: NetworkConfig, source: str) -> Tensor:
-    if tensor.shape[0] != config.vocab_size:
-        raise BertlineError(
-            f"{source}: the weights have {tensor.shape[0]} words, but vocab_size of its configuration is "
-            f"{config.vocab_size}; the directory is damaged"
-        )
+def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
     padding = tensor.new_zeros(config.padded_vocab_size - config.vocab_size, *tensor.shape[1:])
     return torch.cat([tensor, padding])
-
-
-def _used_positions(tensor: Tensor, config: NetworkConfig, unused: int, source: str) -> Tensor:
-    if unused and len(tensor) != config.max_position_embeddings + unused:
-        raise BertlineError(
-            f"{source}: the weights have {len(tensor)} positions, but max_position_embeddings of its configuration is "
-            f"{config.max_position_embeddings + unused}; the directory is damaged"
-        )
-    return tensor[unused:]
 
 
 def _write_tokenizer(

@@ -81,14 +81,22 @@ def renamed_settings(path: Path, given: Mapping[str, Any], config: ModernConfig)
             "choose other weights"
         )
     every = given.get("global_attn_every_n_layers", 3)
+    if not isinstance(every, int) or every < 1:
+        raise BertlineError(f"{path}: global_attn_every_n_layers: given {every!r}, allowed is a positive integer")
     by_default = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
-    local = [kind for kind in given.get("layer_types") or by_default if kind != "full_attention"]
+    kinds = given.get("layer_types") or by_default
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise BertlineError(
+            f"{path}: layer_types is no list of {layers} kinds, one of each layer; choose other weights"
+        )
+    local = [kind for kind in kinds if kind != "full_attention"]
     if local:
         raise BertlineError(
             f"{path}: {len(local)} of {layers} layers attend to a window only, which is not supported; choose "
             "weights with global_attn_every_n_layers: 1"
         )
-    rope = (given.get("rope_parameters") or {}).get("full_attention") or {}
-    if rope.get("rope_type", "default") != "default" or given.get("rope_scaling"):
+    rope = given.get("rope_parameters") or {}
+    rope = (rope.get("full_attention") or {}) if isinstance(rope, dict) else rope
+    if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default" or given.get("rope_scaling"):
         raise BertlineError(f"{path}: only rotary positions of the type 'default' can be read; choose other weights")
     return {"global_rope_theta": rope["rope_theta"]} if "rope_theta" in rope else {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
 from bertline.modeling import layout_bert
+from bertline.modeling.configuration import LIMITS
 from bertline.modeling.heads import Head
 from bertline.modeling.roberta import RobertaConfig
 
@@ -46,7 +48,13 @@ FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_e
 def unused_positions(given: Mapping[str, Any]) -> int:
     """Return how many rows of the position table are unused: transformers counts from the padding token's id + 1."""
     padding = given.get("pad_token_id")
-    return (1 if padding is None else int(padding)) + 1
+    if padding is None:
+        padding = 1
+    if not isinstance(padding, int) or not 0 <= padding < LIMITS["vocab_size"][1]:
+        raise BertlineError(
+            f"pad_token_id: given {reprlib.repr(padding)}, allowed is a token's id; choose other weights"
+        )
+    return padding + 1
 
 
 def config_json(config: RobertaConfig, identifiers: Mapping[str, int]) -> dict[str, Any]:

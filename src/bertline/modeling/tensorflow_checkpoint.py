@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
+MOST_DIMENSIONS = 8
 FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
 TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 # tensorflow/core/framework/types.proto; only counters have other types.
@@ -41,36 +42,65 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
     Raises BertlineError for a file that is absent, truncated, damaged or of another format.
     """
     index = Path(f"{prefix}.index")
+    entries: list[tuple[str, Entry]] = []
+    shards = 1
     try:
-        table = list(_table(index.read_bytes()))
+        for key, value in _table(index.read_bytes()):  # sorted: the header, whose name is empty, comes first
+            if key:
+                entries.append((key.decode(), _entry_of(value)))
+            else:
+                shards = _last(protocol_fields(value), 1, int) or 1
     except FileNotFoundError:
         raise BertlineError(f"{index} does not exist; name a folder with a TensorFlow checkpoint") from None
     except (IndexError, struct.error, ValueError) as error:
         raise BertlineError(f"{index} is not the index of a TensorFlow checkpoint ({error}); fetch it again") from None
-    shards = 1
-    for name, value in table:  # sorted: the header, whose name is empty, comes first
-        if name:
-            yield name.decode(), _tensor(Path(prefix), name.decode(), value, shards)
-        else:
-            shards = protocol_fields(value).get(1, [1])[-1]
+    for name, entry in entries:
+        yield name, _tensor(Path(prefix), name, entry, shards)
 
 
-def _tensor(prefix: Path, name: str, value: bytes, shards: int) -> np.ndarray:
-    entry = protocol_fields(value)
-    kind, shard, offset, size = (entry.get(field, [0])[-1] for field in (1, 3, 4, 5))
-    shape = tuple(
-        protocol_fields(dimension).get(1, [0])[-1] for dimension in protocol_fields(entry.get(2, [b""])[-1]).get(2, [])
-    )
+class Entry(NamedTuple):
+    """A tensor's type, its shape, the number of its file, its first byte there and its size in bytes, and checksum."""
+
+    kind: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: bytes
+
+
+def _entry_of(value: bytes) -> Entry:
+    fields = protocol_fields(value)
+    kind, shard, offset, size = (_last(fields, number, int) or 0 for number in (1, 3, 4, 5))
+    dimensions = protocol_fields(_last(fields, 2, bytes) or b"").get(2, [])
+    if not all(isinstance(dimension, bytes) for dimension in dimensions):
+        raise ValueError("a shape is no list of messages")
+    shape = tuple(_last(protocol_fields(dimension), 1, int) or 0 for dimension in dimensions)
+    return Entry(kind, shape, shard, offset, size, _last(fields, 6, bytes) or b"")
+
+
+def _last(fields: Mapping[int, list[Any]], number: int, kind: type) -> Any:
+    """Return the last value of a field, None if it is absent. Raises ValueError if it is of another type."""
+    value = fields.get(number, [None])[-1]
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"field {number} is of another type")
+    return value
+
+
+def _tensor(prefix: Path, name: str, entry: Entry, shards: int) -> np.ndarray:
+    kind, shape, shard, offset, size, checksum = entry
     path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
     dtype = TYPES.get(kind)
-    if dtype is None or size != math.prod(shape) * dtype.itemsize:
+    if dtype is None or size != math.prod(shape) * dtype.itemsize or len(shape) > MOST_DIMENSIONS:
         raise BertlineError(f"{prefix}.index: {name} is of type {kind} and {size} bytes, which cannot be read")
+    if not size:
+        return np.zeros(shape, dtype)
     if not path.exists():
         raise BertlineError(f"{path} does not exist; fetch it, it belongs to {prefix.name}.index")
     if path.stat().st_size < offset + size:
         raise BertlineError(f"{path} is cut off: {name} ends at byte {offset + size}; fetch it again")
     values = np.memmap(path, dtype, "r", offset, shape) if shape else np.fromfile(path, dtype, 1, offset=offset)[0]
-    if entry.get(6, [b""])[-1] != masked_checksum(values.tobytes()):
+    if checksum != masked_checksum(values.tobytes()):
         raise BertlineError(f"{path} is damaged: {name} does not have the checksum it was written with; fetch it again")
     return values
 

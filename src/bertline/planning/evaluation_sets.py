@@ -12,7 +12,7 @@ from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
-from bertline.planning.task_data import task_data
+from bertline.planning.task_data import add_downloads, task_data
 
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
@@ -49,7 +49,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             found.content["tests"] = list(digests(list(map(Path, tests))).values())
         sets[name] = files
         contents[name] = {key: value for key, value in found.content.items() if key != "train"}
-        downloads |= {path: source for path, source in found.downloads.items() if path in files}
+        add_downloads(downloads, {path: source for path, source in found.downloads.items() if path in files})
     if not sets and not problems:
         raise BertlineError(
             "configuration: evaluation: missing, but a dataset sets evaluation_overlap; name the sets or leave it out"

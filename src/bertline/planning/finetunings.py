@@ -17,7 +17,7 @@ from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
-from bertline.planning.task_data import task_data
+from bertline.planning.task_data import add_downloads, task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.training.recipe import check_used, missing_base_batch_size
 
@@ -66,7 +66,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
-    plan.downloads |= data.downloads
+    add_downloads(plan.downloads, data.downloads)
     if task.startswith(RANKING):
         add_ranking(plan, run, start.tokenizer, data)
     common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}

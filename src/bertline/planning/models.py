@@ -50,6 +50,19 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
     return strip_defaults(described, definition(schema, "model"), schema)
 
 
+def read_network(path: Path) -> Json | None:
+    """Return the keys of a network in a config.json that `check_length` reads, None if there is no such file.
+
+    Raises BertlineError if it does not describe a network.
+    """
+    if not path.is_file():
+        return None
+    given, key = read_json(path), "max_position_embeddings"
+    if not isinstance(given, dict) or type(given.get(key, 0)) is not int:
+        raise BertlineError(f"{path} is no JSON object, or its {key} is no integer; name the config.json of a network")
+    return {key: given[key]} if key in given else {}
+
+
 def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
     """Raise BertlineError, naming the key `where`, for sequences longer than the network supports."""
     most = _key(model, "max_position_embeddings")

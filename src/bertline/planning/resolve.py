@@ -14,7 +14,7 @@ from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.evaluation_sets import evaluation_sets
 from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
 from bertline.planning.finetunings import Start, add_finetunings, tasks_of
-from bertline.planning.models import resolve_model
+from bertline.planning.models import read_network, resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
@@ -134,7 +134,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
         initial=initial,
         random={"model": without_directory(initial)},
         model={"directory": initial["directory"]},
-        network=read_json(config) if (config := Path(initial["directory"], "config.json")).is_file() else None,
+        network=read_network(Path(initial["directory"], "config.json")),
         tokenizer=external_tokenizer(plan, key, initial["directory"]),
     )
     plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,11 +64,9 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
     for name in ("train", "dev", *(("test",) if with_tests else ())):
         source = given[name]
         if isinstance(source, dict):
-            # Several tables may have a train.csv, and a table's two URLs may end with the same name.
-            folder = where.removeprefix("evaluation.").replace(".", "/", 1) + f"/{name}/" if "kind" in given else ""
-            path = paths.EVALUATION_FILE.format(file=folder + source["url"].rsplit("/", 1)[1])
-            data.downloads[path] = source
-            data.files[name], data.content[name] = path, source
+            folder = where.removeprefix("evaluation.").replace(".", "/", 1)
+            data.files[name] = _path_of_url(data, f"{folder}/{name}", source)
+            data.content[name] = source
         else:
             data.files[name], data.content[name] = source, digests(f"{where}.{name}", source)
     if "kind" in given:
@@ -93,12 +91,28 @@ def _ranking_data(rankings: Json, run: str, task: str, with_tests: bool, digests
         files |= {f"{part}_{kind}": source for kind, source in given[part].items()}
     for kind, source in files.items():
         if isinstance(source, dict):
-            path = paths.EVALUATION_FILE.format(file=f"ranking/{name}/{kind}/{source['url'].rsplit('/', 1)[1]}")
-            data.downloads[path] = data.content[kind] = source
-            data.files[kind] = path
+            data.files[kind] = _path_of_url(data, f"ranking/{name}/{kind}", source)
+            data.content[kind] = source
         else:
             data.files[kind], data.content[kind] = source, digests(f"{where}.{kind.replace('_', '.')}", source)
     return data
+
+
+def _path_of_url(data: TaskData, folder: str, source: Json) -> str:
+    """Add the download of a file and return its path, in a folder of its own: several URLs may end with one name."""
+    path = paths.EVALUATION_FILE.format(file=f"{folder}/{source['url'].rsplit('/', 1)[1]}")
+    data.downloads[path] = source
+    return path
+
+
+def add_downloads(downloads: dict[str, Json], more: Mapping[str, Json]) -> None:
+    """Add downloads, path -> source, in place. Raises BertlineError if a path has another source already."""
+    for path, source in more.items():
+        if downloads.setdefault(path, source) != source:
+            raise BertlineError(
+                f"configuration: evaluation: {path} would be downloaded from {downloads[path]['url']} and "
+                f"{source['url']}; download one of them yourself and name its file"
+            )
 
 
 def _archive(given: Json, files: dict[str, str], with_tests: bool) -> TaskData:

@@ -1,0 +1,92 @@
+"""Opening of HDF5 files that may come from elsewhere: what they describe has to be stored in them.
+
+HDF5 can take a dataset's values from any file of the machine (external storage, virtual datasets, links), and can claim
+a size for which nothing is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bertline.console import BertlineError
+
+LARGEST_CHUNK = 1 << 30  # bytes; a chunk is unpacked as a whole
+LARGEST_RATIO = 2000  # of a dataset's size to what is stored; gzip reaches 1,032
+LARGEST_ATTRIBUTE = 1 << 16  # bytes
+# Type -> NumPy's kinds and the number of dimensions. Strings have a fixed length.
+ATTRIBUTES: dict[type, tuple[str, int]] = {int: ("iu", 0), str: ("S", 0), np.ndarray: ("iu", 1)}
+
+
+@contextmanager
+def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
+    """Yield a file opened for reading, whose datasets are all stored in it. Within, errors of h5py are translated.
+
+    Args:
+        path: of the file.
+        advice: what to do, the last part of messages.
+
+    Raises BertlineError for a file that is missing or damaged, and for a dataset that is a link, is stored elsewhere,
+    claims more than is stored, or cannot be unpacked.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            for name in file:
+                if problem := _problem_of(file, name, path.stat().st_size):
+                    raise BertlineError(f"{path}: {name} {problem}; {advice}")
+            yield file
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; {advice}") from None
+    except (
+        *(OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError),
+        *(OverflowError, IndexError, MemoryError),
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise BertlineError(f"{path}: is not a complete file of samples ({reason}); {advice}") from None
+
+
+def _problem_of(file: h5py.File, name: str, file_size: int) -> str | None:
+    """Return why a member of a file cannot be read safely; None for groups, which are not read."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        return "is a link, which may lead to any file"
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
+        return None
+    if dataset.external or dataset.is_virtual:
+        return "is stored in another file"
+    settings = dataset.id.get_create_plist()
+    for number, _, _, filter_name in (settings.get_filter(index) for index in range(settings.get_nfilters())):
+        if not h5py.h5z.filter_avail(number):
+            return f"needs the filter {number} {filter_name.decode(errors='replace')}, which is not installed"
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    if chunk > LARGEST_CHUNK:
+        return f"has chunks of {chunk} bytes, allowed are {LARGEST_CHUNK}"
+    size = math.prod(dataset.shape) * dataset.dtype.itemsize if dataset.shape is not None else 0
+    stored = min(dataset.id.get_storage_size(), file_size)
+    if size > stored * LARGEST_RATIO or (dataset.chunks is None and size > stored):
+        return f"claims {size} bytes, of which {stored} are stored"
+    return None
+
+
+def read_attribute(owner: h5py.File | h5py.Dataset, name: str, kind: type) -> Any:
+    """Return an attribute of type int, str or np.ndarray (of integers).
+
+    Raises KeyError if it is absent, and ValueError if it is of another type, large or empty.
+    """
+    stored = h5py.h5a.open(owner.id, name.encode())
+    kinds, dimensions = ATTRIBUTES[kind]
+    if (
+        stored.shape is None
+        or len(stored.shape) != dimensions
+        or stored.dtype.kind not in kinds
+        or math.prod(stored.shape) * stored.dtype.itemsize > LARGEST_ATTRIBUTE
+    ):
+        raise ValueError(f"the attribute {name} is {stored.dtype} {stored.shape}")
+    value = owner.attrs[name]
+    return value if kind is np.ndarray else value.decode("utf-8") if kind is str else int(value)
