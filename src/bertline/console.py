@@ -28,10 +28,12 @@ LONGEST_END = 500
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do.
 
-    The text may quote a file: line breaks and other control characters are escaped, the middle of a long one left out.
+    The text may quote a file: line breaks and other control characters are escaped, the middle of a long one left out,
+    and credentials, too.
     """
 
     def __init__(self, message: str) -> None:
+        message = without_credentials(message)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[: LONGEST_MESSAGE - LONGEST_END - 5]} ... {message[-LONGEST_END:]}"
         super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
