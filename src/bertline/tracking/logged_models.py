@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertline.results import paths
+from bertline.tracking.origin import ORIGIN_TAG
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
@@ -90,31 +92,34 @@ def add_logged_model(
     return client.finalize_logged_model(model.model_id, "READY")
 
 
-def log_checkpoints(client: MlflowClient, run: Run, entry: Entry) -> None:
+def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -> None:
     """Add a logged model of `run` for each checkpoint of a phase's entry, and delete those of deleted checkpoints.
 
-    A path names a file of one machine only: logged models from another one are left alone.
+    A path names a file of one machine only. Logged models from another one, of another origin, or of another run whose
+    checkpoints are in another folder, are left alone.
     """
     host, logged = platform.node(), set()
     fingerprint = entry.identity[FINGERPRINT_TAG]
+    folder = Path(entry.tags[PATH_TAG], paths.CHECKPOINTS).absolute()
     for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
         path = model.tags.get(PATH_TAG)
-        if path is None:
+        if path is None or model.tags.get(ORIGIN_TAG, origin) != origin:
             continue
-        complete = model.status == "READY" and model.source_run_id == run.info.run_id
-        if complete and (Path(path).exists() or model.tags.get(HOST_TAG) != host):
+        is_of_run, is_here = model.source_run_id == run.info.run_id, model.tags.get(HOST_TAG) == host
+        if is_of_run and model.status == "READY" and (Path(path).exists() or not is_here):
             logged.add(path)
-        elif model.tags.get(HOST_TAG) == host:
+        elif is_here and (is_of_run or Path(path).is_relative_to(folder)):
             client.delete_logged_model(model.model_id)
     for checkpoint in entry.checkpoints:
         if str(checkpoint.path) not in logged:
+            path = str(checkpoint.path)
             add_logged_model(
                 client,
                 run,
                 name=f"{entry.name}-step-{checkpoint.step}",
                 kind="checkpoint",
-                tags={FINGERPRINT_TAG: fingerprint, PATH_TAG: str(checkpoint.path), HOST_TAG: host},
+                tags={FINGERPRINT_TAG: fingerprint, PATH_TAG: path, HOST_TAG: host, ORIGIN_TAG: origin},
                 points=checkpoint.points,
                 dataset=entry.dataset,
-                parameters={"path": str(checkpoint.path), "step": str(checkpoint.step)},
+                parameters={"path": path, "step": str(checkpoint.step)},
             )

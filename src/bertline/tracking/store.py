@@ -25,6 +25,7 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_atomically
 from bertline.results.records import read_record
+from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
 
@@ -87,10 +88,18 @@ def track(
                 # Read under the lock: a record older than the one sent last would look like a truncated journal.
                 record = read_record(path)
                 entry = lay_out(record, report)
+                origin = read_origin()
                 if known is not None and known.get(path) == entry:
                     continue
                 client = connect(tracking_uri)
-                published = publish(client, record.experiment, entry, _artifact_root(tracking_uri))
+                published = publish(
+                    client,
+                    record.experiment,
+                    entry,
+                    _artifact_root(tracking_uri),
+                    origin=origin,
+                    read_again=lambda path=path: lay_out(read_record(path), report),
+                )
         except BertlineError as error:
             failures.append(str(error))
             continue
