@@ -101,17 +101,19 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_text(path: Path | str) -> str:
-    """Read a UTF-8 file. Raises BertlineError if it is missing or not UTF-8."""
+    """Read a UTF-8 file. Raises BertlineError if it is missing, not readable or not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise BertlineError(f"{path} cannot be read ({error.strerror}); give another file, or allow it") from None
     except UnicodeDecodeError as error:
         raise BertlineError(f"{path}: byte {error.start} is not UTF-8; give another file, or make it again") from None
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file. Raises BertlineError if it is missing or not JSON."""
+    """Read a JSON file. Raises BertlineError if it is missing, not readable or not JSON."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:

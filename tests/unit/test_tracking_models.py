@@ -221,6 +221,7 @@ def test_a_run_that_was_not_tracked_or_a_model_that_does_not_exist_is_one_line(r
         ({"phases": [], "kept": {"squad_v1": "kept-squad_v1"}}, "kept-squad_v1/model", "finetune"),
     ):
         write(record, content | part)
+        track([record], uri())
         message = rf"^\S*{folder} does not exist; ask snakemake for `{target}` first$"
         with pytest.raises(BertlineError, match=message):
             log_model(record, uri=uri())

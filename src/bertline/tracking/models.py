@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +17,9 @@ from bertline.results import paths
 from bertline.results.records import KeptModel, Record, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
 from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models
-from bertline.tracking.publishing import log_dataset
-from bertline.tracking.run_tree import DatasetInput, Point, run_summary, training_entry
+from bertline.tracking.origin import read_origin
+from bertline.tracking.publishing import find_run, log_dataset
+from bertline.tracking.run_tree import DatasetInput, Entry, Point, lay_out, run_summary, training_entry
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class _Model:
         folder: in Hugging Face's layout.
         target: the result that makes it again.
         fingerprint: of the phase or the fine-tuning that it is from.
-        identity: tags of its MLflow run.
+        entry: of its MLflow run.
         points: its scores.
         suffix: of the name to register it under; None for a baseline, which is not registered.
         kept: the fine-tuned model; None for a run's final model.
@@ -47,7 +48,7 @@ class _Model:
     folder: Path
     target: str
     fingerprint: str
-    identity: Mapping[str, str]
+    entry: Entry
     points: list[Point]
     suffix: str | None
     kept: KeptModel | None = None
@@ -94,7 +95,7 @@ def _models(record: Record) -> Iterator[_Model]:
             folder=record.phases[-1].path / paths.EXPORT,
             target="pretrain",
             fingerprint=record.phases[-1].fingerprint,
-            identity={"bertline.stage": "run", "bertline.record": record.fingerprint},
+            entry=lay_out(record),
             points=run_summary(record),
             suffix="",
         )
@@ -105,7 +106,7 @@ def _models(record: Record) -> Iterator[_Model]:
             folder=kept.folder.resolve(),
             target="finetune",
             fingerprint=kept.finetuning.fingerprint,
-            identity=entry.identity,
+            entry=entry,
             points=[point for point in entry.points if point.key.startswith("score/")],
             suffix=f"-{kept.finetuning.task.replace('/', '-')}" if kept.finetuning.start == "pretrained" else None,
             kept=kept,
@@ -113,14 +114,12 @@ def _models(record: Record) -> Iterator[_Model]:
 
 
 def _run_of(client: MlflowClient, record: Record, model: _Model) -> Run:
-    """Return the MLflow run that a model is from, the oldest as in tracking."""
+    """Return the MLflow run that a model is from: the one that tracking continues."""
     experiment = client.get_experiment_by_name(record.experiment)
-    condition = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in model.identity.items())
-    order = ["attributes.start_time", "attributes.run_id"]
-    found = client.search_runs([experiment.experiment_id], condition, order_by=order) if experiment else []
-    if not found:
+    run = find_run(client, experiment.experiment_id, model.entry, read_origin()) if experiment else None
+    if run is None:
         raise BertlineError(f"MLflow does not have the run of the model {model.name}; run `make track` first")
-    return found[0]
+    return run
 
 
 def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:

@@ -68,7 +68,9 @@ class _Pass:
         """Return the runs of an entry that are of this origin."""
         found = self.known.get(entry.identity["bertline.fingerprint"])
         identity = entry.identity | {ORIGIN_TAG: self.origin}
-        return [run for run in (self.look(entry) if found is None else found) if identity.items() <= run.data.tags.items()]
+        return [
+            run for run in (self.look(entry) if found is None else found) if identity.items() <= run.data.tags.items()
+        ]
 
     def continuable(self, entry: Entry) -> list[Run]:
         """Return the own runs that hold nothing but the entry's points, the one to continue first.
@@ -112,7 +114,6 @@ class _Pass:
 
 def publish(
     client: MlflowClient,
-    experiment: str,
     entry: Entry,
     artifact_root: Path | None,
     *,
@@ -125,8 +126,7 @@ def publish(
 
     Args:
         client: of the store.
-        experiment: name of the experiment, which is created.
-        entry: the root of the tree.
+        entry: the root of the tree. Its experiment is created if it does not exist.
         artifact_root: folder for the experiment's artifacts; None for the server's own.
         origin: id of the results; runs of another are neither changed nor deleted.
         read_again: returns the present entry. It is called if a run has more points than `entry`, as another tracker
@@ -137,7 +137,7 @@ def publish(
     """
     from mlflow.exceptions import MlflowException
 
-    experiment_id = _experiment(client, experiment, artifact_root)
+    experiment_id = _experiment(client, entry.experiment, artifact_root)
     if read_again is not None:
         here = _Pass(client, experiment_id, origin)
         if any(here.own(one) and not here.continuable(one) for one in _and_below(entry)):
@@ -151,8 +151,14 @@ def publish(
                 raise
         else:
             if here.is_complete():
-                return {"experiment": experiment, **published}
+                return {"experiment": entry.experiment, **published}
         # Another tracker withdrew a run of this one as a duplicate of its own, which is found now.
+
+
+def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str) -> Run | None:
+    """Return the MLflow run of an entry that `publish` would continue."""
+    found = _Pass(client, experiment_id, origin).continuable(entry)
+    return found[0] if found else None
 
 
 def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:

@@ -7,6 +7,7 @@ entry is found by its identity tags, which are unique; names need not be.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from bertline.files import sha256_of_file
 from bertline.results import describe, paths
 from bertline.results.curves import curve
-from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
+from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev, one_line_damage
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
 # include nothing else: a resume on other hardware must not conflict.
@@ -72,7 +73,7 @@ class Entry:
     """Target state of one MLflow run. Times are Unix milliseconds.
 
     Data, phases and fine-tunings that several runs share have an identity without a run: they are one MLflow run each,
-    a child of the first of these runs and linked from the others.
+    a child of the first of these runs and linked from the others. The root alone has the name of their experiment.
     """
 
     name: str
@@ -88,13 +89,15 @@ class Entry:
     dataset: DatasetInput | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     children: list[Entry] = field(default_factory=list)
+    experiment: str = ""
 
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
     """Return the tree of entries for `record`; stages that have not started are absent."""
     children = []
     if record.dataset.card:
-        children.append(_data_entry(record))
+        with one_line_damage(record.dataset.path / paths.CARD):
+            children.append(_data_entry(record))
     children += [training_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
         if present := [finetuning for finetuning in finetunings if finetuning.started]:
@@ -114,6 +117,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
         children=children,
+        experiment=record.experiment,
     )
 
 
@@ -172,6 +176,11 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     Its points are the journal's values in the order written and with the journal's timestamps, then the final ones: a
     phase's baseline, a fine-tuning's scores and baselines.
     """
+    with one_line_damage(training.recipe_path):
+        return _training_entry(record, training)
+
+
+def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     final: dict[str, float | None] = {}
     if isinstance(training, Phase):
         identity, describe_recipe = _identity(training.name, training.fingerprint), describe.describe_phase
@@ -236,12 +245,11 @@ def _curves(record: Record) -> list[Point]:
     for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
         points += [(place, name, value) for place, value in zip(*curve(record.phases, key), strict=True)]
     return [
-        Point(f"by_{axis}/{name}", step, place.timestamp, value)
+        Point(f"by_{axis}/{name}", round(amount), place.timestamp, value)
         for place, name, value in sorted(points, key=lambda point: point[0].step)
-        for axis, step in (
-            ("samples", round(place.samples)), ("tokens", round(place.tokens)), ("seconds", round(3600 * place.hours)),
-        )
-    ]  # fmt: skip
+        for axis, amount in (("samples", place.samples), ("tokens", place.tokens), ("seconds", 3600 * place.hours))
+        if math.isfinite(amount)
+    ]
 
 
 def run_summary(record: Record) -> list[Point]:
@@ -262,8 +270,9 @@ def run_summary(record: Record) -> list[Point]:
 
 def _run_description(record: Record) -> str:
     lines = [record.description] if record.description else []
-    if record.network:
-        lines.append(describe.describe_network(record.network))
+    if record.last_training:
+        with one_line_damage(record.last_training.recipe_path):
+            lines.append(describe.describe_network(record.network))
     if record.dataset.card:
         lines.append(f"Data: {describe.describe_dataset(record.dataset.card)}")
     lines += [

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_atomically
-from bertline.results.records import read_record
+from bertline.results.records import one_line_damage, read_record
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
@@ -68,6 +69,12 @@ def initialise(uri: str | None = None) -> None:
             connect(uri)
 
 
+def read_entry(record: Path, report: Path | None = None) -> Entry:
+    """Return the tree of entries for a run as it is on disk. Raises BertlineError for a damaged file."""
+    with one_line_damage(record):
+        return lay_out(read_record(record), report)
+
+
 def track(
     records: Sequence[Path | str],
     tracking_uri: str,
@@ -86,19 +93,15 @@ def track(
         try:
             with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
                 # Read under the lock: a record older than the one sent last would look like a truncated journal.
-                record = read_record(path)
-                entry = lay_out(record, report)
-                origin = read_origin()
+                entry, origin = read_entry(path, report), read_origin()
                 if known is not None and known.get(path) == entry:
                     continue
-                client = connect(tracking_uri)
                 published = publish(
-                    client,
-                    record.experiment,
+                    connect(tracking_uri),
                     entry,
                     _artifact_root(tracking_uri),
                     origin=origin,
-                    read_again=lambda path=path: lay_out(read_record(path), report),
+                    read_again=partial(read_entry, path, report),
                 )
         except BertlineError as error:
             failures.append(str(error))
@@ -109,7 +112,7 @@ def track(
         elif known is not None:
             known[path] = entry
         marker["sent"] += published.pop("sent")
-        marker["runs"][record.name] = published
+        marker["runs"][entry.name] = published
     if failures:
         raise BertlineError("; ".join(failures))
     return marker
