@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from bertline.console import BertlineError
 from bertline.files import sha256_of_file, write_json
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
-from bertline.results.records import KeptModel, Record, read_record
+from bertline.results.records import KeptModel, Record, one_line_damage, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
 from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models
 from bertline.tracking.origin import read_origin
@@ -64,21 +65,30 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
             unless they already are.
         output: write the models' ids to this file.
 
-    Returns how to load them. Raises BertlineError if the run was not tracked or a model does not exist.
+    Returns how to load them. Raises BertlineError if the run was not tracked, or a model does not exist or is damaged;
+    the others are logged first.
     """
     run_record, uri = read_record(record), uri or default_tracking_uri()
-    results = []
+    results, failures = [], []
     with tracking_lock(uri), one_line_errors(uri):
         client = connect(uri)
-        for model in _models(run_record):
-            run = _run_of(client, run_record, model)
-            logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+        with one_line_damage(record):
+            models = list(_models(run_record))
+        for model in models:
+            try:
+                run = _run_of(client, run_record, model)
+                logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+            except BertlineError as error:
+                failures.append(str(error))
+                continue
             load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
             result = {"model": model.name, "model_id": logged.model_id, "load": load}
             if register is not None and model.suffix is not None:
                 result["registered"] = register + model.suffix
                 result["version"] = _register(client, run, run_record, model, logged, register + model.suffix)
             results.append(result)
+    if failures:
+        raise BertlineError("; ".join(failures))
     if output:
         write_json(output, {"models": results})
     return "\n".join(
@@ -141,12 +151,12 @@ def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> Logge
         log_dataset(client, run.info.run_id, dataset)
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         saved = Path(folder, "model")
-        save_model(model.folder, saved)
+        kind = _save(model, saved)
         logged = add_logged_model(
             client,
             run,
             name=model.name,
-            kind=kind_of(model.folder),
+            kind=kind,
             tags={FINGERPRINT_TAG: model.fingerprint, "bertline.record": record.fingerprint},
             points=model.points,
             dataset=dataset,
@@ -154,6 +164,21 @@ def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> Logge
         )
     logger.info("logged the model %s as %s", model.name, logged.model_id)
     return logged
+
+
+def _save(model: _Model, saved: Path) -> str:
+    """Save a model in MLflow's layout; return its kind."""
+    try:
+        save_model(model.folder, saved)
+        return kind_of(model.folder)
+    except Exception as error:  # damaged files raise many types in transformers, PyTorch and MLflow
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise BertlineError(
+            f"{model.folder} cannot be converted to MLflow's layout ({reason}); delete it and ask snakemake for "
+            f"`{model.target}`, which makes it again"
+        ) from error
 
 
 def _task_dataset(kept: KeptModel) -> DatasetInput | None:
