@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -331,6 +331,77 @@ def test_long_parameters_are_cut_and_many_are_sent_in_batches(record: Path) -> N
     assert parameters["extra_149"] == "149"
     assert len(parameters["long"]) == 6000
     assert track([record], uri())["sent"] == 0
+
+
+def test_long_names_are_shortened_and_stay_distinct(record: Path) -> None:
+    path = Path("results/phases/phase1/recipe.json")
+    recipe = json.loads(path.read_text())
+    keys = [f"{'x' * 300}{number}" for number in range(3)]
+    recipe["settings"] |= dict.fromkeys(keys, "a value")
+    write(path, recipe | {"versions": {key: "1" for key in keys}})
+    lines = [journal_line(step) for step in (10, 20)]
+    for line in lines:
+        line["metrics"] |= dict.fromkeys(keys, 1.0)
+    write_journal(Path("results/phases/phase1/metrics.jsonl"), lines)
+    track([record], uri())
+    phase = runs()["phase1"]
+    for held in (phase.data.params, phase.data.metrics, phase.data.tags):
+        shortened = [key for key in held if "x" * 200 in key]
+        assert len(shortened) == 3
+        assert {len(key) for key in shortened} == {250}
+    assert track([record], uri())["sent"] == 0
+    assert runs()["phase1"].info.run_id == phase.info.run_id
+
+
+def artifact_folders() -> set[str]:
+    return {run.info.artifact_uri.partition("/mlartifacts/")[0] for run in runs().values()}
+
+
+@pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
+def test_a_project_that_was_moved_or_copied_writes_its_files_beside_its_database(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move: Callable[[Path, Path], object]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after 100%"
+    before.mkdir()
+    for part in ("results", "mlflow.db"):
+        shutil.move(part, before / part)
+    # In processes of their own: MLflow remembers where a run's files are.
+    command = [sys.executable, str(SCRIPT), str(record)]
+    subprocess.run(command, cwd=before, check=True)
+    move(before, after)
+    old = {path: path.stat().st_mtime_ns for path in before.glob("**/*")}
+    monkeypatch.chdir(after)
+    recipe = Path("results/phases/phase1/recipe.json")
+    write(recipe, json.loads(recipe.read_text()) | {"note": "new"})
+    subprocess.run(command, check=True)
+    assert artifact_folders() == {str(after)}
+    assert Path(runs()["phase1"].info.artifact_uri, "recipe.json").read_bytes() == recipe.read_bytes()
+    assert {path: path.stat().st_mtime_ns for path in before.glob("**/*")} == old
+
+
+def test_a_copied_database_without_its_files_is_one_line(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track([record], uri())
+    copy = tmp_path / "copy"
+    shutil.copytree("results", copy / "results")
+    shutil.copy("mlflow.db", copy)
+    monkeypatch.chdir(copy)
+    with pytest.raises(
+        BertlineError, match=r"^\S*/copy/mlflow\.db was copied without its files; copy \S*/mlartifacts [^\n]*$"
+    ):
+        track([record], uri())
+
+
+def test_a_database_elsewhere_keeps_its_files_beside_it(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shutil.copy("mlflow.db", shared)
+    track([record], f"sqlite:///{shared}/mlflow.db")
+    assert (shared / "mlartifacts").is_dir()
+    assert not Path("mlartifacts").exists()
 
 
 def test_one_broken_record_does_not_keep_the_others_back(record: Path) -> None:

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 METRICS_PER_BATCH = 800
 PARAMETERS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
+KEY_LENGTH = 250
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
 MAX_RUNS = 50_000  # found by a search
@@ -262,7 +263,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     tags |= entry.tags | {"mlflow.note.content": description}
     if parent is not None:
         tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
-    tags = {key: value[:TAG_LENGTH] for key, value in tags.items()}
+    tags = {_shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
     if run is None:
         created = client.create_run(
             here.experiment_id,
@@ -321,7 +322,7 @@ def _log_batches(
 
     start = run.info.start_time
     metrics = [
-        Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
+        Metric(_shortened(point.key), point.value, start if point.timestamp is None else point.timestamp, point.step)
         for point in points
     ]
     chunks = (
@@ -370,7 +371,12 @@ def _sent(run: Run) -> dict[str, Any]:
 
 
 def _parameters(entry: Entry) -> dict[str, str]:
-    return {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
+    return {_shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
+
+
+def _shortened(key: str) -> str:
+    """Return a key of the length that MLflow allows: the end of a longer one is replaced by a digest."""
+    return key if len(key) <= KEY_LENGTH else f"{key[: KEY_LENGTH - 17]}-{_digest_of_lines([key])}"
 
 
 def _can_continue(run: Run, entry: Entry) -> bool:
