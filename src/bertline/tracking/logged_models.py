@@ -5,6 +5,7 @@ A pretraining checkpoint is one by its path, without files.
 
 from __future__ import annotations
 
+import logging
 import math
 import platform
 import re
@@ -20,10 +21,28 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
 
+logger = logging.getLogger(__name__)
+
 FINGERPRINT_TAG = "bertline.fingerprint"
 # Tags of a checkpoint.
 PATH_TAG = "bertline.path"
 HOST_TAG = "bertline.host"
+
+
+def offers_logged_models(client: MlflowClient, experiment_id: str) -> bool:
+    """Return whether a store has logged models; warn if it is a server older than MLflow 3, which has none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.search_logged_models([experiment_id], max_results=1)
+    except MlflowException as error:
+        if error.error_code != "ENDPOINT_NOT_FOUND":
+            raise
+        logger.warning(
+            "the MLflow server is older than 3.0 and has no logged models; all else is sent, models stay in results/"
+        )
+        return False
+    return True
 
 
 def find_logged_models(client: MlflowClient, experiment_id: str, fingerprint: str) -> Iterator[LoggedModel]:

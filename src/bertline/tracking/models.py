@@ -17,7 +17,7 @@ from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.results.records import KeptModel, Record, one_line_damage, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
-from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models
+from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models, offers_logged_models
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import find_run, log_dataset
 from bertline.tracking.run_tree import DatasetInput, Entry, Point, lay_out, run_summary, training_entry
@@ -25,7 +25,7 @@ from bertline.tracking.store import connect, default_tracking_uri, one_line_erro
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import Experiment, LoggedModel, Run
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,12 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
         client = connect(uri)
         with one_line_damage(record):
             models = list(_models(run_record))
+        experiment = client.get_experiment_by_name(run_record.experiment)
+        if experiment is not None and not offers_logged_models(client, experiment.experiment_id):
+            models = []
         for model in models:
             try:
-                run = _run_of(client, run_record, model)
+                run = _run_of(client, experiment, model)
                 logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
             except BertlineError as error:
                 failures.append(str(error))
@@ -123,9 +126,8 @@ def _models(record: Record) -> Iterator[_Model]:
         )
 
 
-def _run_of(client: MlflowClient, record: Record, model: _Model) -> Run:
+def _run_of(client: MlflowClient, experiment: Experiment | None, model: _Model) -> Run:
     """Return the MLflow run that a model is from: the one that tracking continues."""
-    experiment = client.get_experiment_by_name(record.experiment)
     run = find_run(client, experiment.experiment_id, model.entry, read_origin()) if experiment else None
     if run is None:
         raise BertlineError(f"MLflow does not have the run of the model {model.name}; run `make track` first")

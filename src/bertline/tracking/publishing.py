@@ -13,11 +13,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.files import sha256_of_file
-from bertline.tracking.logged_models import log_checkpoints
+from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
 from bertline.tracking.origin import ORIGIN_TAG, PLACE_TAG, owner, place
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
@@ -57,6 +58,11 @@ class _Pass:
     known: dict[str, list[Run]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
+
+    @cached_property
+    def offers_logged_models(self) -> bool:
+        """Whether the store has logged models."""
+        return offers_logged_models(self.client, self.experiment_id)
 
     def look(self, entry: Entry) -> list[Run]:
         """Return the runs with an entry's fingerprint as they are now."""
@@ -287,7 +293,10 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
     checkpoints = _digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:
-        log_checkpoints(client, run, entry, here.origin)
+        if here.offers_logged_models:
+            log_checkpoints(client, run, entry, here.origin)
+        else:
+            checkpoints = before.get("checkpoints")
 
     sent = before.get("points", 0)
     after = {
