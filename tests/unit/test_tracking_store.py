@@ -122,6 +122,31 @@ def test_the_tree_has_its_parents_parameters_tags_and_artifacts(record: Path) ->
     assert {run.info.status for run in held.values()} == {"FINISHED"}
 
 
+def test_a_fine_tuning_has_its_data_and_its_predictions_and_every_run_a_source(record: Path) -> None:
+    folder = Path("results/finetunings/squad_v1-pretrained-0.0005-1")
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).write_text(name)
+    (folder / "predictions.json").write_text('{"1": "a river"}')
+    sent = track([record], uri())["sent"]
+    held, client = runs(), MlflowClient(uri())
+    run = held["squad_v1/seed1"]
+    (given,) = run.inputs.dataset_inputs
+    assert (given.dataset.name, json.loads(given.dataset.source)) == ("squad_v1", {"uri": "dev.tsv"})
+    assert json.loads(given.dataset.profile) == {"train": 2000, "dev": 400}
+    assert [tag.value for tag in given.tags] == ["fine-tuning"]
+    stored = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert stored == {"metrics.json", "predictions.json", "recipe.json"}
+    sources = {name: one.data.tags["mlflow.source.name"] for name, one in held.items()}
+    assert sources["demo"] == "Snakefile"
+    assert sources["phase1"] == "workflow/scripts/pretrain.py"
+    assert sources["squad_v1/seed1"] == "workflow/scripts/finetune.py"
+    assert all((SCRIPT.parents[2] / source).is_file() for source in sources.values())
+    assert track([record], uri())["sent"] == 0 < sent
+    Path("dev.tsv").write_text("other data")
+    track([record], uri())
+    assert runs()["squad_v1/seed1"].inputs.dataset_inputs == run.inputs.dataset_inputs  # it was not trained on these
+
+
 def test_tracking_twice_adds_nothing(record: Path) -> None:
     first = track([record], uri())
     before = everything()

@@ -60,6 +60,7 @@ RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
 FINETUNED_TASK = "task.json"  # in the export of a fine-tuning
+PREDICTIONS = "predictions*"  # of a fine-tuning, on its dev set; its suffix is the task's
 TRIGRAM = "trigram.json"
 # The same during training.
 CHECKPOINTS = "checkpoints"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bertline.console import BertlineError
-from bertline.files import sha256_of_file, write_json
-from bertline.fingerprint import fingerprint
+from bertline.files import write_json
 from bertline.results import paths
 from bertline.results.records import KeptModel, Record, one_line_damage, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
 from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models, offers_logged_models
 from bertline.tracking.origin import read_origin
-from bertline.tracking.publishing import find_run, log_dataset
-from bertline.tracking.run_tree import DatasetInput, Entry, Point, lay_out, run_summary, training_entry
+from bertline.tracking.publishing import find_run
+from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
@@ -148,9 +146,6 @@ def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | N
 def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> LoggedModel:
     if not (model.folder / "config.json").exists():
         raise BertlineError(f"{model.folder} does not exist; ask snakemake for `{model.target}` first")
-    dataset = _task_dataset(model.kept) if model.kept else None
-    if dataset is not None:
-        log_dataset(client, run.info.run_id, dataset)
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         saved = Path(folder, "model")
         kind = _save(model, saved)
@@ -161,7 +156,7 @@ def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> Logge
             kind=kind,
             tags={FINGERPRINT_TAG: model.fingerprint, "bertline.record": record.fingerprint},
             points=model.points,
-            dataset=dataset,
+            dataset=model.entry.dataset if model.kept else None,
             folder=saved,
         )
     logger.info("logged the model %s as %s", model.name, logged.model_id)
@@ -181,21 +176,6 @@ def _save(model: _Model, saved: Path) -> str:
             f"{model.folder} cannot be converted to MLflow's layout ({reason}); delete it and ask snakemake for "
             f"`{model.target}`, which makes it again"
         ) from error
-
-
-def _task_dataset(kept: KeptModel) -> DatasetInput | None:
-    """Return the data of a fine-tuning's task; None if its files are no longer there."""
-    finetuning = kept.finetuning
-    files = {name: Path(path) for name, path in finetuning.recipe["data"].items()}
-    if not all(path.is_file() for path in files.values()):
-        return None
-    return DatasetInput(
-        name=finetuning.group,
-        digest=fingerprint({name: sha256_of_file(path) for name, path in files.items()}),
-        source=str(files["dev"]),
-        profile=json.dumps(finetuning.result["examples"], sort_keys=True),
-        context="fine-tuning",
-    )
 
 
 def _register(client: MlflowClient, run: Run, record: Record, model: _Model, logged: LoggedModel, name: str) -> str:

@@ -6,7 +6,6 @@ is deleted only if another tracker made the same one at the same time.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
@@ -17,10 +16,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertline.files import sha256_of_file
 from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
 from bertline.tracking.origin import ORIGIN_TAG, PLACE_TAG, owner, place
-from bertline.tracking.run_tree import DatasetInput, Entry, Point
+from bertline.tracking.run_tree import Entry, Point
+from bertline.tracking.sending import (
+    PARAMETER_LENGTH,
+    TAG_LENGTH,
+    digest_of_lines,
+    log_batches,
+    log_dataset,
+    send_artifacts,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,13 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
-METRICS_PER_BATCH = 800
-PARAMETERS_PER_BATCH = 100
-TAGS_PER_BATCH = 100
-KEY_LENGTH = 250
-PARAMETER_LENGTH = 6000
-TAG_LENGTH = 8000
 MAX_RUNS = 50_000  # found by a search
 
 PARENT_TAG = "mlflow.parentRunId"
@@ -269,7 +269,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     tags |= entry.tags | {"mlflow.note.content": description}
     if parent is not None:
         tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
-    tags = {_shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
+    tags = {shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
     if run is None:
         created = client.create_run(
             here.experiment_id,
@@ -287,11 +287,13 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     parameters = _parameters(entry)
     run_id, before = run.info.run_id, _sent(run)
 
-    if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
+    dataset = before.get("dataset")
+    if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
+        dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
-    artifacts = _send_artifacts(here, run_id, entry, before.get("artifacts", {}))
+    artifacts = send_artifacts(client, run_id, entry, before.get("artifacts", {}), here.refused)
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
-    checkpoints = _digest_of_lines(on_disk) if on_disk else None
+    checkpoints = digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:
         if here.offers_logged_models:
             log_checkpoints(client, run, entry, here.origin)
@@ -303,10 +305,10 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         "points": len(entry.points),
         "digest": _digest(entry.points),
         "artifacts": before.get("artifacts", {}) | artifacts,
-        "dataset": entry.dataset.digest if entry.dataset else None,
+        "dataset": dataset,
         "checkpoints": checkpoints,
     }
-    _log_batches(
+    log_batches(
         client,
         run,
         entry.points[sent:],
@@ -323,69 +325,12 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     return run_id, len(entry.points) - sent
 
 
-def _log_batches(
-    client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
-) -> None:
-    """Send everything in as few requests as MLflow allows."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    start = run.info.start_time
-    metrics = [
-        Metric(_shortened(point.key), point.value, start if point.timestamp is None else point.timestamp, point.step)
-        for point in points
-    ]
-    chunks = (
-        _chunks(metrics, METRICS_PER_BATCH),
-        _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
-        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
-    )
-    for metric_batch, parameter_batch, tag_batch in itertools.zip_longest(*chunks, fillvalue=()):
-        client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _send_artifacts(here: _Pass, run_id: str, entry: Entry, before: dict[str, str]) -> dict[str, str]:
-    """Send the missing artifacts; return the digests of those that are now present."""
-    from mlflow.exceptions import MlflowException
-
-    stored = {}
-    for path, folder in entry.artifacts:
-        name, digest = f"{folder}/{path.name}".lstrip("/"), sha256_of_file(path)[:16]
-        try:
-            if before.get(name) != digest:
-                here.client.log_artifact(run_id, str(path), folder or None)
-        except (OSError, MlflowException) as error:  # the exceptions of requests are OSErrors
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            here.refused.append(f"{name} of {entry.name} ({reason[:200]})")
-        else:
-            stored[name] = digest
-    return stored
-
-
-def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
-    """Make a dataset an input of an MLflow run."""
-    from mlflow.entities import Dataset, InputTag
-    from mlflow.entities import DatasetInput as MlflowDatasetInput
-
-    source = json.dumps({"uri": dataset.source})
-    described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
-    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
-
-
 def _sent(run: Run) -> dict[str, Any]:
     return json.loads(run.data.tags.get(SENT_TAG, "{}"))
 
 
 def _parameters(entry: Entry) -> dict[str, str]:
-    return {_shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
-
-
-def _shortened(key: str) -> str:
-    """Return a key of the length that MLflow allows: the end of a longer one is replaced by a digest."""
-    return key if len(key) <= KEY_LENGTH else f"{key[: KEY_LENGTH - 17]}-{_digest_of_lines([key])}"
+    return {shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
 
 
 def _can_continue(run: Run, entry: Entry) -> bool:
@@ -397,11 +342,4 @@ def _can_continue(run: Run, entry: Entry) -> bool:
 
 
 def _digest(points: Sequence[Point]) -> str:
-    return _digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)
-
-
-def _digest_of_lines(lines: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(f"{line}\n".encode())
-    return digest.hexdigest()[:16]
+    return digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)
