@@ -311,6 +311,7 @@ class Paused(MlflowClient):
 REQUESTS = {
     *("get_experiment_by_name", "search_runs", "create_run", "delete_run", "log_batch", "log_artifact", "log_inputs"),
     *("set_tag", "delete_tag", "set_terminated", "update_run", "search_logged_models", "create_logged_model"),
+    *("finalize_logged_model", "delete_logged_model"),
 }
 
 
@@ -328,6 +329,26 @@ def small_entries(folder: Path) -> tuple[Entry, Entry]:
         (phase,) = [child for child in entry.children if child.name == "phase1"]
         states.append(replace(entry, artifacts=[], children=[phase]))
     return states[0], states[1]
+
+
+def test_two_trackers_may_stop_each_other_anywhere_while_they_log_a_checkpoint(uri: str, anna: Path) -> None:
+    (anna / PHASE1 / "checkpoints/step-00000100").mkdir(parents=True)
+    with inside(anna):
+        (phase,) = [child for child in lay_out(read_record(RECORD)).children if child.name == "phase1"]
+        entry = replace(lay_out(read_record(RECORD)), artifacts=[], children=[phase])
+    client = MlflowClient(uri)
+    with inside(anna):
+        counted = Paused(uri, 0, lambda: None)
+        publish_with(counted, entry)
+        experiment = client.get_experiment_by_name("bertline").experiment_id
+        for pause in range(counted.calls + 1):
+            clear(uri)
+            for model in client.search_logged_models([experiment]):
+                client.delete_logged_model(model.model_id)
+            publish_with(Paused(uri, pause, lambda: publish_with(MlflowClient(uri), entry) and None), entry)
+            (model,) = client.search_logged_models([experiment])
+            assert model.status == "READY"
+            assert model.source_run_id in runs(uri)
 
 
 def assert_one_of_each(uri: str, entry: Entry) -> None:
