@@ -98,11 +98,13 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_text(path: Path | str) -> str:
-    """Read a UTF-8 file. Raises BertlineError if it is missing or not UTF-8."""
+    """Read a UTF-8 file. Raises BertlineError if it is missing, not readable or not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise BertlineError(f"{path} cannot be read ({error.strerror}); give another file, or allow it") from None
     except UnicodeDecodeError as error:
         raise BertlineError(f"{path}: byte {error.start} is not UTF-8; give another file, or make it again") from None
 
@@ -127,7 +129,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file. Raises BertlineError if it is missing, or refused by `parse_json`."""
+    """Read a JSON file. Raises BertlineError if it is missing, not readable, or refused by `parse_json`."""
     try:
         return parse_json(read_text(path))
     except ValueError as error:

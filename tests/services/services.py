@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -95,6 +97,37 @@ class MlflowServer:
             return requests.get(f"{self.uri}/health", timeout=5).ok
         except requests.RequestException:
             return False
+
+
+@contextmanager
+def without_logged_models(uri: str) -> Iterator[str]:
+    """Serve an MLflow server as one of version 2, which has no logged models; gives its address."""
+
+    class Front(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if "/logged-models" in self.path or self.path.endswith("/runs/outputs"):
+                self.send(404, b"<!doctype html><title>404 Not Found</title>")
+            else:
+                headers = {key: self.headers[key] for key in ("Content-Type",) if key in self.headers}
+                response = requests.request(self.command, uri + self.path, data=body, headers=headers, timeout=60)
+                self.send(response.status_code, response.content)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+        def send(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Front) as front:
+        threading.Thread(target=front.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{front.server_port}"
+        front.shutdown()
 
 
 @contextmanager

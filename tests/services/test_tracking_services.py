@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from services import mlflow_server, postgresql, wait_until
+from services import mlflow_server, postgresql, wait_until, without_logged_models
 
 from bertline.console import BertlineError
 from bertline.results.journal import read_journal
+from bertline.tracking.models import log_model
 from bertline.tracking.store import track
 
 ROOT = Path(__file__).parents[2]
@@ -176,6 +178,46 @@ def test_a_server_with_a_password_takes_it_from_the_environment(
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a-long-enough-password")
         assert track(records, server.uri)["sent"] > 0
         assert held(server.uri) == {"run0": written(tmp_path, 0)}
+
+
+def test_a_server_of_version_2_takes_everything_but_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (record,) = begin_runs(tmp_path)[:1]
+    train_to(tmp_path, 20)
+    (tmp_path / "results/phases/run0/checkpoints/step-00000020").mkdir()
+    write(record, json.loads(record.read_text()) | {"kept": {}})
+    with (
+        mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server,
+        without_logged_models(server.uri) as uri,
+    ):
+        with caplog.at_level("WARNING", "bertline"):
+            assert track([record], uri)["sent"] > 0
+            assert log_model(record, uri=uri, output=Path("logged.json")) == ""
+        assert json.loads(Path("logged.json").read_text()) == {"models": []}
+        assert [line.getMessage().partition(";")[0] for line in caplog.records] == [
+            "the MLflow server is older than 3.0 and has no logged models"
+        ] * 2
+        assert held(uri) == {"run0": written(tmp_path, 0)}
+        assert track([record], server.uri)["sent"] == 0  # and after the server's upgrade
+        client = MlflowClient(server.uri)
+        (model,) = client.search_logged_models([client.get_experiment_by_name("bertline").experiment_id])
+        assert model.name == "phase1-step-20"
+
+
+def test_two_checkouts_with_a_lock_each_make_every_run_once_on_one_server(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    folders[0].mkdir()
+    records = begin_runs(folders[0])
+    train_to(folders[0], 20)
+    (folders[0] / "results/origin").write_text("0" * 32 + "\n")
+    shutil.copytree(folders[0], folders[1])
+    with mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server:
+        command = [sys.executable, str(ROOT / "workflow/scripts/track.py"), *map(str, records), "--uri", server.uri]
+        trackers = [subprocess.Popen(command, cwd=folder) for folder in folders for _ in range(2)]
+        assert [tracker.wait(timeout=300) for tracker in trackers] == [0] * 4
+        assert held(server.uri) == {f"run{number}": written(folders[0], number) for number in range(RUNS)}
 
 
 def test_a_server_whose_artifact_store_refuses_is_one_line_and_has_all_points(

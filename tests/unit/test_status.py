@@ -95,7 +95,7 @@ def record_of(phase: Path) -> dict[str, object]:
 def test_a_trainer_killed_between_its_last_writes_is_unfinished_for_all_who_ask(untrained: Plan) -> None:
     _, weights = (write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x") for step in (50, 100))
     write(PHASE / "checkpoints/durable.json", '{"step": 100}')
-    journal = write(PHASE / "checkpoints/journal.jsonl")
+    journal = write(PHASE / "checkpoints/journal.jsonl", '{"step": 100, "timestamp": 1, "metrics": {}}\n')
     unwritable = {"killed here": float("nan")}  # JSON has no such number
     with pytest.raises(ValueError, match="JSON"):
         publish_phase(PHASE, weights, journal, unwritable)

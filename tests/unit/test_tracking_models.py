@@ -221,9 +221,35 @@ def test_a_run_that_was_not_tracked_or_a_model_that_does_not_exist_is_one_line(r
         ({"phases": [], "kept": {"squad_v1": "kept-squad_v1"}}, "kept-squad_v1/model", "finetune"),
     ):
         write(record, content | part)
+        track([record], uri())
         message = rf"^\S*{folder} does not exist; ask snakemake for `{target}` first$"
         with pytest.raises(BertlineError, match=message):
             log_model(record, uri=uri())
+
+
+DAMAGES = {
+    "config.json": ("", "[]", "{}", '{"architectures": ["BertForPreTraining"], "hidden_size": "wide"}'),
+    "model.safetensors": ("", "not weights at all"),
+}
+
+
+@pytest.mark.parametrize(("file", "content"), [(file, content) for file in DAMAGES for content in DAMAGES[file]])
+def test_a_damaged_model_is_one_line_that_names_it_and_the_others_are_logged(
+    record: Path, file: str, content: str
+) -> None:
+    write_finetuned(
+        Path("results/finetunings/squad_v1-pretrained-0.0005-1/huggingface"), transformers.BertForQuestionAnswering
+    )
+    Path("results/kept/kept-squad_v1/model").symlink_to("../../finetunings/squad_v1-pretrained-0.0005-1/huggingface")
+    write(record, json.loads(record.read_text()) | {"kept": {"squad_v1": "kept-squad_v1"}})
+    track([record], uri())
+    (Path("results/phases/phase2/huggingface") / file).write_text(content)
+    with pytest.raises(BertlineError, match=r"^\S*phase2/huggingface cannot be [^\n]*; [^\n]*`pretrain`[^\n]*$"):
+        log_model(record, uri=uri(), output=Path("logged.json"))
+    client = MlflowClient(uri())
+    (model,) = client.search_logged_models([client.get_experiment_by_name("bertline").experiment_id])
+    assert (model.name, model.status) == ("demo-squad_v1", "READY")
+    assert not Path("logged.json").exists()
 
 
 @dataclass(frozen=True)

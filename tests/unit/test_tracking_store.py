@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def runs(view: int = ViewType.ACTIVE_ONLY) -> dict[str, Run]:
     client = MlflowClient(uri())
     experiment = client.get_experiment_by_name("bertline")
     found = client.search_runs([experiment.experiment_id], run_view_type=view)
+    found = [run for run in found if publishing.SUPERSEDED_TAG not in run.data.tags]
     assert len({run.info.run_name for run in found}) == len(found)
     return {run.info.run_name: run for run in found}
 
@@ -119,6 +120,31 @@ def test_the_tree_has_its_parents_parameters_tags_and_artifacts(record: Path) ->
     assert held["squad_v1/seed1"].data.metrics["score/f1"] == pytest.approx(78.7)
     assert held["demo"].data.metrics["squad_v1/f1"] == pytest.approx(78.7)
     assert {run.info.status for run in held.values()} == {"FINISHED"}
+
+
+def test_a_fine_tuning_has_its_data_and_its_predictions_and_every_run_a_source(record: Path) -> None:
+    folder = Path("results/finetunings/squad_v1-pretrained-0.0005-1")
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).write_text(name)
+    (folder / "predictions.json").write_text('{"1": "a river"}')
+    sent = track([record], uri())["sent"]
+    held, client = runs(), MlflowClient(uri())
+    run = held["squad_v1/seed1"]
+    (given,) = run.inputs.dataset_inputs
+    assert (given.dataset.name, json.loads(given.dataset.source)) == ("squad_v1", {"uri": "dev.tsv"})
+    assert json.loads(given.dataset.profile) == {"train": 2000, "dev": 400}
+    assert [tag.value for tag in given.tags] == ["fine-tuning"]
+    stored = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert stored == {"metrics.json", "predictions.json", "recipe.json"}
+    sources = {name: one.data.tags["mlflow.source.name"] for name, one in held.items()}
+    assert sources["demo"] == "Snakefile"
+    assert sources["phase1"] == "workflow/scripts/pretrain.py"
+    assert sources["squad_v1/seed1"] == "workflow/scripts/finetune.py"
+    assert all((SCRIPT.parents[2] / source).is_file() for source in sources.values())
+    assert track([record], uri())["sent"] == 0 < sent
+    Path("dev.tsv").write_text("other data")
+    track([record], uri())
+    assert runs()["squad_v1/seed1"].inputs.dataset_inputs == run.inputs.dataset_inputs  # it was not trained on these
 
 
 def test_tracking_twice_adds_nothing(record: Path) -> None:
@@ -299,7 +325,7 @@ def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_go_
     assert [file.path for file in MlflowClient(uri()).list_artifacts(runs()["phase1"].info.run_id)] == ["recipe.json"]
 
 
-def test_a_phase_trained_anew_replaces_its_run_so_that_each_step_stands_once(record: Path) -> None:
+def test_a_phase_trained_anew_supersedes_its_run_so_that_each_step_stands_once_in_a_run(record: Path) -> None:
     track([record], uri())
     old = runs()["phase1"].info.run_id
     lines = [journal_line(step, timestamp=START + 5_000_000 + step) for step in range(10, 201, 10)]
@@ -330,6 +356,77 @@ def test_long_parameters_are_cut_and_many_are_sent_in_batches(record: Path) -> N
     assert parameters["extra_149"] == "149"
     assert len(parameters["long"]) == 6000
     assert track([record], uri())["sent"] == 0
+
+
+def test_long_names_are_shortened_and_stay_distinct(record: Path) -> None:
+    path = Path("results/phases/phase1/recipe.json")
+    recipe = json.loads(path.read_text())
+    keys = [f"{'x' * 300}{number}" for number in range(3)]
+    recipe["settings"] |= dict.fromkeys(keys, "a value")
+    write(path, recipe | {"versions": {key: "1" for key in keys}})
+    lines = [journal_line(step) for step in (10, 20)]
+    for line in lines:
+        line["metrics"] |= dict.fromkeys(keys, 1.0)
+    write_journal(Path("results/phases/phase1/metrics.jsonl"), lines)
+    track([record], uri())
+    phase = runs()["phase1"]
+    for held in (phase.data.params, phase.data.metrics, phase.data.tags):
+        shortened = [key for key in held if "x" * 200 in key]
+        assert len(shortened) == 3
+        assert {len(key) for key in shortened} == {250}
+    assert track([record], uri())["sent"] == 0
+    assert runs()["phase1"].info.run_id == phase.info.run_id
+
+
+def artifact_folders() -> set[str]:
+    return {run.info.artifact_uri.partition("/mlartifacts/")[0] for run in runs().values()}
+
+
+@pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
+def test_a_project_that_was_moved_or_copied_writes_its_files_beside_its_database(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move: Callable[[Path, Path], object]
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after 100%"
+    before.mkdir()
+    for part in ("results", "mlflow.db"):
+        shutil.move(part, before / part)
+    # In processes of their own: MLflow remembers where a run's files are.
+    command = [sys.executable, str(SCRIPT), str(record)]
+    subprocess.run(command, cwd=before, check=True)
+    move(before, after)
+    old = {path: path.stat().st_mtime_ns for path in before.glob("**/*")}
+    monkeypatch.chdir(after)
+    recipe = Path("results/phases/phase1/recipe.json")
+    write(recipe, json.loads(recipe.read_text()) | {"note": "new"})
+    subprocess.run(command, check=True)
+    assert artifact_folders() == {str(after)}
+    assert Path(runs()["phase1"].info.artifact_uri, "recipe.json").read_bytes() == recipe.read_bytes()
+    assert {path: path.stat().st_mtime_ns for path in before.glob("**/*")} == old
+
+
+def test_a_copied_database_without_its_files_is_one_line(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track([record], uri())
+    copy = tmp_path / "copy"
+    shutil.copytree("results", copy / "results")
+    shutil.copy("mlflow.db", copy)
+    monkeypatch.chdir(copy)
+    with pytest.raises(
+        BertlineError, match=r"^\S*/copy/mlflow\.db was copied without its files; copy \S*/mlartifacts [^\n]*$"
+    ):
+        track([record], uri())
+
+
+def test_a_database_elsewhere_keeps_its_files_beside_it(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shutil.copy("mlflow.db", shared)
+    track([record], f"sqlite:///{shared}/mlflow.db")
+    assert (shared / "mlartifacts").is_dir()
+    assert not Path("mlartifacts").exists()
 
 
 def test_one_broken_record_does_not_keep_the_others_back(record: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.files import read_text
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,17 @@ class JournalPoint:
     metrics: dict[str, float]
 
 
-def read_journal(path: Path, last_step: int | None = None) -> list[JournalPoint]:
+def read_journal(path: Path, last_step: int | None = None, *, complete: bool = False) -> list[JournalPoint]:
     """Read the points of a metrics journal in the order written, up to and including `last_step`.
 
-    A last line without its newline is still being written and is skipped; an absent journal has no points. Raises
-    BertlineError for any other invalid line.
+    A last line without its newline is still being written and is skipped, unless the journal should be `complete`; an
+    absent journal has no points. Raises BertlineError for any other invalid line, and for a file that is not a journal.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.exists():
         return []
+    text = read_text(path)
+    if "\0" in text or (complete and not text.endswith("\n")):
+        raise BertlineError(f"{path} is cut off; restore it from a copy, or delete the result to make it again")
     points = [_point(line, f"{path} line {number}") for number, line in enumerate(text.split("\n")[:-1], start=1)]
     return [point for point in points if last_step is None or point.step <= last_step]
 
@@ -37,7 +39,7 @@ def _point(line: str, where: str) -> JournalPoint:
         content = json.loads(line)
         metrics = {key: float("nan") if value is None else float(value) for key, value in content["metrics"].items()}
         return JournalPoint(int(content["step"]), int(content["timestamp"]), metrics)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BertlineError(
             f"{where} is not a point of a metrics journal ({error}); delete the line, or the result, to make it again"
         ) from None

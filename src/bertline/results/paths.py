@@ -60,6 +60,7 @@ RECIPE = "recipe.json"
 SCORES = "metrics.json"
 EXPORT = "huggingface"
 FINETUNED_TASK = "task.json"  # in the export of a fine-tuning
+PREDICTIONS = "predictions*"  # of a fine-tuning, on its dev set; its suffix is the task's
 TRIGRAM = "trigram.json"
 # The same during training.
 CHECKPOINTS = "checkpoints"
@@ -104,6 +105,7 @@ LOGGED_MODEL = f"{RUN}/logged-model-{{fingerprint}}.json"
 SUBMISSION = f"{RUN}/glue-submission-{{fingerprint}}.zip"
 SKIPPED_TASK = "results/skipped/{run}/{task}"  # never exists: its job fails
 MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
+ORIGIN = "results/origin"  # see tracking/origin.py
 REPORT = "results/report/{fingerprint}"
 REPORT_PAGE = f"{REPORT}/index.html"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_journal
-from bertline.results.kept import read_choice
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Training:
     def started(self) -> bool:
         """Whether the trainer has started."""
         return bool(self.recipe or self.journal)
+
+    @property
+    def recipe_path(self) -> Path:
+        """The file of the recipe."""
+        return self.path / (paths.RECIPE if self.finished else paths.STARTED_RECIPE)
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """Return the steps at which `key` was recorded and its values there."""
@@ -179,11 +184,27 @@ class Record:
         return groups
 
 
+@contextmanager
+def one_line_damage(path: Path) -> Iterator[None]:
+    """Turn the errors of unexpected content of the file `path` into one line that names it."""
+    remedy = "restore it from a copy, or delete it so that the graph makes the result again"
+    try:
+        yield
+    except KeyError as error:
+        raise BertlineError(f"{path} lacks the key {error}; {remedy}") from error
+    except OSError as error:
+        raise BertlineError(f"{error.filename or path} cannot be read ({error.strerror}); allow it") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BertlineError(f"{path} is damaged ({error}); {remedy}".replace("\n", " ")) from error
+
+
 def read_record(path: Path | str) -> Record:
     """Read a record-{fingerprint}.json and everything it refers to. Raises BertlineError for a malformed file."""
     path = Path(path).resolve()  # record.json beside the run's links is a link to it
-    content = read_json(path)
-    try:
+    with one_line_damage(path):
+        content = _read_object(path, "run", "experiment", "fingerprint")
+        if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):
+            raise TypeError("a name is not a text")
         dataset = _read_dataset(content["dataset"])
         finetunings = [_read_finetuning(finetuning) for finetuning in content["finetunings"]]
         return Record(
@@ -199,21 +220,35 @@ def read_record(path: Path | str) -> Record:
             kept=list(_read_kept(content["kept"], finetunings)),
             skipped=content.get("skipped", []),
         )
-    except KeyError as error:
-        raise BertlineError(f"{path} lacks the key {error}; delete it and let the graph write it again") from None
+
+
+def _read_object(path: Path, *keys: str) -> dict[str, Any]:
+    """Read a JSON object that has at least these keys."""
+    content = read_json(path)
+    with one_line_damage(path):
+        if not isinstance(content, dict):
+            raise TypeError("it is not a JSON object")
+        for key in keys:
+            content[key]
+    return content
 
 
 def _read_dataset(entry: dict[str, Any] | None) -> EncodedDataset:
     if entry is None:
         return EncodedDataset("", Path(), {})
     card = Path(entry["path"], paths.CARD)
-    return EncodedDataset(entry["fingerprint"], card.parent, read_json(card) if card.exists() else {})
+    return EncodedDataset(
+        entry["fingerprint"], card.parent, _read_object(card, "sequence_lengths") if card.exists() else {}
+    )
 
 
 def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
     folders = (Path(entry["path"]), dataset)
     trigram = next((file for folder in folders if (file := folder / paths.TRIGRAM).exists()), None)
-    loss = read_json(trigram)["cross_entropy"] if trigram else None
+    loss = None
+    if trigram is not None:
+        with one_line_damage(trigram):
+            loss = float(_read_object(trigram)["cross_entropy"])
     return Phase(**_read_training(entry, paths.PHASE_OUTPUTS), trigram_loss=loss)
 
 
@@ -223,16 +258,29 @@ def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
         **training,
         **{key: entry[key] for key in ("task", "seed", "start")},
         learning_rate=entry.get("learning_rate"),
-        result=read_json(training["path"] / paths.SCORES) if training["finished"] else {},
+        result=_read_scores(training["path"] / paths.SCORES) if training["finished"] else {},
     )
+
+
+def _read_scores(path: Path) -> dict[str, Any]:
+    result = _read_object(path)
+    with one_line_damage(path):
+        numbers = {
+            key: {name: float(value) for name, value in result.get(key, {}).items()} for key in ("scores", "baselines")
+        }
+        numbers["scores"][result["primary"]]
+    return result | numbers
 
 
 def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterator[KeptModel]:
     """Yield the kept models of the choices that are made."""
     finished = {finetuning.fingerprint: finetuning for finetuning in finetunings if finetuning.finished}
     for name, key in choices.items():
-        choice = read_choice(key)
-        if choice is not None and choice["best"] in choice["kept"] and choice["best"] in finished:
+        path = Path(paths.KEPT_CHOICE.format(kept=key))
+        choice = _read_object(path, "best", "kept") if path.exists() else {"best": None, "kept": []}
+        with one_line_damage(path):
+            is_kept = choice["best"] in choice["kept"] and choice["best"] in finished
+        if is_kept:
             yield KeptModel(name, Path(paths.KEPT_MODEL.format(kept=key)), finished[choice["best"]])
 
 
@@ -243,13 +291,15 @@ def _read_training(entry: dict[str, Any], outputs: tuple[str, ...]) -> dict[str,
     recipe = path / (paths.RECIPE if finished else paths.STARTED_RECIPE)
     journal = []
     if finished:
-        journal = read_journal(path / paths.JOURNAL)
-    elif step := paths.durable_step(path):
-        journal = read_journal(path / paths.STARTED_JOURNAL, last_step=step)
+        journal = read_journal(path / paths.JOURNAL, complete=True)
+    else:
+        with one_line_damage(path / paths.DURABLE):
+            step = paths.durable_step(path)
+        journal = read_journal(path / paths.STARTED_JOURNAL, last_step=step) if step else []
     return {
         **{key: entry[key] for key in ("name", "fingerprint")},
         "path": path,
-        "recipe": read_json(recipe) if recipe.exists() else {},
+        "recipe": _read_object(recipe, "settings") if recipe.exists() else {},
         "journal": journal,
         "finished": finished,
     }

@@ -5,6 +5,7 @@ A pretraining checkpoint is one by its path, without files.
 
 from __future__ import annotations
 
+import logging
 import math
 import platform
 import re
@@ -12,16 +13,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertline.results import paths
+from bertline.tracking.origin import ORIGIN_TAG
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
 
+logger = logging.getLogger(__name__)
+
 FINGERPRINT_TAG = "bertline.fingerprint"
 # Tags of a checkpoint.
 PATH_TAG = "bertline.path"
 HOST_TAG = "bertline.host"
+
+
+def offers_logged_models(client: MlflowClient, experiment_id: str) -> bool:
+    """Return whether a store has logged models; warn if it is a server older than MLflow 3, which has none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.search_logged_models([experiment_id], max_results=1)
+    except MlflowException as error:
+        if error.error_code != "ENDPOINT_NOT_FOUND":
+            raise
+        logger.warning(
+            "the MLflow server is older than 3.0 and has no logged models; all else is sent, models stay in results/"
+        )
+        return False
+    return True
 
 
 def find_logged_models(client: MlflowClient, experiment_id: str, fingerprint: str) -> Iterator[LoggedModel]:
@@ -90,31 +111,61 @@ def add_logged_model(
     return client.finalize_logged_model(model.model_id, "READY")
 
 
-def log_checkpoints(client: MlflowClient, run: Run, entry: Entry) -> None:
+def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -> None:
     """Add a logged model of `run` for each checkpoint of a phase's entry, and delete those of deleted checkpoints.
 
-    A path names a file of one machine only: logged models from another one are left alone.
+    Another tracker may do the same at once: each checkpoint has one at the end.
     """
-    host, logged = platform.node(), set()
-    fingerprint = entry.identity[FINGERPRINT_TAG]
-    for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
-        path = model.tags.get(PATH_TAG)
-        if path is None:
-            continue
-        complete = model.status == "READY" and model.source_run_id == run.info.run_id
-        if complete and (Path(path).exists() or model.tags.get(HOST_TAG) != host):
-            logged.add(path)
-        elif model.tags.get(HOST_TAG) == host:
-            client.delete_logged_model(model.model_id)
-    for checkpoint in entry.checkpoints:
-        if str(checkpoint.path) not in logged:
+    from mlflow.exceptions import MlflowException
+
+    logged = _sort_out(client, run, entry, origin)
+    missing = [checkpoint for checkpoint in entry.checkpoints if str(checkpoint.path) not in logged]
+    tags = {FINGERPRINT_TAG: entry.identity[FINGERPRINT_TAG], HOST_TAG: platform.node(), ORIGIN_TAG: origin}
+    for checkpoint in missing:
+        path = str(checkpoint.path)
+        try:
             add_logged_model(
                 client,
                 run,
                 name=f"{entry.name}-step-{checkpoint.step}",
                 kind="checkpoint",
-                tags={FINGERPRINT_TAG: fingerprint, PATH_TAG: str(checkpoint.path), HOST_TAG: host},
+                tags=tags | {PATH_TAG: path},
                 points=checkpoint.points,
                 dataset=entry.dataset,
-                parameters={"path": str(checkpoint.path), "step": str(checkpoint.step)},
+                parameters={"path": path, "step": str(checkpoint.step)},
             )
+        except MlflowException:
+            if path not in _sort_out(client, run, entry, origin):
+                raise  # unless another tracker has logged it and deleted this one
+    if missing:
+        _sort_out(client, run, entry, origin)
+
+
+def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[str]:
+    """Return the paths of the logged checkpoints of a phase; delete entries of deleted ones, and duplicates.
+
+    A path names a file of one machine only. Logged models from another one, of another origin, or of another run whose
+    checkpoints are in another folder, are left alone. An incomplete one is deleted if there is a complete one of the
+    same checkpoint: else another tracker may be writing it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    folder = Path(entry.tags[PATH_TAG], paths.CHECKPOINTS).absolute()
+    found = find_logged_models(client, run.info.experiment_id, entry.identity[FINGERPRINT_TAG])
+    logged: set[str] = set()
+    # In an order on which all trackers agree, so that no two delete each other's.
+    for model in sorted(found, key=lambda model: (model.status != "READY", model.model_id)):
+        path = model.tags.get(PATH_TAG)
+        if path is None or model.tags.get(ORIGIN_TAG, origin) != origin:
+            continue
+        is_of_run, is_here = model.source_run_id == run.info.run_id, model.tags.get(HOST_TAG) == platform.node()
+        if is_of_run and path not in logged and (Path(path).exists() or not is_here):
+            if model.status == "READY":
+                logged.add(path)
+        elif is_here and (is_of_run or Path(path).is_relative_to(folder)):
+            try:
+                client.delete_logged_model(model.model_id)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise  # unless another tracker has deleted it
+    return logged

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bertline.console import BertlineError
-from bertline.files import sha256_of_file, write_json
-from bertline.fingerprint import fingerprint
+from bertline.files import write_json
 from bertline.results import paths
-from bertline.results.records import KeptModel, Record, read_record
+from bertline.results.records import KeptModel, Record, one_line_damage, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
-from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models
-from bertline.tracking.publishing import log_dataset
-from bertline.tracking.run_tree import DatasetInput, Point, run_summary, training_entry
+from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models, offers_logged_models
+from bertline.tracking.origin import read_origin
+from bertline.tracking.publishing import find_run
+from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import Experiment, LoggedModel, Run
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Model:
         folder: in Hugging Face's layout.
         target: the result that makes it again.
         fingerprint: of the phase or the fine-tuning that it is from.
-        identity: tags of its MLflow run.
+        entry: of its MLflow run.
         points: its scores.
         suffix: of the name to register it under; None for a baseline, which is not registered.
         kept: the fine-tuned model; None for a run's final model.
@@ -47,7 +47,7 @@ class _Model:
     folder: Path
     target: str
     fingerprint: str
-    identity: Mapping[str, str]
+    entry: Entry
     points: list[Point]
     suffix: str | None
     kept: KeptModel | None = None
@@ -63,21 +63,33 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
             unless they already are.
         output: write the models' ids to this file.
 
-    Returns how to load them. Raises BertlineError if the run was not tracked or a model does not exist.
+    Returns how to load them. Raises BertlineError if the run was not tracked, or a model does not exist or is damaged;
+    the others are logged first.
     """
     run_record, uri = read_record(record), uri or default_tracking_uri()
-    results = []
+    results, failures = [], []
     with tracking_lock(uri), one_line_errors(uri):
         client = connect(uri)
-        for model in _models(run_record):
-            run = _run_of(client, run_record, model)
-            logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+        with one_line_damage(record):
+            models = list(_models(run_record))
+        experiment = client.get_experiment_by_name(run_record.experiment)
+        if experiment is not None and not offers_logged_models(client, experiment.experiment_id):
+            models = []
+        for model in models:
+            try:
+                run = _run_of(client, experiment, model)
+                logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+            except BertlineError as error:
+                failures.append(str(error))
+                continue
             load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
             result = {"model": model.name, "model_id": logged.model_id, "load": load}
             if register is not None and model.suffix is not None:
                 result["registered"] = register + model.suffix
                 result["version"] = _register(client, run, run_record, model, logged, register + model.suffix)
             results.append(result)
+    if failures:
+        raise BertlineError("; ".join(failures))
     if output:
         write_json(output, {"models": results})
     return "\n".join(
@@ -94,7 +106,7 @@ def _models(record: Record) -> Iterator[_Model]:
             folder=record.phases[-1].path / paths.EXPORT,
             target="pretrain",
             fingerprint=record.phases[-1].fingerprint,
-            identity={"bertline.stage": "run", "bertline.record": record.fingerprint},
+            entry=lay_out(record),
             points=run_summary(record),
             suffix="",
         )
@@ -105,22 +117,19 @@ def _models(record: Record) -> Iterator[_Model]:
             folder=kept.folder.resolve(),
             target="finetune",
             fingerprint=kept.finetuning.fingerprint,
-            identity=entry.identity,
+            entry=entry,
             points=[point for point in entry.points if point.key.startswith("score/")],
             suffix=f"-{kept.finetuning.task.replace('/', '-')}" if kept.finetuning.start == "pretrained" else None,
             kept=kept,
         )
 
 
-def _run_of(client: MlflowClient, record: Record, model: _Model) -> Run:
-    """Return the MLflow run that a model is from, the oldest as in tracking."""
-    experiment = client.get_experiment_by_name(record.experiment)
-    condition = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in model.identity.items())
-    order = ["attributes.start_time", "attributes.run_id"]
-    found = client.search_runs([experiment.experiment_id], condition, order_by=order) if experiment else []
-    if not found:
+def _run_of(client: MlflowClient, experiment: Experiment | None, model: _Model) -> Run:
+    """Return the MLflow run that a model is from: the one that tracking continues."""
+    run = find_run(client, experiment.experiment_id, model.entry, read_origin()) if experiment else None
+    if run is None:
         raise BertlineError(f"MLflow does not have the run of the model {model.name}; run `make track` first")
-    return found[0]
+    return run
 
 
 def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
@@ -137,39 +146,36 @@ def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | N
 def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> LoggedModel:
     if not (model.folder / "config.json").exists():
         raise BertlineError(f"{model.folder} does not exist; ask snakemake for `{model.target}` first")
-    dataset = _task_dataset(model.kept) if model.kept else None
-    if dataset is not None:
-        log_dataset(client, run.info.run_id, dataset)
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         saved = Path(folder, "model")
-        save_model(model.folder, saved)
+        kind = _save(model, saved)
         logged = add_logged_model(
             client,
             run,
             name=model.name,
-            kind=kind_of(model.folder),
+            kind=kind,
             tags={FINGERPRINT_TAG: model.fingerprint, "bertline.record": record.fingerprint},
             points=model.points,
-            dataset=dataset,
+            dataset=model.entry.dataset if model.kept else None,
             folder=saved,
         )
     logger.info("logged the model %s as %s", model.name, logged.model_id)
     return logged
 
 
-def _task_dataset(kept: KeptModel) -> DatasetInput | None:
-    """Return the data of a fine-tuning's task; None if its files are no longer there."""
-    finetuning = kept.finetuning
-    files = {name: Path(path) for name, path in finetuning.recipe["data"].items()}
-    if not all(path.is_file() for path in files.values()):
-        return None
-    return DatasetInput(
-        name=finetuning.group,
-        digest=fingerprint({name: sha256_of_file(path) for name, path in files.items()}),
-        source=str(files["dev"]),
-        profile=json.dumps(finetuning.result["examples"], sort_keys=True),
-        context="fine-tuning",
-    )
+def _save(model: _Model, saved: Path) -> str:
+    """Save a model in MLflow's layout; return its kind."""
+    try:
+        save_model(model.folder, saved)
+        return kind_of(model.folder)
+    except Exception as error:  # damaged files raise many types in transformers, PyTorch and MLflow
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise BertlineError(
+            f"{model.folder} cannot be converted to MLflow's layout ({reason}); delete it and ask snakemake for "
+            f"`{model.target}`, which makes it again"
+        ) from error
 
 
 def _register(client: MlflowClient, run: Run, record: Record, model: _Model, logged: LoggedModel, name: str) -> str:

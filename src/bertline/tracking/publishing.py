@@ -1,23 +1,33 @@
 """Synchronisation of a tree of MLflow runs with a tree of entries; only what is missing is sent.
 
-MLflow cannot retract points: a run whose points are no longer a prefix of the entry's is deleted and made again.
+MLflow cannot retract points: a run whose points are no longer a prefix of the entry's is superseded by a new run. A run
+is deleted only if another tracker made the same one at the same time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertline.files import sha256_of_file
-from bertline.tracking.logged_models import log_checkpoints
-from bertline.tracking.run_tree import DatasetInput, Entry, Point
+from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
+from bertline.tracking.origin import ORIGIN_TAG, PLACE_TAG, owner, place
+from bertline.tracking.run_tree import Entry, Point
+from bertline.tracking.sending import (
+    PARAMETER_LENGTH,
+    TAG_LENGTH,
+    digest_of_lines,
+    log_batches,
+    log_dataset,
+    send_artifacts,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,15 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
-METRICS_PER_BATCH = 800
-PARAMETERS_PER_BATCH = 100
-TAGS_PER_BATCH = 100
-PARAMETER_LENGTH = 6000
-TAG_LENGTH = 8000
 MAX_RUNS = 50_000  # found by a search
 
-# Tag of the MLflow runs of a recipe that has changed since: the record that now has its name.
+PARENT_TAG = "mlflow.parentRunId"
+# Tag of an MLflow run that was replaced: by which record, or by which MLflow run.
 SUPERSEDED_TAG = "bertline.superseded_by"
 # The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
 SENT_TAG = "bertline.sent"
@@ -43,32 +48,127 @@ SENT_TAG = "bertline.sent"
 class _Pass:
     """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
 
-    `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless.
+    `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless. `used`
+    has the ids of the entries' runs.
     """
 
     client: MlflowClient
     experiment_id: str
-    known: dict[str, list[Run]]
+    origin: str
+    known: dict[str, list[Run]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
 
-    def find(self, entry: Entry) -> Run | None:
-        """Return the oldest run of an entry."""
-        candidates = self.known.get(entry.identity["bertline.fingerprint"], [])
-        return next((run for run in candidates if entry.identity.items() <= run.data.tags.items()), None)
+    @cached_property
+    def offers_logged_models(self) -> bool:
+        """Whether the store has logged models."""
+        return offers_logged_models(self.client, self.experiment_id)
+
+    def look(self, entry: Entry) -> list[Run]:
+        """Return the runs with an entry's fingerprint as they are now."""
+        fingerprint = entry.identity["bertline.fingerprint"]
+        found = _search(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
+        self.known[fingerprint] = found
+        return found
+
+    def own(self, entry: Entry) -> list[Run]:
+        """Return the runs of an entry that are of this origin."""
+        found = self.known.get(entry.identity["bertline.fingerprint"])
+        identity = entry.identity | {ORIGIN_TAG: self.origin}
+        return [
+            run for run in (self.look(entry) if found is None else found) if identity.items() <= run.data.tags.items()
+        ]
+
+    def continuable(self, entry: Entry) -> list[Run]:
+        """Return the own runs that hold nothing but the entry's points, the one to continue first.
+
+        Every tracker sorts them alike, by what does not change, so that no two withdraw each other's run.
+        """
+        found = [run for run in self.own(entry) if _can_continue(run, entry)]
+        return sorted(found, key=lambda run: (SUPERSEDED_TAG in run.data.tags, run.info.start_time, run.info.run_id))
+
+    def find(self, entry: Entry, parent: str | None = None) -> Run | None:
+        """Return the run that an entry continues, perhaps one of a version that wrote no origin.
+
+        Such a run is adopted if its points are the entry's, or if it has none and is below `parent`.
+        """
+        if found := self.continuable(entry):
+            return found[0]
+        for run in self.known[entry.identity["bertline.fingerprint"]]:
+            without = ORIGIN_TAG not in run.data.tags and entry.identity.items() <= run.data.tags.items()
+            certain = _sent(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
+            if without and certain and _can_continue(run, entry):
+                return run
+        return None
+
+    def withdraw_duplicates(self, entry: Entry) -> None:
+        """Delete what other trackers made at the same time as the run to continue: all its points are the entry's."""
+        for run in self.continuable(entry)[1:]:
+            if SUPERSEDED_TAG not in run.data.tags:
+                logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
+                self.client.delete_run(run.info.run_id)
+                self.known[entry.identity["bertline.fingerprint"]].remove(run)
+
+    def is_complete(self) -> bool:
+        """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
+        for start in range(0, len(self.used), 100):
+            ids = sorted(set(self.used[start : start + 100]))
+            condition = "attributes.run_id IN ({})".format(", ".join(f"'{run_id}'" for run_id in ids))
+            if len(_search(self.client, self.experiment_id, condition)) < len(ids):
+                return False
+        return True
 
 
-def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: Path | None) -> dict[str, Any]:
+def publish(
+    client: MlflowClient,
+    entry: Entry,
+    artifact_root: Path | None,
+    *,
+    origin: str,
+    read_again: Callable[[], Entry] | None = None,
+) -> dict[str, Any]:
     """Bring the runs of `entry` and of all its descendants up to date.
+
+    Any number of trackers may do so at once, also without a common lock: every run is there once at the end.
+
+    Args:
+        client: of the store.
+        entry: the root of the tree. Its experiment is created if it does not exist.
+        artifact_root: folder for the experiment's artifacts; None for the server's own.
+        origin: id of the results; runs of another are neither changed nor deleted.
+        read_again: returns the present entry. It is called if a run has more points than `entry`, as another tracker
+            may have sent what was written after `entry` was read.
 
     Returns the experiment, the id of the tree's MLflow run, the points of each stage, how many were sent now, and a
     line for each artifact that was `refused`, which the next pass sends again.
     """
-    experiment_id = _experiment(client, experiment, artifact_root)
-    known = {
-        fingerprint: _search(client, experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
-        for fingerprint in dict.fromkeys(one.identity["bertline.fingerprint"] for one in _and_below(entry))
-    }
-    here = _Pass(client, experiment_id, known)
+    from mlflow.exceptions import MlflowException
+
+    experiment_id = _experiment(client, entry.experiment, artifact_root)
+    if read_again is not None:
+        here = _Pass(client, experiment_id, origin)
+        if any(here.own(one) and not here.continuable(one) for one in _and_below(entry)):
+            entry = read_again()
+    while True:
+        here = _Pass(client, experiment_id, origin)
+        try:
+            published = _publish(here, entry)
+        except MlflowException:
+            if here.is_complete():
+                raise
+        else:
+            if here.is_complete():
+                return {"experiment": entry.experiment, **published}
+        # Another tracker withdrew a run of this one as a duplicate of its own, which is found now.
+
+
+def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str) -> Run | None:
+    """Return the MLflow run of an entry that `publish` would continue."""
+    found = _Pass(client, experiment_id, origin).continuable(entry)
+    return found[0] if found else None
+
+
+def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:
     _supersede_others(here, entry)
     points: dict[str, int] = {}
     sent = 0
@@ -83,13 +183,22 @@ def publish(client: MlflowClient, experiment: str, entry: Entry, artifact_root: 
         return run_id
 
     run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
-    return {"experiment": experiment, "mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
+    return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
 
 
 def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
+    from mlflow.exceptions import MlflowException
+
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        return client.create_experiment(name, artifact_location=None if artifact_root is None else str(artifact_root))
+        try:
+            return client.create_experiment(
+                name, artifact_location=None if artifact_root is None else str(artifact_root)
+            )
+        except MlflowException:
+            experiment = client.get_experiment_by_name(name)  # another tracker was first
+            if experiment is None:
+                raise
     if experiment.lifecycle_stage == "deleted":
         # In MLflow the name of a deleted experiment stays reserved.
         client.restore_experiment(experiment.experiment_id)
@@ -109,24 +218,36 @@ def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Ru
 
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
-    """Mark the MLflow runs of this run from before its recipe changed."""
+    """Mark the MLflow runs that this folder sent of this run before its recipe changed."""
     name, record = entry.identity["bertline.run"], entry.identity["bertline.record"]
-    for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'"):
-        if run.data.tags.get("bertline.record", record) != record:
-            if run.data.tags.get(SUPERSEDED_TAG) != record:
-                here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, record)
-        elif SUPERSEDED_TAG in run.data.tags:
-            here.client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # the recipe was changed back
+    others = [
+        run
+        for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
+        if run.data.tags.get("bertline.record", record) != record
+    ]
+    _supersede(here, others, record)
+
+
+def _supersede(here: _Pass, runs: Iterable[Run], by: str) -> None:
+    """Mark those of the runs that this folder was the last to send: a copy of it may still have the points."""
+    sent_from_here = {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
+    for run in runs:
+        if sent_from_here.items() <= run.data.tags.items() and run.data.tags.get(SUPERSEDED_TAG) != by:
+            here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, by)
 
 
 def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
-    """Return the present parent of a shared run; None if it was deleted or superseded, so that the entry's applies."""
+    """Return the present parent of a shared run; None if the entry's applies.
+
+    That is so if the parent was deleted or superseded, or is of another origin.
+    """
     is_shared = "bertline.record" not in entry.identity
-    parent = run.data.tags.get("mlflow.parentRunId") if run is not None and is_shared else None
+    parent = run.data.tags.get(PARENT_TAG) if run is not None and is_shared else None
     if parent is None:
         return None
     found = _search(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
-    return parent if found and SUPERSEDED_TAG not in found[0].data.tags else None
+    is_own = found and found[0].data.tags.get(ORIGIN_TAG) == here.origin and SUPERSEDED_TAG not in found[0].data.tags
+    return parent if is_own else None
 
 
 def _links(here: _Pass, entry: Entry) -> str:
@@ -143,43 +264,51 @@ def _links(here: _Pass, entry: Entry) -> str:
 
 def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
-    client, run = here.client, here.find(entry)
-    parameters = {key: value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
-    if run is not None and not _can_continue(run, entry.points, parameters):
-        logger.info("%s was made again; its old MLflow run is deleted", entry.name)
-        client.delete_run(run.info.run_id)
-        run = None
-    tags = entry.tags | entry.identity | {"mlflow.note.content": description}
+    client, run = here.client, here.find(entry, parent)
+    tags = entry.identity | {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
+    tags |= entry.tags | {"mlflow.note.content": description}
     if parent is not None:
-        tags["mlflow.parentRunId"] = _other_parent(here, entry, run) or parent
-    tags = {key: value[:TAG_LENGTH] for key, value in tags.items()}
+        tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
+    tags = {shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
     if run is None:
-        now = int(time.time() * 1000)
-        run = client.create_run(
+        created = client.create_run(
             here.experiment_id,
-            start_time=entry.started or now,
-            tags=dict(itertools.islice(tags.items(), 50)),
+            start_time=entry.started or int(time.time() * 1000),
+            tags={"mlflow.user": owner()} | dict(itertools.islice(tags.items(), 50)),
             run_name=entry.name,
         )
+        here.look(entry)  # for one that another tracker has created since
+        run = here.find(entry, parent) or created
+    here.used.append(run.info.run_id)
+    here.withdraw_duplicates(entry)
+    _supersede(here, (one for one in here.own(entry) if not _can_continue(one, entry)), run.info.run_id)
+    if SUPERSEDED_TAG in run.data.tags:
+        client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # it is again the present state
+    parameters = _parameters(entry)
     run_id, before = run.info.run_id, _sent(run)
 
-    if entry.dataset is not None and before.get("dataset") != entry.dataset.digest:
+    dataset = before.get("dataset")
+    if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
+        dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
-    artifacts = _send_artifacts(here, run_id, entry, before.get("artifacts", {}))
+    artifacts = send_artifacts(client, run_id, entry, before.get("artifacts", {}), here.refused)
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
-    checkpoints = _digest_of_lines(on_disk) if on_disk else None
+    checkpoints = digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:
-        log_checkpoints(client, run, entry)
+        if here.offers_logged_models:
+            log_checkpoints(client, run, entry, here.origin)
+        else:
+            checkpoints = before.get("checkpoints")
 
     sent = before.get("points", 0)
     after = {
         "points": len(entry.points),
         "digest": _digest(entry.points),
         "artifacts": before.get("artifacts", {}) | artifacts,
-        "dataset": entry.dataset.digest if entry.dataset else None,
+        "dataset": dataset,
         "checkpoints": checkpoints,
     }
-    _log_batches(
+    log_batches(
         client,
         run,
         entry.points[sent:],
@@ -196,76 +325,21 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     return run_id, len(entry.points) - sent
 
 
-def _log_batches(
-    client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
-) -> None:
-    """Send everything in as few requests as MLflow allows."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    start = run.info.start_time
-    metrics = [
-        Metric(point.key, point.value, start if point.timestamp is None else point.timestamp, point.step)
-        for point in points
-    ]
-    chunks = (
-        _chunks(metrics, METRICS_PER_BATCH),
-        _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
-        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
-    )
-    for metric_batch, parameter_batch, tag_batch in itertools.zip_longest(*chunks, fillvalue=()):
-        client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _send_artifacts(here: _Pass, run_id: str, entry: Entry, before: dict[str, str]) -> dict[str, str]:
-    """Send the missing artifacts; return the digests of those that are now present."""
-    from mlflow.exceptions import MlflowException
-
-    stored = {}
-    for path, folder in entry.artifacts:
-        name, digest = f"{folder}/{path.name}".lstrip("/"), sha256_of_file(path)[:16]
-        try:
-            if before.get(name) != digest:
-                here.client.log_artifact(run_id, str(path), folder or None)
-        except (OSError, MlflowException) as error:  # the exceptions of requests are OSErrors
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            here.refused.append(f"{name} of {entry.name} ({reason[:200]})")
-        else:
-            stored[name] = digest
-    return stored
-
-
-def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
-    """Make a dataset an input of an MLflow run."""
-    from mlflow.entities import Dataset, InputTag
-    from mlflow.entities import DatasetInput as MlflowDatasetInput
-
-    source = json.dumps({"uri": dataset.source})
-    described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
-    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
-
-
 def _sent(run: Run) -> dict[str, Any]:
     return json.loads(run.data.tags.get(SENT_TAG, "{}"))
 
 
-def _can_continue(run: Run, points: Sequence[Point], parameters: dict[str, str]) -> bool:
-    """Return whether the points sent are a prefix of `points` and no parameter changes, as both are immutable."""
-    sent, stored = _sent(run), run.data.params
+def _parameters(entry: Entry) -> dict[str, str]:
+    return {shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
+
+
+def _can_continue(run: Run, entry: Entry) -> bool:
+    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable."""
+    sent, stored, points = _sent(run), run.data.params, entry.points
     number = sent.get("points", 0)
     is_prefix = number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
-    return is_prefix and all(stored.get(key, value) == value for key, value in parameters.items())
+    return is_prefix and all(stored.get(key, value) == value for key, value in _parameters(entry).items())
 
 
 def _digest(points: Sequence[Point]) -> str:
-    return _digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)
-
-
-def _digest_of_lines(lines: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(f"{line}\n".encode())
-    return digest.hexdigest()[:16]
+    return digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)

@@ -7,17 +7,20 @@ entry is found by its identity tags, which are unique; names need not be.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertline.files import sha256_of_file
+from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.curves import curve
-from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
+from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev, one_line_damage
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
 # include nothing else: a resume on other hardware must not conflict.
@@ -72,7 +75,7 @@ class Entry:
     """Target state of one MLflow run. Times are Unix milliseconds.
 
     Data, phases and fine-tunings that several runs share have an identity without a run: they are one MLflow run each,
-    a child of the first of these runs and linked from the others.
+    a child of the first of these runs and linked from the others. The root alone has the name of their experiment.
     """
 
     name: str
@@ -88,13 +91,15 @@ class Entry:
     dataset: DatasetInput | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     children: list[Entry] = field(default_factory=list)
+    experiment: str = ""
 
 
 def lay_out(record: Record, report: Path | None = None) -> Entry:
     """Return the tree of entries for `record`; stages that have not started are absent."""
     children = []
     if record.dataset.card:
-        children.append(_data_entry(record))
+        with one_line_damage(record.dataset.path / paths.CARD):
+            children.append(_data_entry(record))
     children += [training_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
         if present := [finetuning for finetuning in finetunings if finetuning.started]:
@@ -109,11 +114,12 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         started=started,
         ended=ended,
         parameters=_without_places(describe.flatten(config)),
-        tags=_latest_tags(record),
+        tags=_latest_tags(record) | {"mlflow.source.name": "Snakefile", "mlflow.source.type": "LOCAL"},
         points=_curves(record) + (run_summary(record) if record.finished else []),
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
         children=children,
+        experiment=record.experiment,
     )
 
 
@@ -141,7 +147,8 @@ def _data_entry(record: Record) -> Entry:
         started=written,
         ended=written,
         parameters=describe.flatten(settings),
-        tags={"bertline.dataset_digest": sha256_of_file(path), "bertline.path": str(record.dataset.path)},
+        tags={"bertline.dataset_digest": digest_of_file(path), "bertline.path": str(record.dataset.path)}
+        | _source("write_dataset_card"),
         points=[Point(key, 0, None, float(value)) for key, value in _counts(card).items()],
         artifacts=[Artifact(path)],
         dataset=_dataset_input(record, "encoding"),
@@ -161,6 +168,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
         finished=finished,
         started=started_at,
         ended=ended_at,
+        tags=_source("finetune"),
         points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
@@ -172,6 +180,11 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     Its points are the journal's values in the order written and with the journal's timestamps, then the final ones: a
     phase's baseline, a fine-tuning's scores and baselines.
     """
+    with one_line_damage(training.recipe_path):
+        return _training_entry(record, training)
+
+
+def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     final: dict[str, float | None] = {}
     if isinstance(training, Phase):
         identity, describe_recipe = _identity(training.name, training.fingerprint), describe.describe_phase
@@ -184,7 +197,7 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
             final |= {f"{prefix}/{name}": value for name, value in training.result.get(values, {}).items()}
     recipe = describe_recipe(training.recipe, record.phase_names) if training.recipe else ""
     kept = {key: training.recipe[key] for key in _PARAMETERS if key in training.recipe}
-    files = [training.path / name for name in (paths.RECIPE, paths.SCORES)] if training.finished else []
+    files = [training.recipe_path, training.path / paths.SCORES, *sorted(training.path.glob(paths.PREDICTIONS))]
     last_step = training.journal[-1].step if training.journal else 0
     ended = _moment(training, "finished", -1)
     points = [
@@ -200,10 +213,10 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
         started=_moment(training, "started", 0),
         ended=ended,
         parameters=_without_places(describe.flatten(kept | training.recipe.get("settings", {}))),
-        tags=_recipe_tags(training),
+        tags=_recipe_tags(training) | _source("pretrain" if isinstance(training, Phase) else "finetune"),
         points=points,
-        artifacts=[Artifact(file) for file in files if file.exists()],
-        dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else None,
+        artifacts=[Artifact(file) for file in files if file.exists()] if training.finished else [],
+        dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else _task_dataset(training),
         checkpoints=checkpoints,
     )
 
@@ -236,12 +249,11 @@ def _curves(record: Record) -> list[Point]:
     for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
         points += [(place, name, value) for place, value in zip(*curve(record.phases, key), strict=True)]
     return [
-        Point(f"by_{axis}/{name}", step, place.timestamp, value)
+        Point(f"by_{axis}/{name}", round(amount), place.timestamp, value)
         for place, name, value in sorted(points, key=lambda point: point[0].step)
-        for axis, step in (
-            ("samples", round(place.samples)), ("tokens", round(place.tokens)), ("seconds", round(3600 * place.hours)),
-        )
-    ]  # fmt: skip
+        for axis, amount in (("samples", place.samples), ("tokens", place.tokens), ("seconds", 3600 * place.hours))
+        if math.isfinite(amount)
+    ]
 
 
 def run_summary(record: Record) -> list[Point]:
@@ -262,8 +274,9 @@ def run_summary(record: Record) -> list[Point]:
 
 def _run_description(record: Record) -> str:
     lines = [record.description] if record.description else []
-    if record.network:
-        lines.append(describe.describe_network(record.network))
+    if record.last_training:
+        with one_line_damage(record.last_training.recipe_path):
+            lines.append(describe.describe_network(record.network))
     if record.dataset.card:
         lines.append(f"Data: {describe.describe_dataset(record.dataset.card)}")
     lines += [
@@ -316,6 +329,35 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
         profile=json.dumps(profile, sort_keys=True),
         context=context,
     )
+
+
+def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
+    """Return the data of a finished fine-tuning's task; None if its files are no longer there."""
+    files = {name: Path(path) for name, path in finetuning.recipe.get("data", {}).items()}
+    if not finetuning.finished or not files or not all(path.is_file() for path in files.values()):
+        return None
+    return DatasetInput(
+        name=finetuning.group,
+        digest=fingerprint({name: digest_of_file(path) for name, path in files.items()}),
+        source=str(files["dev"]),
+        profile=json.dumps(finetuning.result.get("examples", {}), sort_keys=True),
+        context="fine-tuning",
+    )
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, which is read again only if its size or its time of modification has changed."""
+    status = path.stat()
+    return _digest(path.absolute(), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=10_000)
+def _digest(path: Path, size: int, modified: int) -> str:
+    return sha256_of_file(path)
+
+
+def _source(script: str) -> dict[str, str]:
+    return {"mlflow.source.name": f"workflow/scripts/{script}.py", "mlflow.source.type": "LOCAL"}
 
 
 def _counts(card: Mapping[str, Any]) -> dict[str, int]:

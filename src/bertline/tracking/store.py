@@ -12,11 +12,13 @@ import errno
 import logging
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,8 @@ from filelock import FileLock
 
 from bertline.console import BertlineError
 from bertline.files import write_atomically
-from bertline.results.records import read_record
+from bertline.results.records import one_line_damage, read_record
+from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
 
@@ -44,6 +47,14 @@ _MLFLOW_SETTINGS = {
 }
 
 
+# Tables and columns of MLflow's database with paths of artifacts.
+_ARTIFACT_PATHS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
 # Errors of a folder for artifacts.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -67,6 +78,12 @@ def initialise(uri: str | None = None) -> None:
             connect(uri)
 
 
+def read_entry(record: Path, report: Path | None = None) -> Entry:
+    """Return the tree of entries for a run as it is on disk. Raises BertlineError for a damaged file."""
+    with one_line_damage(record):
+        return lay_out(read_record(record), report)
+
+
 def track(
     records: Sequence[Path | str],
     tracking_uri: str,
@@ -85,12 +102,16 @@ def track(
         try:
             with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
                 # Read under the lock: a record older than the one sent last would look like a truncated journal.
-                record = read_record(path)
-                entry = lay_out(record, report)
+                entry, origin = read_entry(path, report), read_origin()
                 if known is not None and known.get(path) == entry:
                     continue
-                client = connect(tracking_uri)
-                published = publish(client, record.experiment, entry, _artifact_root(tracking_uri))
+                published = publish(
+                    connect(tracking_uri),
+                    entry,
+                    _artifact_root(tracking_uri),
+                    origin=origin,
+                    read_again=partial(read_entry, path, report),
+                )
         except BertlineError as error:
             failures.append(str(error))
             continue
@@ -100,7 +121,7 @@ def track(
         elif known is not None:
             known[path] = entry
         marker["sent"] += published.pop("sent")
-        marker["runs"][record.name] = published
+        marker["runs"][entry.name] = published
     if failures:
         raise BertlineError("; ".join(failures))
     return marker
@@ -157,11 +178,35 @@ def _upgrade_schema(tracking_uri: str) -> None:
         )
 
 
+def _find_moved_artifacts(database: Path) -> None:
+    """Enter the present folder for artifacts in the database, if the project was moved or copied.
+
+    MLflow stores absolute paths, and would go on writing to the folder that the project was in before.
+    """
+    here = _artifact_folder(database)
+    if database.absolute().parent != Path.cwd():
+        return  # of another project, or of several
+    with closing(sqlite3.connect(database)) as connection, connection:
+        found = connection.execute("SELECT DISTINCT artifact_location FROM experiments")
+        for (before,) in found.fetchall():
+            if before is None or before == str(here) or Path(before).name != here.name:
+                continue
+            if Path(before).exists() and not here.exists():
+                raise BertlineError(f"{database} was copied without its files; copy {before} to {here}, too")
+            logger.info("the artifacts of %s are now in %s, before in %s", database, here, before)
+            for table, column in _ARTIFACT_PATHS:
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) IN (?, ?)",  # noqa: S608
+                    (str(here), len(before) + 1, len(before) + 1, before, f"{before}/"),
+                )
+
+
 def connect(tracking_uri: str) -> MlflowClient:
     """Return a client of a store that is ready for use. The caller must hold the lock."""
     database = _sqlite_file(tracking_uri)
     if database is not None:
         _initialise(database, tracking_uri)
+        _find_moved_artifacts(database)
     return _new_client(tracking_uri)
 
 
@@ -184,7 +229,13 @@ def _sqlite_file(tracking_uri: str) -> Path | None:
 
 def _artifact_root(tracking_uri: str) -> Path | None:
     """Return the folder for artifacts of a local store; None for a server, which has its own."""
-    return None if tracking_uri.startswith(("http://", "https://")) else Path("mlartifacts").resolve()
+    if tracking_uri.startswith(("http://", "https://")):
+        return None
+    return _artifact_folder(_sqlite_file(tracking_uri) or Path("mlflow.db"))
+
+
+def _artifact_folder(database: Path) -> Path:
+    return database.absolute().with_name("mlartifacts")
 
 
 @contextmanager

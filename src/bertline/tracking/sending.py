@@ -1,0 +1,93 @@
+"""Sending of points, parameters, tags, artifacts and datasets of a run, within MLflow's limits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertline.tracking.run_tree import DatasetInput, Entry, Point, digest_of_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+# MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
+METRICS_PER_BATCH = 800
+PARAMETERS_PER_BATCH = 100
+TAGS_PER_BATCH = 100
+KEY_LENGTH = 250
+PARAMETER_LENGTH = 6000
+TAG_LENGTH = 8000
+
+
+def log_batches(
+    client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
+) -> None:
+    """Send everything in as few requests as MLflow allows."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    start = run.info.start_time
+    metrics = [
+        Metric(shortened(point.key), point.value, start if point.timestamp is None else point.timestamp, point.step)
+        for point in points
+    ]
+    chunks = (
+        _chunks(metrics, METRICS_PER_BATCH),
+        _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
+        _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
+    )
+    for metric_batch, parameter_batch, tag_batch in itertools.zip_longest(*chunks, fillvalue=()):
+        client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def send_artifacts(
+    client: MlflowClient, run_id: str, entry: Entry, before: dict[str, str], refused: list[str]
+) -> dict[str, str]:
+    """Send the missing artifacts; return the digests of those that are now present.
+
+    A line for each artifact that the store did not accept is added to `refused`.
+    """
+    from mlflow.exceptions import MlflowException
+
+    stored = {}
+    for path, folder in entry.artifacts:
+        name, digest = f"{folder}/{path.name}".lstrip("/"), digest_of_file(path)[:16]
+        try:
+            if before.get(name) != digest:
+                client.log_artifact(run_id, str(path), folder or None)
+        except (OSError, MlflowException) as error:  # the exceptions of requests are OSErrors
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            refused.append(f"{name} of {entry.name} ({reason[:200]})")
+        else:
+            stored[name] = digest
+    return stored
+
+
+def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:
+    """Make a dataset an input of an MLflow run."""
+    from mlflow.entities import Dataset, InputTag
+    from mlflow.entities import DatasetInput as MlflowDatasetInput
+
+    source = json.dumps({"uri": dataset.source})
+    described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
+    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
+
+
+def shortened(key: str) -> str:
+    """Return a key of the length that MLflow allows: the end of a longer one is replaced by a digest."""
+    return key if len(key) <= KEY_LENGTH else f"{key[: KEY_LENGTH - 17]}-{digest_of_lines([key])}"
+
+
+def digest_of_lines(lines: Iterable[str]) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of several lines."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()[:16]
