@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+import requests
 from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
@@ -458,7 +459,12 @@ def test_a_database_made_ready_is_left_alone(record: Path) -> None:
 
 
 def test_a_password_in_the_address_is_not_shown() -> None:
-    assert "secret" not in store._explain(ValueError("no"), "postgresql://someone:secret@host/mlflow")
+    with (
+        pytest.raises(BertlineError) as failure,
+        store.one_line_errors("postgresql://someone:sec/ret@key@host/mlflow"),
+    ):
+        raise requests.ConnectionError("http://someone:secret@host refused")
+    assert "postgresql://host/mlflow refused (http://host refused)" in str(failure.value)
 
 
 def test_a_server_that_is_down_is_one_line(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_every_text_of_a_shipped_configuration_may_be_hostile(monkeypatch: pytes
 
 
 def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: Path, sample: Path) -> None:
-    folder = copy_workflow(tmp_path / NAME.replace("'", ""))
+    folder = copy_workflow(tmp_path / NAME)
     shutil.copytree(sample, folder / "resources/sample")
     data = folder / NAME
     data.mkdir()

@@ -248,7 +248,8 @@ def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
     loss = None
     if trigram is not None:
         with one_line_damage(trigram):
-            loss = float(_read_object(trigram)["cross_entropy"])
+            measured = _read_object(trigram)["cross_entropy"]
+            loss = None if measured is None else float(measured)  # None: no text is held out
     return Phase(**_read_training(entry, paths.PHASE_OUTPUTS), trigram_loss=loss)
 
 

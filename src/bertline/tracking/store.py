@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -78,6 +77,15 @@ def initialise(uri: str | None = None) -> None:
             connect(uri)
 
 
+def records_in(paths: Sequence[Path | str]) -> list[Path]:
+    """Return the records among `paths`: files, or folders of runs such as results/runs."""
+    return [
+        record
+        for path in map(Path, paths)
+        for record in (sorted(path.glob("*/record.json")) if path.is_dir() else [path])
+    ]
+
+
 def read_entry(record: Path, report: Path | None = None) -> Entry:
     """Return the tree of entries for a run as it is on disk. Raises BertlineError for a damaged file."""
     with one_line_damage(record):
@@ -98,7 +106,7 @@ def track(
     """
     marker: dict[str, Any] = {"runs": {}, "sent": 0}
     failures = []
-    for path in map(Path, records):
+    for path in records_in(records):
         try:
             with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
                 # Read under the lock: a record older than the one sent last would look like a truncated journal.
@@ -154,8 +162,12 @@ def _initialise(database: Path, tracking_uri: str) -> None:
     if not database.exists() or database.stat().st_size == 0:
         logger.info("creating the MLflow database %s", database)
         with write_atomically(database) as temporary:
-            # A client that opens an empty database creates its tables; NullPool leaves no handle open.
-            _new_client(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)
+            _set_up_mlflow()
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+            # It creates the tables of an empty database; NullPool leaves no handle open. A client would, too, but puts
+            # the working directory into SQL, which fails if that has an apostrophe.
+            SqlAlchemyStore(f"sqlite:///{temporary.absolute()}", "mlflow-artifacts:/")
         return
     from mlflow.exceptions import MlflowException
 
@@ -211,13 +223,17 @@ def connect(tracking_uri: str) -> MlflowClient:
 
 
 def _new_client(tracking_uri: str) -> MlflowClient:
-    for name, value in _MLFLOW_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    _set_up_mlflow()
     from mlflow import MlflowClient
 
+    return MlflowClient(tracking_uri)
+
+
+def _set_up_mlflow() -> None:
+    for name, value in _MLFLOW_SETTINGS.items():
+        os.environ.setdefault(name, value)
     for name, level in (("mlflow", logging.WARNING), ("alembic", logging.WARNING), ("urllib3", logging.ERROR)):
         logging.getLogger(name).setLevel(level)
-    return MlflowClient(tracking_uri)
 
 
 def _sqlite_file(tracking_uri: str) -> Path | None:
@@ -253,22 +269,16 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
 def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
     more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
     return (
-        f"MLflow at {_shown(tracking_uri)} has all points, but its artifact store did not take {refused[0]}{more}; "
+        f"MLflow at {tracking_uri} has all points, but its artifact store did not take {refused[0]}{more}; "
         "make it writable or make room, then run `make track`"
     )
 
 
-def _shown(tracking_uri: str) -> str:
-    """Return the URI without credentials."""
-    return re.sub(r"//[^/@]*@", "//", tracking_uri)
-
-
 def _explain(error: Exception, tracking_uri: str) -> str:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    place = _shown(tracking_uri)
     if "Max retries exceeded" in reason:
-        return f"MLflow at {place} does not answer; nothing is lost, `make track` sends it again once it does"
+        return f"MLflow at {tracking_uri} does not answer; nothing is lost, `make track` sends it again once it does"
     if "not authenticated" in reason:
         wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        return f"MLflow at {place} does not know you; set {wanted} in the environment and run `make track`"
-    return f"MLflow at {place} refused ({reason}); nothing is lost, `make track` sends it again"
+        return f"MLflow at {tracking_uri} does not know you; set {wanted} in the environment and run `make track`"
+    return f"MLflow at {tracking_uri} refused ({reason}); nothing is lost, `make track` sends it again"
