@@ -24,8 +24,9 @@ from bertline.console import BertlineError
 from bertline.results.journal import read_journal
 from bertline.results.records import read_record
 from bertline.tracking import publishing
+from bertline.tracking.origin import read_origin
 from bertline.tracking.run_tree import Entry, lay_out
-from bertline.tracking.store import track
+from bertline.tracking.store import read_entry, track
 
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "track.py"
 RECORD = Path("results/runs/demo/record-0123456789abcdef.json")
@@ -180,6 +181,29 @@ def test_a_copy_that_trains_on_by_itself_gets_runs_of_its_own(tmp_path: Path, ur
     assert losses(uri, runs(uri)[first]) == written(anna)
     assert_nothing_was_deleted(uri)
     assert not any("bertline.superseded_by" in tags_of_run for tags_of_run in tags(uri).values())
+
+
+def test_a_run_that_a_copy_has_just_created_is_not_taken_for_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
+    train_to(anna, [10, 20])
+    copy = tmp_path / "copy"
+    track_in(anna, uri)
+    shutil.copytree(anna, copy)
+    for folder, later in ((anna, 0), (copy, 77)):
+        train_to(folder, [10, 20, 30], after=10, later=later)  # the copy differs from the second point on
+    with inside(copy):
+        entry, origin = read_entry(RECORD), read_origin()
+    track_in(anna, uri)
+    before = runs(uri).keys()
+    counted = Paused(uri, 0, lambda: None)
+    with inside(copy):
+        publishing.publish(counted, entry, None, origin=origin)
+    for pause in range(1, counted.calls + 1):
+        for run_id in runs(uri).keys() - before:
+            MlflowClient(uri).delete_run(run_id)
+        with inside(copy):
+            publishing.publish(Paused(uri, pause, lambda: track_in(anna, uri) and None), entry, None, origin=origin)
+        assert before <= runs(uri).keys()
+        assert phases(uri) == sorted([written(anna), written(copy)])
 
 
 def test_a_phase_trained_anew_supersedes_the_run_that_its_folder_sent(uri: str, anna: Path) -> None:

@@ -49,7 +49,8 @@ class _Pass:
     """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
 
     `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless. `used`
-    has the ids of the entries' runs.
+    has the ids of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries,
+    which were read later, do not have.
     """
 
     client: MlflowClient
@@ -58,6 +59,8 @@ class _Pass:
     known: dict[str, list[Run]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    old: list[Run] = field(default_factory=list)
 
     @cached_property
     def offers_logged_models(self) -> bool:
@@ -86,6 +89,15 @@ class _Pass:
         """
         found = [run for run in self.own(entry) if _can_continue(run, entry)]
         return sorted(found, key=lambda run: (SUPERSEDED_TAG in run.data.tags, run.info.start_time, run.info.run_id))
+
+    def outdated(self, entry: Entry) -> dict[str, Run]:
+        """Return the own runs, by id, that hold something else than a tree's entries."""
+        every = ((run, one) for one in _and_below(entry) for run in self.own(one))
+        return {run.info.run_id: run for run, one in every if not _can_continue(run, one)}
+
+    def again(self) -> _Pass:
+        """Return a pass that looks at the store anew."""
+        return _Pass(self.client, self.experiment_id, self.origin)
 
     def find(self, entry: Entry, parent: str | None = None) -> Run | None:
         """Return the run that an entry continues, perhaps one of a version that wrote no origin.
@@ -145,19 +157,21 @@ def publish(
     from mlflow.exceptions import MlflowException
 
     experiment_id = _experiment(client, entry.experiment, artifact_root)
-    if read_again is not None:
-        here = _Pass(client, experiment_id, origin)
-        if any(here.own(one) and not here.continuable(one) for one in _and_below(entry)):
-            entry = read_again()
     while True:
         here = _Pass(client, experiment_id, origin)
+        if here.outdated(entry) and read_again is not None:
+            entry = read_again()
+        here.old.extend(here.outdated(entry).values())
         try:
             published = _publish(here, entry)
         except MlflowException:
             if here.is_complete():
                 raise
         else:
-            if here.is_complete():
+            # A run of another tracker may have come after the look for it, with more than `entry` has.
+            old = {run.info.run_id for run in here.old}
+            is_behind = here.created and read_again is not None and here.again().outdated(entry).keys() - old
+            if here.is_complete() and not is_behind:
                 return {"experiment": entry.experiment, **published}
         # Another tracker withdrew a run of this one as a duplicate of its own, which is found now.
 
@@ -274,14 +288,15 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         created = client.create_run(
             here.experiment_id,
             start_time=entry.started or int(time.time() * 1000),
-            tags={"mlflow.user": owner()} | dict(itertools.islice(tags.items(), 50)),
+            tags={"mlflow.user": owner(), SENT_TAG: _note(entry, {})} | dict(itertools.islice(tags.items(), 50)),
             run_name=entry.name,
         )
+        here.created.append(created.info.run_id)
         here.look(entry)  # for one that another tracker has created since
         run = here.find(entry, parent) or created
     here.used.append(run.info.run_id)
     here.withdraw_duplicates(entry)
-    _supersede(here, (one for one in here.own(entry) if not _can_continue(one, entry)), run.info.run_id)
+    _supersede(here, (one for one in here.old if entry.identity.items() <= one.data.tags.items()), run.info.run_id)
     if SUPERSEDED_TAG in run.data.tags:
         client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # it is again the present state
     parameters = _parameters(entry)
@@ -308,6 +323,8 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         "dataset": dataset,
         "checkpoints": checkpoints,
     }
+    if sent < len(entry.points) and run.data.tags.get(SENT_TAG) != (note := _note(entry, before)):
+        client.set_tag(run_id, SENT_TAG, note)
     log_batches(
         client,
         run,
@@ -333,12 +350,21 @@ def _parameters(entry: Entry) -> dict[str, str]:
     return {shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
 
 
+def _note(entry: Entry, before: dict[str, Any]) -> str:
+    """Return the note of what was sent, with the points that are now going to be sent."""
+    return json.dumps(before | {"sending": [len(entry.points), _digest(entry.points)]}, sort_keys=True)
+
+
 def _can_continue(run: Run, entry: Entry) -> bool:
-    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable."""
+    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable.
+
+    So must be the points that a tracker was going to send: some of them may have arrived.
+    """
     sent, stored, points = _sent(run), run.data.params, entry.points
-    number = sent.get("points", 0)
-    is_prefix = number <= len(points) and (number == 0 or sent["digest"] == _digest(points[:number]))
-    return is_prefix and all(stored.get(key, value) == value for key, value in _parameters(entry).items())
+    for number, digest in ((sent.get("points", 0), sent.get("digest")), sent.get("sending", (0, None))):
+        if number > len(points) or (number > 0 and digest != _digest(points[:number])):
+            return False
+    return all(stored.get(key, value) == value for key, value in _parameters(entry).items())
 
 
 def _digest(points: Sequence[Point]) -> str:

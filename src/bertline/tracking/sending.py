@@ -74,10 +74,18 @@ def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> Non
     """Make a dataset an input of an MLflow run."""
     from mlflow.entities import Dataset, InputTag
     from mlflow.entities import DatasetInput as MlflowDatasetInput
+    from mlflow.exceptions import MlflowException
 
     source = json.dumps({"uri": dataset.source})
     described = Dataset(dataset.name, dataset.digest, "local", source, profile=dataset.profile)
-    client.log_inputs(run_id, [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])])
+    inputs = [MlflowDatasetInput(described, [InputTag("mlflow.data.context", dataset.context)])]
+    try:
+        client.log_inputs(run_id, inputs)
+    except MlflowException:
+        # MLflow fails if another tracker logs the same at the same time.
+        present = client.get_run(run_id).inputs
+        if present is None or all(one.dataset.digest != dataset.digest for one in present.dataset_inputs):
+            client.log_inputs(run_id, inputs)
 
 
 def shortened(key: str) -> str:
