@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, run_snakemake
@@ -105,7 +106,7 @@ def spoil_glue(graph: Path) -> None:
 
 
 def spoil_tokenizer_of_a_shard(graph: Path) -> None:
-    change_attribute(graph, "tokenizer_sha256", "0" * 64)
+    change_attribute(graph, "tokenizer_sha256", np.bytes_("0" * 64))
     train_again(graph)
 
 
