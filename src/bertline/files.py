@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,11 +46,13 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     # Not tempfile: its files are private, and a process with threads cannot read its umask to make them public.
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    permissions = stat.S_IMODE(temporary.stat().st_mode)
     try:
         yield temporary
         if durable:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
+        temporary.chmod(permissions)  # safetensors replaces the file by a private one
         temporary.replace(path)
         if durable:
             fsync_directory(path.parent)

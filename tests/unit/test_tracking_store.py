@@ -392,7 +392,8 @@ def test_a_project_that_was_moved_or_copied_writes_its_files_beside_its_database
     for part in ("results", "mlflow.db"):
         shutil.move(part, before / part)
     # In processes of their own: MLflow remembers where a run's files are.
-    command = [sys.executable, str(SCRIPT), str(record)]
+    # Another test may have left MLFLOW_TRACKING_URI behind: MLflow sets it.
+    command = [sys.executable, str(SCRIPT), str(record), "--uri", "sqlite:///mlflow.db"]
     subprocess.run(command, cwd=before, check=True)
     move(before, after)
     old = {path: path.stat().st_mtime_ns for path in before.glob("**/*")}

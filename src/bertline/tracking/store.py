@@ -82,7 +82,7 @@ def records_in(paths: Sequence[Path | str]) -> list[Path]:
     return [
         record
         for path in map(Path, paths)
-        for record in (sorted(path.glob("*/record.json")) if path.is_dir() else [path])
+        for record in (sorted(path.glob("*/record.json")) if path.is_dir() and path.suffix != ".json" else [path])
     ]
 
 
