@@ -19,6 +19,7 @@ import pytest
 from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from bertline.console import BertlineError
 from bertline.results.journal import read_journal
@@ -373,6 +374,30 @@ def test_two_trackers_may_stop_each_other_anywhere_while_they_log_a_checkpoint(u
             (model,) = client.search_logged_models([experiment])
             assert model.status == "READY"
             assert model.source_run_id in runs(uri)
+
+
+class Refused(MlflowClient):
+    """A client whose first `refusals` writings of parameters the store refuses, as another tracker was first."""
+
+    def __init__(self, uri: str, refusals: int) -> None:
+        super().__init__(uri)
+        self.refusals = refusals
+
+    def log_batch(self, *arguments: Any, **options: Any) -> None:
+        super().log_batch(*arguments, **options)
+        self.refusals -= 1
+        if self.refusals >= 0:
+            message = "BAD_REQUEST: (sqlite3.IntegrityError) UNIQUE constraint failed: params.key, params.run_uuid"
+            raise MlflowException(message)
+
+
+def test_parameters_that_another_tracker_writes_at_the_same_moment_are_no_error(uri: str, anna: Path) -> None:
+    _, entry = small_entries(anna)
+    publish_with(Refused(uri, 2), entry)
+    assert_one_of_each(uri, entry)
+    clear(uri)
+    with pytest.raises(MlflowException, match="UNIQUE constraint failed"):
+        publish_with(Refused(uri, 1000), entry)
 
 
 def assert_one_of_each(uri: str, entry: Entry) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_RUNS = 50_000  # found by a search
+CONFLICT = "IntegrityError"  # SQLAlchemy's, in the message of a store
+MAX_CONFLICTS = 10  # in one call
 
 PARENT_TAG = "mlflow.parentRunId"
 # Tag of an MLflow run that was replaced: by which record, or by which MLflow run.
@@ -156,7 +158,7 @@ def publish(
     """
     from mlflow.exceptions import MlflowException
 
-    experiment_id = _experiment(client, entry.experiment, artifact_root)
+    experiment_id, conflicts = _experiment(client, entry.experiment, artifact_root), 0
     while True:
         here = _Pass(client, experiment_id, origin)
         if here.outdated(entry) and read_again is not None:
@@ -164,8 +166,11 @@ def publish(
         here.old.extend(here.outdated(entry).values())
         try:
             published = _publish(here, entry)
-        except MlflowException:
-            if here.is_complete():
+        except MlflowException as error:
+            # Of two trackers that write one parameter at once, the store refuses one, which finds it in the next pass.
+            is_conflict = CONFLICT in str(error)
+            conflicts += is_conflict
+            if here.is_complete() and (not is_conflict or conflicts > MAX_CONFLICTS):
                 raise
         else:
             # A run of another tracker may have come after the look for it, with more than `entry` has.
