@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -163,13 +165,17 @@ def test_sinusoidal_positions_start_with_neighbours_alike() -> None:
     assert sorted(similarity.argsort(descending=True)[:3].tolist()) == [49, 50, 51]
 
 
+THREE_LAYERS = BertConfig(
+    vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48
+)
+
+
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("autocast", [True, False])
 def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool, autocast: bool) -> None:
     """A head on whole sequences reads nothing else of the last layer."""
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
-    encoder = BertModel(config).eval()
+    encoder = BertModel(THREE_LAYERS).eval()
     ids = torch.randint(50, (4, 9))
     mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]]) if masked else None
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -182,16 +188,7 @@ def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool,
 @pytest.mark.parametrize("activation_checkpointing", [False, True])
 def test_gradients_through_the_first_token_alone_are_those_through_all(activation_checkpointing: bool) -> None:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    encoder = BertModel(config)
+    encoder = BertModel(replace(THREE_LAYERS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     ids = torch.randint(50, (4, 9))
     mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]])
 
@@ -207,15 +204,7 @@ def test_gradients_through_the_first_token_alone_are_those_through_all(activatio
 
 def test_attention_of_the_first_token_alone_has_dropout_in_training() -> None:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.5,
-    )
+    config = replace(THREE_LAYERS, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     encoder = BertModel(config)
     ids = torch.arange(8)[None]
     words, types = encoder.embeddings.word(ids), torch.zeros_like(ids)
