@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "together" if file in TOGETHER else file
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Append what a test of faults came to, to the file that `bench/faults.py` names; processes share it."""
+    report = yield
+    mark, file = item.get_closest_marker("fault"), os.environ.get("BERTLINE_FAULTS_FILE")
+    if mark and file and (report.when == "call" or report.outcome != "passed"):
+        properties = dict(report.user_properties)
+        line = {
+            "row": mark.kwargs["row"],
+            "test": item.nodeid,
+            "outcome": report.outcome,
+            "faults": properties.pop("faults", 1),
+            "seconds": report.duration,
+            "reason": report.longrepr[2] if report.skipped else "",
+            "measured": properties,
+        }
+        with open(file, "a", encoding="utf-8") as appended:
+            appended.write(json.dumps(line) + "\n")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -63,8 +63,9 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(f"error: {error}")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = error.filename or "the output's file system"
-            sys.exit(f"error: no space left while writing {where}; free some space and run the same command again")
+            where = error.filename or "the output"
+            room = "quota" if error.errno == errno.EDQUOT else "space"
+            sys.exit(f"error: no {room} left while writing {where}; free some space and run the same command again")
         if error.filename and error.errno in REFUSED:
             sys.exit(f"error: {error.filename}: {error.strerror}; name another path, or allow it")
         raise

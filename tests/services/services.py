@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import pytest
 import requests
@@ -99,19 +100,43 @@ class MlflowServer:
             return False
 
 
+Fault = Literal["", "absent", "error", "slow", "lost"]
+
+
+def is_of_version_3(path: str) -> Fault:
+    """Without what version 2 lacks: logged models."""
+    return "absent" if "/logged-models" in path or path.endswith("/runs/outputs") else ""
+
+
 @contextmanager
-def without_logged_models(uri: str) -> Iterator[str]:
-    """Serve an MLflow server as one of version 2, which has no logged models; gives its address."""
+def faulty_front(uri: str, fault_of: Callable[[str], Fault]) -> Iterator[str]:
+    """Serve an MLflow server with faults; gives its address.
+
+    Args:
+        uri: of the server.
+        fault_of: what happens to a request for a path: none, no such path, an error of the server, an answer after a
+            second, or the loss of the answer to what was done.
+    """
 
     class Front(BaseHTTPRequestHandler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if "/logged-models" in self.path or self.path.endswith("/runs/outputs"):
-                self.send(404, b"<!doctype html><title>404 Not Found</title>")
-            else:
-                headers = {key: self.headers[key] for key in ("Content-Type",) if key in self.headers}
-                response = requests.request(self.command, uri + self.path, data=body, headers=headers, timeout=60)
-                self.send(response.status_code, response.content)
+            match fault_of(self.path):
+                case "absent":
+                    return self.send(404, b"<!doctype html><title>404 Not Found</title>")
+                case "error":
+                    return self.send(500, b"Internal Server Error")
+                case "slow":
+                    time.sleep(1)
+                case "lost":
+                    self.pass_on(body)
+                    return self.connection.close()
+            response = self.pass_on(body)
+            return self.send(response.status_code, response.content)
+
+        def pass_on(self, body: bytes) -> requests.Response:
+            headers = {key: self.headers[key] for key in ("Content-Type",) if key in self.headers}
+            return requests.request(self.command, uri + self.path, data=body, headers=headers, timeout=60)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 

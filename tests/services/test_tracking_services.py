@@ -7,20 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fault_counts import TIMES, drawing
 from mlflow import MlflowClient
-from services import mlflow_server, postgresql, wait_until, without_logged_models
+from services import Fault, faulty_front, is_of_version_3, mlflow_server, postgresql, wait_until
 
 from bertline.console import BertlineError
 from bertline.results.journal import read_journal
 from bertline.tracking.models import log_model
 from bertline.tracking.store import track
 
+pytestmark = pytest.mark.fault(row="tracker")
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
 from fabricated_runs import journal_line, write, write_journal, write_run  # noqa: E402
@@ -67,14 +70,15 @@ def followers(root: Path, records: list[Path], uri: str, number: int) -> Iterato
             one.wait(timeout=60)
 
 
-def held(uri: str) -> dict[str, Counter]:
-    """The points of every phase1 in MLflow, by its fingerprint."""
+def held(uri: str, origin: str = "") -> dict[str, Counter]:
+    """The points of every phase1 in MLflow, by its fingerprint; of one origin, if given."""
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("bertline")
     if experiment is None:
         return {}
     points = {}
-    for run in client.search_runs([experiment.experiment_id], "tags.`bertline.stage` = 'phase1'"):
+    chosen = "tags.`bertline.stage` = 'phase1'" + (f" AND tags.`bertline.origin` = '{origin}'" if origin else "")
+    for run in client.search_runs([experiment.experiment_id], chosen):
         histories = (client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
         counted = Counter((one.key, one.step, one.timestamp, one.value) for history in histories for one in history)
         name = run.data.tags["bertline.fingerprint"]
@@ -190,7 +194,7 @@ def test_a_server_of_version_2_takes_everything_but_the_models(
     write(record, json.loads(record.read_text()) | {"kept": {}})
     with (
         mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server,
-        without_logged_models(server.uri) as uri,
+        faulty_front(server.uri, is_of_version_3) as uri,
     ):
         with caplog.at_level("WARNING", "bertline"):
             assert track([record], uri)["sent"] > 0
@@ -218,6 +222,48 @@ def test_two_checkouts_with_a_lock_each_make_every_run_once_on_one_server(tmp_pa
         trackers = [subprocess.Popen(command, cwd=folder) for folder in folders for _ in range(2)]
         assert [tracker.wait(timeout=300) for tracker in trackers] == [0] * 4
         assert held(server.uri) == {f"run{number}": written(folders[0], number) for number in range(RUNS)}
+
+
+def test_four_people_behind_a_bad_network_each_have_every_point_once(
+    tmp_path: Path, record_property: pytest.FixtureRequest
+) -> None:
+    """The same configuration and names; one answer in six is slow, an error, or lost after the work was done."""
+    draw, faults, one_at_a_time = drawing("network"), Counter[str](), threading.Lock()
+
+    def fault_of(path: str) -> Fault:
+        with one_at_a_time:
+            fault: Fault = draw.choice(("slow", "error", "lost")) if path != "/health" and draw.random() < 1 / 6 else ""
+            faults[fault] += 1
+        return fault
+
+    people = [tmp_path / name for name in ("anna", "ben", "carla", "dimitri")]
+    for number, folder in enumerate(people):
+        folder.mkdir()
+        records = begin_runs(folder)[: 2 * TIMES]
+        train_to(folder, 20 + 10 * number)
+        (folder / "results/origin").write_text(f"{number:032}\n")
+    command = [sys.executable, str(ROOT / "workflow/scripts/track.py"), *map(str, records)]
+    with (
+        mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server,
+        faulty_front(server.uri, fault_of) as uri,
+    ):
+        left = list(people)
+        for _ in range(20):  # again, as a person would after one line of an error
+            trackers = [
+                subprocess.Popen([*command, "--uri", uri], cwd=folder, stderr=subprocess.PIPE) for folder in left
+            ]
+            messages = [tracker.communicate(timeout=300)[1].decode() for tracker in trackers]
+            assert not any("Traceback" in message for message in messages), messages
+            left = [folder for folder, tracker in zip(left, trackers, strict=True) if tracker.returncode]
+            if not left:
+                break
+        assert not left, messages
+        for number, folder in enumerate(people):
+            assert held(server.uri, f"{number:032}") == {
+                f"run{run}": written(folder, run) for run in range(len(records))
+            }
+    record_property("faults", faults.total() - faults[""])
+    record_property("requests", faults.total())
 
 
 def test_a_server_whose_artifact_store_refuses_is_one_line_and_has_all_points(

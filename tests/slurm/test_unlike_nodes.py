@@ -31,7 +31,7 @@ from graphs import (
 )
 from slurm_cluster import Cluster, trainers_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.fault(row="slurm")]
 
 
 def test_ranks_on_unlike_nodes_train_the_bits_of_as_many_here_and_are_saved_when_put_back(

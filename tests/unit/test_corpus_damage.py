@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pyzstd
 from corpus_recipe import read_texts
+from fault_counts import TIMES, drawing
 from test_corpus_dump import END, HEADER, multistream, page
 from test_corpus_tables import write_table
 from test_corpus_unpacking import tar_bytes, zip_bytes
@@ -23,7 +24,7 @@ from bertline.corpus.documents import read_documents, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.files import read_json
 
-MUTATIONS_OF_EACH_KIND = 45
+MUTATIONS_OF_EACH_KIND = 45 * TIMES
 NUMBER = 12
 WORDS = ("river", "hill", "f\u00fcr", "\u6c34", "rain", "mill")
 
@@ -111,9 +112,14 @@ def outcome(path: Path) -> Any:
     return [document["text"] for document in read_documents(outputs[0])], read_json(outputs[1])
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_is_told_or_does_no_harm(
-    tmp_path: Path, kind: str, no_hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    kind: str,
+    no_hang: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Any,
 ) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)  # two a mutation would be most of the time
     path = tmp_path / kind
@@ -121,7 +127,7 @@ def test_damage_is_told_or_does_no_harm(
     path.write_bytes(content)
     whole = outcome(path)
     assert len(whole[0]) == NUMBER
-    generator = random.Random(f"damage to {kind}")  # noqa: S311
+    generator = drawing(f"damage to {kind}")
     results: Counter[str] = Counter()
     for number in range(MUTATIONS_OF_EACH_KIND):
         no_hang()
@@ -143,6 +149,7 @@ def test_damage_is_told_or_does_no_harm(
         if kind in COUNTED:
             assert counts["read"] + sum(counts["members_skipped"].values()) == NUMBER, number
     assert results["told"] >= MUTATIONS_OF_EACH_KIND // 6 or kind == "text.txt", results
+    record_property("faults", MUTATIONS_OF_EACH_KIND)
 
 
 def test_there_are_enough_mutations() -> None:

@@ -18,6 +18,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from fault_counts import TIMES, drawing
 from finetuning_helpers import MODEL, write_tokenizer
 from safetensors.torch import load_file, save_file
 from test_corpus_damage import mutate
@@ -34,7 +35,7 @@ from bertline.modeling.bert import BertConfig, make_task_network
 from bertline.modeling.heads import Head
 from bertline.modeling.huggingface import write_huggingface
 
-MUTATIONS_OF_EACH_KIND = 60
+MUTATIONS_OF_EACH_KIND = 60 * TIMES
 NAMES = ("premise", "claim", "verdict", "more")
 ROWS = [[f"f\u00fcr {n}", f"claim, {n}", ("no", "yes", "maybe")[n % 3], str(n)] for n in range(12)]
 TABLE = {"kind": "classification", "texts": ["premise", "claim"], "label": "verdict"}
@@ -341,22 +342,27 @@ def outcome(path: Path, content: bytes, read: Callable[[Path], Any]) -> Any:
     return found
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_structure_is_refused_and_another_form_is_the_same(tmp_path: Path, kind: str) -> None:
+def test_another_structure_is_refused_and_another_form_is_the_same(
+    tmp_path: Path, kind: str, record_property: Any
+) -> None:
     make, change, read = KINDS[kind]
     whole = outcome(tmp_path / kind, make(), read)
-    draw, results = Draw(f"structure of {kind}"), Counter[bool]()
+    draw, results = drawing(f"structure of {kind}"), Counter[bool]()
     for number in range(MUTATIONS_OF_EACH_KIND):
         content, is_same = change(draw)
         assert outcome(tmp_path / kind, content, read) == (whole if is_same else None), (number, content[:2000])
         results[is_same] += 1
     assert min(results[True], results[False]) >= 3, results
+    record_property("faults", MUTATIONS_OF_EACH_KIND)
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("kind", KINDS)
-def test_changed_bytes_are_read_as_they_stand_or_refused(tmp_path: Path, kind: str) -> None:
+def test_changed_bytes_are_read_as_they_stand_or_refused(tmp_path: Path, kind: str, record_property: Any) -> None:
     make, _, read = KINDS[kind]
-    whole, draw, refused = outcome(tmp_path / kind, make(), read), Draw(f"bytes of {kind}"), 0
+    whole, draw, refused = outcome(tmp_path / kind, make(), read), drawing(f"bytes of {kind}"), 0
     for number in range(MUTATIONS_OF_EACH_KIND):
         found = outcome(tmp_path / kind, mutate(make(), draw), read)
         refused += found is None
@@ -365,3 +371,4 @@ def test_changed_bytes_are_read_as_they_stand_or_refused(tmp_path: Path, kind: s
         assert cut is None or cut[:-1] == whole[: len(cut) - 1], number
         assert cut is None or kind not in ("squad.json", "table.parquet"), number
     assert refused > MUTATIONS_OF_EACH_KIND // 10
+    record_property("faults", 2 * MUTATIONS_OF_EACH_KIND)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from fault_counts import TIMES, drawing
 from safetensors.torch import load_file, save_file
 from test_corpus_damage import mutate
 from test_modeling_conversion import CONFIG, VOCABULARY, WRITTEN, expected
@@ -24,7 +25,7 @@ from bertline.modeling.conversion import convert_weights
 from bertline.modeling.huggingface import load_huggingface
 from bertline.modeling.tensorflow_checkpoint import masked_checksum, read_checkpoint, write_checkpoint
 
-MUTATIONS_OF_EACH_KIND = 60
+MUTATIONS_OF_EACH_KIND = 60 * TIMES
 Draw = random.Random
 Tensors = dict[str, torch.Tensor]
 WORDS, LAST = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.1.output.dense.weight"
@@ -207,13 +208,14 @@ def test_checking_the_shapes_draws_no_random_number(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "legacy.bin", "config.json"])
-def test_changed_bytes_are_refused_or_give_finite_weights(folder: Path, name: str) -> None:
+def test_changed_bytes_are_refused_or_give_finite_weights(folder: Path, name: str, record_property: Any) -> None:
     if name == "legacy.bin":
         torch.save(torch.load(folder / "pytorch_model.bin"), folder / name, _use_new_zipfile_serialization=False)
         (folder / name).replace(folder / "pytorch_model.bin")
     path = folder / name.replace("legacy", "pytorch_model")
-    content, draw, found = path.read_bytes(), Draw(f"changes to {name}"), 0
+    content, draw, found = path.read_bytes(), drawing(f"changes to {name}"), 0
     shapes = {key: tensor.shape for key, tensor in load_huggingface(folder)[1].items()}
 
     def read() -> None:
@@ -231,6 +233,7 @@ def test_changed_bytes_are_refused_or_give_finite_weights(folder: Path, name: st
         path.write_bytes(changed)
         found += refused(read, folder)
     assert found > MUTATIONS_OF_EACH_KIND // 5
+    record_property("faults", MUTATIONS_OF_EACH_KIND)
 
 
 # TensorFlow
@@ -241,21 +244,24 @@ def google(tmp_path: Path) -> Path:
     return Path(shutil.copytree(WRITTEN, tmp_path / "google", ignore=shutil.ignore_patterns("*.py", "__pycache__")))
 
 
-def test_every_changed_byte_of_a_checkpoint_s_values_is_found(google: Path) -> None:
-    path, draw = google / "bert_model.ckpt.data-00000-of-00001", Draw(11)
+@pytest.mark.fault(row="inputs")
+def test_every_changed_byte_of_a_checkpoint_s_values_is_found(google: Path, record_property: Any) -> None:
+    path, draw = google / "bert_model.ckpt.data-00000-of-00001", drawing("values of a checkpoint")
     content = path.read_bytes()
-    for place in draw.sample(range(len(content)), 300):
+    for place in draw.choices(range(len(content)), k=300 * TIMES):
         changed = bytearray(content)
         changed[place] ^= draw.randrange(1, 256)
         path.write_bytes(changed)
         with pytest.raises(BertlineError, match="does not have the checksum it was written with"):
             list(read_checkpoint(google / "bert_model.ckpt"))
+    record_property("faults", 300 * TIMES)
 
 
-def test_a_changed_byte_of_a_checkpoint_s_index_is_found_or_changes_nothing(google: Path) -> None:
-    path, draw, found = google / "bert_model.ckpt.index", Draw(12), 0
+@pytest.mark.fault(row="inputs")
+def test_a_changed_byte_of_a_checkpoint_s_index_is_found_or_changes_nothing(google: Path, record_property: Any) -> None:
+    path, draw, found = google / "bert_model.ckpt.index", drawing("index of a checkpoint"), 0
     content = path.read_bytes()
-    for number in range(150):
+    for number in range(150 * TIMES):
         changed = bytearray(content)
         if number % 3:
             changed[draw.randrange(len(content))] ^= draw.randrange(1, 256)
@@ -267,7 +273,8 @@ def test_a_changed_byte_of_a_checkpoint_s_index_is_found_or_changes_nothing(goog
             found += 1
             continue
         assert all(np.array_equal(tensors[name], values) for name, values in expected().items()), number
-    assert found > 100
+    assert found > 100 * TIMES
+    record_property("faults", 150 * TIMES)
 
 
 def test_an_index_with_right_checksums_is_not_believed(google: Path) -> None:

@@ -89,6 +89,7 @@ def assert_one_line_about(path: Path, error: BertlineError) -> None:
     assert ";" in line  # what to do
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", FILES)
 def test_a_damaged_file_is_one_line_that_names_it(uri: str, file: str, damage: str) -> None:
@@ -123,8 +124,11 @@ def reason_against(record: Path) -> str:
     return ""
 
 
+@pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("file", OF_JSON)
-def test_any_value_of_another_type_is_harmless_or_one_line_that_names_the_file(uri: str, file: str) -> None:
+def test_any_value_of_another_type_is_harmless_or_one_line_that_names_the_file(
+    uri: str, file: str, record_property: Any
+) -> None:
     path = OF_JSON[file]
     content = json.loads(path.read_text())
     for number, other in enumerate(changed(content)):
@@ -133,6 +137,7 @@ def test_any_value_of_another_type_is_harmless_or_one_line_that_names_the_file(u
         assert "\n" not in line
         # What a changed record refers to may be absent or of another kind.
         assert not line or file == "record" or str(path) in line, f"{number}: {other}"
+    record_property("faults", number + 1)
 
 
 @pytest.mark.parametrize(

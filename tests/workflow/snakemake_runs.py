@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,18 @@ def write_external_weights(folder: Path) -> None:
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
 
 
+def start_snakemake(folder: Path, *arguments: str, output: str | None) -> BaseProcess:
+    """Start snakemake in `folder`; both of its streams go to the file `output`, or to the terminal."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    process = CONTEXT.Process(target=_call_snakemake, args=(folder, arguments, environment, output))
+    process.start()
+    return process
+
+
 def run_snakemake(folder: Path, *arguments: str, check: bool = True, live: bool = False) -> subprocess.CompletedProcess:
     """Run snakemake in `folder`; its output, both streams together, is in `.stdout`, or on the terminal if `live`."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
     with tempfile.NamedTemporaryFile("r") as output:
-        process = CONTEXT.Process(
-            target=_call_snakemake, args=(folder, arguments, environment, None if live else output.name)
-        )
-        process.start()
+        process = start_snakemake(folder, *arguments, output=None if live else output.name)
         process.join()
         finished = subprocess.CompletedProcess(["snakemake", *arguments], process.exitcode or 0, output.read())
     if check and finished.returncode != 0:

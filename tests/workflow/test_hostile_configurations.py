@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fault_counts import TIMES, drawing
 from snakemake_runs import ROOT, SMALL_CONFIG, TASK, copy_workflow, run_snakemake, write_external_weights
 
 from bertline.console import BertlineError
@@ -77,15 +77,18 @@ def renamed(config: dict[str, Any], keys: tuple[Any, ...], given: str) -> dict[s
 
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
-RUNS = 300
+RUNS = 300 * TIMES
 
 
-def test_every_text_of_a_shipped_configuration_may_be_hostile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """300 of them, drawn at random: planned as text, or refused in one line."""
+@pytest.mark.fault(row="configurations")
+def test_every_text_of_a_shipped_configuration_may_be_hostile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record_property: Any
+) -> None:
+    """Some hundreds, drawn at random: planned as text, or refused in one line."""
     monkeypatch.chdir(copy_workflow(tmp_path / "project"))
     configs = {path.name: yaml.safe_load(path.read_text()) for path in SHIPPED if "schema" not in path.name}
     places = [(name, keys) for name, config in configs.items() for keys in paths_of(config)]
-    draw = random.Random(1)  # noqa: S311
+    draw = drawing("hostile values")
     for name, keys in draw.choices(places, k=RUNS):
         given = draw.choice([*HOSTILE, f"{keys[-1]}\n"])
         changed = with_value(configs[name], keys, given) if draw.random() < 0.7 else renamed(configs[name], keys, given)
@@ -96,8 +99,10 @@ def test_every_text_of_a_shipped_configuration_may_be_hostile(monkeypatch: pytes
             assert message.isprintable(), (name, keys, given, message)
             assert len(message) < 1000, (name, keys, given, message)
     assert not list(tmp_path.rglob("X"))
+    record_property("faults", RUNS)
 
 
+@pytest.mark.fault(row="configurations")
 def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: Path, sample: Path) -> None:
     folder = copy_workflow(tmp_path / NAME)
     shutil.copytree(sample, folder / "resources/sample")

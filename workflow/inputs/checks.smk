@@ -1,9 +1,14 @@
 """Checks before the first job of a real run, output of a dry run, and handlers for the start and the end."""
 
 import atexit
+import time
 
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
+
+
+# Machines of one cluster may differ by so much.
+CLOCK_SKEW_SECONDS = 60
 
 
 def check_cluster():
@@ -22,6 +27,24 @@ def check_inputs():
         first, *others = plan.problems
         plan.problems.clear()
         sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
+
+
+def check_disk():
+    """Stop a real run where Snakemake would end in a traceback, or delete what a job has just made."""
+    for folder in ("results", "resources", "logs", "benchmarks"):
+        if Path(folder).exists() and not os.access(folder, os.W_OK):
+            sys.exit(
+                f"error: {folder} cannot be written; allow it, or mount its disk for writing"
+            )
+    now = time.time()
+    inputs = {file for job in workflow.dag.needrun_jobs() for file in job.input}
+    for file in sorted(file for file in inputs if os.path.exists(file)):
+        ahead = os.path.getmtime(file) - now
+        if ahead > CLOCK_SKEW_SECONDS:
+            sys.exit(
+                f"error: {file} is from a time {ahead / 3600:,.1f} hours ahead of this machine's clock; set the clock right, "
+                "or, if it is right, give the files its time: find resources results -exec touch --no-dereference {} +"
+            )
 
 
 def print_warnings():
@@ -56,6 +79,7 @@ if SITE and workflow.is_main_process:
 
 onstart:
     check_inputs()
+    check_disk()
     check_cluster()
     print_warnings()
     write_links(plan, existing_only=False)

@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.files import fsync_directory, read_json, sha256_of_file, write_json
+from bertline.files import fsync_directory, read_json, sha256_of_file, write_folder_atomically, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.training.distributed.fsdp import whole
@@ -54,18 +54,14 @@ def save_checkpoint(
     ones that the `keep` newest name.
     """
     path = _path_of(directory, state["step"])
-    aside = directory / f".{path.name}.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    for name, tensors in zip(FILES, (weights, optimizer), strict=True):
-        save_tensors(aside / name, tensors)
-    digests = {name: sha256_of_file(aside / name) for name in FILES}
-    write_json(aside / STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
-    fsync_directory(aside)
-    if path.exists():  # damaged, or of the same step before some were skipped
-        _remove(path)
-    aside.rename(path)
-    fsync_directory(directory)
+    with write_folder_atomically(path) as aside:
+        for name, tensors in zip(FILES, (weights, optimizer), strict=True):
+            save_tensors(aside / name, tensors)
+        digests = {name: sha256_of_file(aside / name) for name in FILES}
+        write_json(aside / STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+        fsync_directory(aside)
+        if path.exists():  # damaged, or of the same step before some were skipped
+            _remove(path)
     write_json(directory / Path(paths.DURABLE).name, {"step": state["step"]})
     own = _own_checkpoints(directory, state["fingerprint"])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
