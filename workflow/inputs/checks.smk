@@ -6,7 +6,6 @@ import time
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
 
-
 # Machines of one cluster may differ by so much.
 CLOCK_SKEW_SECONDS = 60
 
