@@ -135,11 +135,16 @@ class EncodedDataset:
 
 @dataclass(frozen=True)
 class Record:
-    """An entry of `runs:` and its existing results. `skipped`: a line for each task whose data was absent."""
+    """An entry of `runs:` and its existing results.
+
+    model_card: licence and languages of its models, as far as the configuration gives them. skipped: a line for each
+    task whose data was absent.
+    """
 
     path: Path
     name: str
     description: str
+    model_card: dict[str, Any]
     experiment: str
     fingerprint: str
     config: dict[str, Any]
@@ -211,6 +216,7 @@ def read_record(path: Path | str) -> Record:
             path=path,
             name=content["run"],
             description=content.get("description", ""),
+            model_card=content.get("model_card", {}),
             experiment=content["experiment"],
             fingerprint=content["fingerprint"],
             config=content["config"],
