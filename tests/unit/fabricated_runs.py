@@ -238,6 +238,7 @@ def write_run(
         {
             "run": "demo",
             "description": "A tiny BERT on the generated sample.",
+            "model_card": {},
             "experiment": "bertline",
             "fingerprint": "0123456789abcdef",
             "config": {"dataset": "sample", "model": "tiny", "seed": 42, "phases": {"phase1": {"steps": steps}}},

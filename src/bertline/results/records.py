@@ -216,7 +216,7 @@ def read_record(path: Path | str) -> Record:
             path=path,
             name=content["run"],
             description=content.get("description", ""),
-            model_card=content.get("model_card", {}),
+            model_card=dict(content.get("model_card", {})),
             experiment=content["experiment"],
             fingerprint=content["fingerprint"],
             config=content["config"],
@@ -276,7 +276,8 @@ def _read_scores(path: Path) -> dict[str, Any]:
             key: {name: float(value) for name, value in result.get(key, {}).items()} for key in ("scores", "baselines")
         }
         numbers["scores"][result["primary"]]
-    return result | numbers
+        digests = {name: str(value) for name, value in result.get("digests", {}).items()}
+    return result | numbers | {"digests": digests}
 
 
 def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterator[KeptModel]:
