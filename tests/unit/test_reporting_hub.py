@@ -169,6 +169,14 @@ def test_a_fine_tuned_model_is_published_without_checkpoints(run: Path, server: 
     assert set(server.refs) == {"refs/heads/main"}
 
 
+def test_a_card_whose_header_was_broken_by_hand_is_one_line(run: Path) -> None:
+    card = run / "results/runs/demo/glue/cola/model/README.md"
+    for header in ("license: [", "- a list"):
+        write_text(card, f"---\n{header}\n---\n\n# CoLA\n")
+        with pytest.raises(BertlineError, match=r"^results/runs/demo/glue/cola/model/README\.md: [^\n]*; correct it$"):
+            find_publication("demo", "glue/cola")
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_the_log_has_no_addresses_of_uploads(run: Path, server: Hub, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):

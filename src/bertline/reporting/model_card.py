@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
+from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
@@ -59,8 +61,12 @@ def metadata_of_run(run: Record) -> dict[str, Any]:
 
 
 def card_of_finetuned(path: Path, run: Record) -> bytes:
-    """Return the card of a fine-tuned model with what its run knows."""
-    card = ModelCard.load(path)
+    """Return the card of a fine-tuned model with what its run knows. Raises BertlineError for a malformed header."""
+    try:
+        card = ModelCard.load(path)
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise BertlineError(f"{path}: its header is not that of a model card ({reason}); correct it") from None
     for key, value in metadata_of_run(run).items():
         card.data[key] = value
     return str(card).encode()
