@@ -68,7 +68,7 @@ lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e
 
-test-services: $(READY) ## test MLflow behind a server and on PostgreSQL (Debian: apt install postgresql)
+test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	pytest tests/services
 
 bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text

@@ -23,7 +23,7 @@ STAGE_VERSIONS = {
     "samples": 1,
     "import": 1,
     "pretraining": 2,
-    "finetuning": 6,
+    "finetuning": 7,
     "collection": 1,
 }
 

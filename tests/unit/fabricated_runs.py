@@ -171,6 +171,7 @@ def write_finetuning(root: Path, task: str, seed: int, start: str, rate: float, 
             "primary": PRIMARY[task],
             "baselines": baselines,
             "examples": {"train": 2000, "dev": 400},
+            "digests": {"dev": "0" * 64},
             "seconds": 9.5,
         },
     )
@@ -237,6 +238,7 @@ def write_run(
         {
             "run": "demo",
             "description": "A tiny BERT on the generated sample.",
+            "model_card": {},
             "experiment": "bertline",
             "fingerprint": "0123456789abcdef",
             "config": {"dataset": "sample", "model": "tiny", "seed": 42, "phases": {"phase1": {"steps": steps}}},

@@ -14,7 +14,9 @@ from finetuning_helpers import write_tokenizer as write_test_tokenizer
 from huggingface_hub import ModelCard
 
 from bertline.encoding.tokenizer import load_tokenizer
+from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
+from bertline.finetuning.tasks.registry import TASKS
 from bertline.finetuning.train import finetune
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
@@ -109,17 +111,46 @@ def test_a_pipeline_tags_as_the_scored_predictions(tmp_path: Path, architecture:
 
 def test_the_folder_says_what_it_was_made_from_and_no_path_of_the_data(tmp_path: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=1)
+    recipe["description"] = "Generated sentences."
     out = finetuned(tmp_path, recipe, "bert")
     described = json.loads((out / "huggingface/task.json").read_text())
     assert described == {key: recipe[key] for key in ("fingerprint", "task", "seed", "start", "settings")}
     card = ModelCard.load(out / "huggingface/README.md")
-    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-classification")
+    assert card.data.to_dict() == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert", "cola"],
+        "metrics": ["accuracy", "matthews_correlation"],
+    }
+    assert "\n\nGenerated sentences.\n\n" in card.text
+    assert "This is not the official development set: do not compare with published scores. The settings" in card.text
+    assert "chosen on these same sets: expect lower scores on new data." in card.text
     scores = json.loads((out / "metrics.json").read_text())["scores"]
     assert f"| accuracy | {scores['accuracy']:.2f} |" in card.text
     assert "- train: train.tsv, 32 examples" in card.text
     assert f"- fingerprint: {recipe['fingerprint']}" in card.text
     written = [path.read_text() for path in (out / "huggingface").iterdir() if path.suffix in (".json", ".md")]
     assert not any(str(tmp_path) in text for text in written)
+
+
+def test_the_card_has_the_scores_on_an_official_set_in_its_header_and_no_others(tmp_path: Path) -> None:
+    recipe = recipe_for("mnli", tmp_path / "dev.tsv", initial_weights={"directory": "x", "hub": "google-bert/x"})
+    scores = {"accuracy": 84.0, "accuracy_mismatched": 85.5}
+    metrics = {"scores": scores, "primary": "accuracy", "examples": {"dev": 9815}, "digests": {"dev": "0" * 64}}
+    (tmp_path / "mnli.md").write_text(model_card(recipe, metrics, "sequence"))
+    unknown = ModelCard.load(tmp_path / "mnli.md")
+    assert (unknown.data.base_model, unknown.data.metrics) == ("google-bert/x", ["accuracy"])
+    assert (unknown.data.datasets, unknown.data.eval_results) == (None, None)
+    assert "Whether this is the official development set is not known" in unknown.text
+
+    metrics |= {"scores": {"spearman": 88.123}, "primary": "spearman", "digests": TASKS["stsb"].digests}
+    (tmp_path / "stsb.md").write_text(model_card(recipe | {"task": "stsb"}, metrics, "sequence"))
+    official = ModelCard.load(tmp_path / "stsb.md")
+    assert (official.data.datasets, official.data.metrics) == (["nyu-mll/glue"], ["spearmanr"])
+    (result,) = official.data.eval_results
+    assert (result.dataset_type, result.dataset_config, result.dataset_split) == ("nyu-mll/glue", "stsb", "validation")
+    assert (result.metric_type, result.metric_value) == ("spearmanr", 88.12)
+    assert "This is the official development set." in official.text
 
 
 def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import logging
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
 from bertline.files import write_json
+from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.metrics.texts import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
 from bertline.finetuning.submissions import (
@@ -179,6 +181,50 @@ def test_the_parquet_of_the_hub_gives_the_examples_of_the_official_file(
     ours, official = read_examples(path, GLUE_TASKS[task]), read_examples(test_data / "glue" / file, GLUE_TASKS[task])
     assert (ours.first, ours.second) == (official.first, official.second)
     np.testing.assert_array_equal(ours.targets, official.targets)
+
+
+@pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
+def test_the_official_dev_set_is_recognised_whatever_its_format_and_order(
+    test_data: Path, tmp_path: Path, task: str
+) -> None:
+    described = GLUE_TASKS[task]
+    official = read_examples(test_data / "glue" / described.files["dev"], described)
+    # As in nyu-mll/glue: 32-bit numbers, and classes by their number.
+    classes = described.numbered_labels or described.labels
+    values = [value if task == "stsb" else classes.index(described.labels[value]) for value in official.targets]
+    label = pyarrow.array(values, "float32" if task == "stsb" else "int64")
+    columns = [official.first, *([official.second] if official.second else []), label]
+    names = described.parquet_columns or (*described.texts, described.label)
+    table = pyarrow.table(dict(zip(names, columns, strict=True)))
+    path = tmp_path / "validation-00000-of-00001.parquet"
+    backwards = pyarrow.array(range(len(values) - 1, -1, -1))
+
+    def is_official(written: pyarrow.Table) -> bool | None:
+        pyarrow.parquet.write_table(written, path)
+        found = digest_of_examples(read_examples(path, described).labelled(described))
+        return described.is_official("dev", {"dev": found})
+
+    assert is_official(table.take(backwards)) is True
+    assert is_official(table.slice(1)) is False
+    texts = pyarrow.array([*official.first[:-1], official.first[-1] + " "])
+    assert is_official(table.set_column(0, names[0], texts)) is False
+    # A set of the same size with one other label.
+    other = pyarrow.array([*values[:-1], 0 if values[-1] else 1], label.type)
+    assert is_official(table.set_column(len(columns) - 1, names[-1], other)) is False
+
+
+def test_mrpc_made_from_its_source_by_the_official_list_of_pairs_is_recognised(test_data: Path) -> None:
+    """The files whose SHA-256 Hugging Face's loader of GLUE pins."""
+    folder = test_data / "glue/MRPC"
+
+    def rows(name: str) -> Iterator[list[str]]:
+        text = (folder / name).read_text(encoding="utf-8-sig")
+        return (line.split("\t") for line in text.split("\n") if line)
+
+    listed = {tuple(pair) for pair in rows("dev_ids.tsv")}
+    pairs = (row for row in rows("msr_paraphrase_train.txt") if tuple(row[1:3]) in listed)
+    found = digest_of_examples((first, second, quality) for quality, _, _, first, second in pairs)
+    assert GLUE_TASKS["mrpc"].is_official("dev", {"dev": found})
 
 
 def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
+from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.metrics.squad import (
     best_null_threshold,
     normalize_answer,
@@ -31,6 +34,7 @@ from bertline.finetuning.squad_answers import (
     n_best,
 )
 from bertline.finetuning.squad_windows import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
+from bertline.finetuning.tasks.registry import TASKS
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."
@@ -153,6 +157,25 @@ def test_the_null_threshold_is_the_best_of_all_thresholds() -> None:
 
         best = max(f1(threshold) for threshold in np.arange(-6, 7))
         assert f1(best_null_threshold(answers, predictions, differences)) == pytest.approx(best)
+
+
+def test_the_official_dev_set_is_recognised_and_a_changed_one_of_its_size_is_not(
+    test_data: Path, tmp_path: Path
+) -> None:
+    content = (test_data / "squad/dev-v1.1.json").read_bytes()
+    # The SHA-256 with which config/config.yaml downloads the official file.
+    recipe = yaml.safe_load((Path(__file__).parents[2] / "config/config.yaml").read_text())
+    assert hashlib.sha256(content).hexdigest() == recipe["evaluation"]["squad_v1"]["dev"]["sha256"]
+
+    def is_official(document: Json) -> bool | None:
+        squad = read_squad(write(tmp_path / "dev.json", document), version_2=False)
+        return TASKS["squad_v1"].is_official("dev", {"dev": digest_of_examples(squad.labelled())})
+
+    document = json.loads(content)
+    document["data"].reverse()
+    assert is_official(document) is True
+    document["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] += 1
+    assert is_official(document) is False
 
 
 def test_the_published_v2_predictions_by_no_threshold_and_with_rebuilt_answers(test_data: Path) -> None:

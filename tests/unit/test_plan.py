@@ -17,6 +17,7 @@ from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
 from bertline.planning.plan import Plan, record
+from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
 from bertline.planning.task_data import add_downloads
 from bertline.settings.configuration import load_schema
@@ -243,9 +244,16 @@ def test_our_own_extractor_and_its_version_make_other_corpora_and_the_default_st
     assert plan_of(changed(corpora__wikipedia__extractor="bertline")).corpora.keys() != of_ours
 
 
-def test_the_description_and_the_experiment_alter_no_result() -> None:
-    after = plan_of(changed(runs__first__description="why", experiment="other"))
-    assert after.phases.keys() == plan_of(CONFIG).phases.keys()
+def test_the_description_the_cards_and_the_experiment_alter_no_result() -> None:
+    card = {"license": "apache-2.0", "language": ["lv", "ltg"]}
+    before = plan_of(CONFIG)
+    after = plan_of(changed(runs__first__description="why", runs__first__model_card=card, experiment="other"))
+    assert after.phases.keys() == before.phases.keys()
+    assert after.finetunings.keys() == before.finetunings.keys()
+    assert record(after, "first")["model_card"] == card
+    assert digest_of_record(after, "first") != digest_of_record(before, "first")
+    with pytest.raises(BertlineError, match=r"runs\.first\.model_card\.license: .*Apache"):
+        plan_of(changed(runs__first__model_card={"license": "Apache 2.0"}))
 
 
 def test_weights_from_another_run_are_resolved_in_any_order() -> None:

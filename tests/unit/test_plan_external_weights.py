@@ -141,7 +141,7 @@ def test_such_a_run_has_no_phases_of_its_own() -> None:
     config = copy.deepcopy(CONFIG)
     config["runs"]["theirs"]["dataset"] = "both"
     with pytest.raises(
-        BertlineError, match=r"runs\.theirs: unknown key 'dataset'; allowed are: description, register, pretrained"
+        BertlineError, match=r"runs\.theirs: unknown key 'dataset'; allowed are: description, model_card, register"
     ):
         plan_of(config)
 

@@ -17,6 +17,7 @@ import torch
 from fabricated_runs import write_run
 from finetuning_helpers import MODEL, write_tokenizer
 from hub_repository import TOKEN, Hub, serve_hub
+from huggingface_hub import ModelCard
 from safetensors.torch import load, load_file
 
 from bertline.console import BertlineError
@@ -155,13 +156,25 @@ def test_a_difference_in_the_logits_is_an_error(run: Path, server: Hub, monkeypa
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_fine_tuned_model_is_published_without_checkpoints(run: Path, server: Hub) -> None:
+    record = Path("results/runs/demo/record.json")
+    write_json(record, read_json(record) | {"model_card": {"license": "mit", "language": ["lv"]}})
     push("glue/cola", public=True)
     assert server.private is False
     main = server.files("main")
     assert main is not None
     assert b"# CoLA" in main["README.md"]
+    card = ModelCard(main["README.md"].decode())
+    assert (card.data.library_name, card.data.license, card.data.language) == ("transformers", "mit", ["lv"])
     assert json.loads(main["config.json"])["id2label"] == {"0": "no", "1": "yes"}
     assert set(server.refs) == {"refs/heads/main"}
+
+
+def test_a_card_whose_header_was_broken_by_hand_is_one_line(run: Path) -> None:
+    card = run / "results/runs/demo/glue/cola/model/README.md"
+    for header in ("license: [", "- a list"):
+        write_text(card, f"---\n{header}\n---\n\n# CoLA\n")
+        with pytest.raises(BertlineError, match=r"^results/runs/demo/glue/cola/model/README\.md: [^\n]*; correct it$"):
+            find_publication("demo", "glue/cola")
 
 
 @pytest.mark.usefixtures("unchecked")

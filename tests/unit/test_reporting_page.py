@@ -11,13 +11,16 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fabricated_runs import write, write_journal, write_run
 from huggingface_hub import ModelCard
 
 from bertline.console import BertlineError
+from bertline.finetuning.tasks.registry import TASKS
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
 from bertline.results.records import read_record
@@ -37,9 +40,11 @@ class _Elements(HTMLParser):
         super().__init__()
         self.addresses: list[str] = []
         self.tags: list[str] = []
+        self.all: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.all.append((tag, dict(attributes)))
         self.addresses += [value or "" for name, value in attributes if name in ("src", "href", "xlink:href", "data")]
 
 
@@ -54,6 +59,31 @@ def test_the_page_needs_nothing_from_elsewhere(record: Path) -> None:
     assert not {"script", "link", "img", "iframe"} & set(elements.tags)
     assert all(address.startswith(("#", "../../runs/")) for address in elements.addresses)
     assert not re.search(r"url\((?!#)|@import", page.read_text())
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_the_page_can_be_used_by_ear_and_by_keyboard(record: Path, runs: int) -> None:
+    """What axe-core found once; tests/services/test_report_page.py runs it."""
+    other = record.with_name("other.json")
+    content = json.loads(record.read_text())
+    write(other, {**content, "run": "other", "config": {**content["config"], "seed": 1}})
+    elements = _Elements()
+    elements.feed(write_report([record, other][:runs], Path("report")).read_text())
+    assert ("html", {"lang": "en"}) in elements.all
+    assert elements.tags.count("main") == elements.tags.count("h1") == 1
+    levels = [int(tag[1]) for tag in elements.tags if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(given.get("scope") in ("col", "row") for tag, given in elements.all if tag == "th")
+    rows = [after for before, after in pairwise(elements.all) if before[0] == "tr"]
+    assert [first for first in rows if first[0] != "th"] == [("td", {})] * 2 * (runs - 1)  # two empty corners
+    scrolling = [given for _, given in elements.all if given.get("class") == "scroll"]
+    assert len(scrolling) == elements.tags.count("table")
+    assert all(given.get("tabindex") == "0" and given.get("aria-label") for given in scrolling)
+    labels = [given["aria-label"] for given in scrolling]
+    assert len(set(labels)) == len(labels)
+    pictures = [given for tag, given in elements.all if tag == "svg"]
+    assert pictures
+    assert all(given.get("role") == "img" and given.get("aria-label") for given in pictures)
 
 
 def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
@@ -126,17 +156,34 @@ def test_on_gpus_the_page_has_the_share_of_their_peak_and_what_the_training_cost
         assert float(energy) == pytest.approx(0.4 * 8 * 7.5e6 / 14_000 / 3600, rel=0.05)
 
 
+NOT_OFFICIAL = "No published scores stand beside {}: their development sets are not the official ones."
+
+
+def change_metrics(task: str, **changed: Any) -> None:
+    for path in Path("results/finetunings").glob(f"{task}-*/metrics.json"):
+        write(path, {**json.loads(path.read_text()), **changed})
+
+
 def test_published_scores_stand_beside_the_official_development_set_only(record: Path) -> None:
-    assert "BERT-base, published" not in write_report([record], Path("slice")).read_text()
-    for path in Path("results/finetunings").glob("squad_v1-*/metrics.json"):
-        write(path, {**json.loads(path.read_text()), "examples": {"dev": 10570}})
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", write_report([record], Path("official")).read_text()))
+    change_metrics("squad_v1", digests=TASKS["squad_v1"].digests)
+    text = as_text(write_report([record], Path("official")))
     assert "+22.2 2.2 yes 88.5 90.9" in text
     assert "CoLA 400 Matthews correlation 76.4 (75.7..77.1)" in text
     card = ModelCard.load("official/model-cards/demo.md")
-    assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags", "model-index"}
+    assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags", "metrics", "model-index"}
     (result,) = [one for one in card.data.eval_results if one.metric_type == "f1"]
-    assert (result.dataset_name, result.metric_value) == ("SQuAD 1.1", 79.4)
+    assert (result.dataset_name, result.dataset_type, result.metric_value) == ("SQuAD 1.1", "rajpurkar/squad", 79.4)
+    for page in (text, card.text):
+        assert NOT_OFFICIAL.format("CoLA, MRPC, RTE") in page
+
+
+def test_a_set_as_large_as_the_official_one_is_not_official(record: Path) -> None:
+    change_metrics("squad_v1", examples={"dev": 10570})
+    change_metrics("cola", examples={"dev": 1043}, digests={})  # as versions before the digests wrote it
+    text = as_text(write_report([record], Path("report")))
+    assert "BERT-base, published" not in text
+    assert NOT_OFFICIAL.format("SQuAD 1.1, MRPC, RTE") in text
+    assert "beside CoLA: whether their development sets are the official ones is not known." in text
 
 
 def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
@@ -147,6 +194,29 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     assert set(card.data.to_dict()) == {"library_name", "pipeline_tag", "tags"}  # keys that the Hub documents
     assert "A tiny BERT on the generated sample." in card.text
     assert "| SQuAD 1.1 | 400 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
+    assert "chosen on these same sets: expect lower scores on new data." in card.text
+    assert NOT_OFFICIAL.format("SQuAD 1.1, CoLA, MRPC, RTE") in card.text
+
+
+def test_the_header_of_the_model_card_has_what_the_configuration_knows(record: Path) -> None:
+    (dataset,) = Path("results/datasets").glob("*/dataset.json")
+    content = json.loads(dataset.read_text())
+    sources = [{"source": "wikimedia", "language": code} for code in ("ltg", "simple")]
+    sources.append({"source": "huggingface", "dataset": "some/books"})
+    corpora = [{"name": str(number), "documents": 1, "settings": one} for number, one in enumerate(sources)]
+    write(dataset, {**content, "corpora": corpora})
+    recipe = Path("results/phases/phase1/recipe.json")
+    weights = {"directory": "resources/x", "content": "0", "name": "google-bert/x at 0", "hub": "google-bert/x"}
+    write(recipe, {**json.loads(recipe.read_text()), "initial_weights": weights})
+    write(record, {**json.loads(record.read_text()), "model_card": {"license": "apache-2.0"}})
+    write_report([record], Path("derived"))
+    header = ModelCard.load("derived/model-cards/demo.md").data
+    assert (header.license, header.language) == ("apache-2.0", ["ltg"])
+    assert (header.datasets, header.base_model) == (["some/books"], "google-bert/x")
+    write(record, {**json.loads(record.read_text()), "model_card": {"language": ["lv", "ltg"]}})
+    write_report([record], Path("given"))
+    header = ModelCard.load("given/model-cards/demo.md").data
+    assert (header.license, header.language) == (None, ["lv", "ltg"])
 
 
 def test_names_and_descriptions_are_escaped(record: Path) -> None:
@@ -246,7 +316,7 @@ def test_the_page_links_to_the_kept_models(tmp_path: Path, monkeypatch: pytest.M
         assert Path("results/report/0123", target).resolve() == tmp_path / "results/runs/demo" / task / "model"
     # Seed 3 is the best in these results.
     assert re.search(
-        r">SQuAD 1\.1</td>.*?<td>F1</td>\s*<td class=\"n\">80\.1</td><td class=\"n\">3</td>", page, re.DOTALL
+        r">SQuAD 1\.1</th>.*?<td>F1</td>\s*<td class=\"n\">80\.1</td><td class=\"n\">3</td>", page, re.DOTALL
     )
 
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.modeling.heads import Head
 from bertline.results import describe
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 PIPELINES: dict[Head, str] = {
     "sequence": "text-classification",
     "tokens": "token-classification",
     "answer": "question-answering",
+}
+# The names of scores in the Hub's list of metrics, where they differ from ours.
+METRICS = {
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "f1_macro": "f1",
+    "accuracy_mismatched": "accuracy",
 }
 USE = """```python
 from transformers import pipeline
@@ -39,9 +51,20 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     from huggingface_hub import ModelCardData
 
     task, initial = recipe["task"], dict(recipe["initial_weights"] or {})
+    group = name_of_task(task)
     if "directory" in initial:
         initial["directory"] = Path(initial["directory"]).name  # where it is on this machine concerns nobody
-    header = ModelCardData(library_name="transformers", pipeline_tag=PIPELINES[head], tags=["bert", task])
+    on_official = [name for name in metrics["scores"] if describe.is_official(group, name, metrics)]
+    header = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=PIPELINES[head],
+        tags=[describe.network_tag(recipe["model"]), task],
+        datasets=[TASKS[task].hub] if on_official else None,
+        base_model=initial.get("hub"),
+        metrics=list(dict.fromkeys(METRICS.get(name, name) for name in sorted(metrics["scores"]))),
+        model_name=describe.task_title(task) if on_official else None,
+        eval_results=[result_on_hub(group, name, metrics["scores"][name]) for name in sorted(on_official)] or None,
+    )
     scores = [f"| {describe.score_title(name)} | {value:.2f} |" for name, value in sorted(metrics["scores"].items())]
     data = [
         f"- {name}: {Path(path).name}, {describe.counted(metrics['examples'][name], 'example')}"
@@ -53,15 +76,47 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     parts = [
         f"---\n{header.to_yaml(line_break=chr(10))}\n---",
         f"# {describe.task_title(task)}",
+        *([recipe["description"]] if recipe.get("description") else []),
         describe.describe_finetuning({**recipe, "initial_weights": initial}, {}),
         "## Use",
         USE_OF_ANSWERS if head == "answer" else USE.format(pipeline=PIPELINES[head]),
         f"## Scores on the development set ({describe.counted(size or 0, 'example')}), in percent",
         "\n".join(["| score | percent |", "|---|---|", *scores]),
-        "Seed and settings were chosen on this same set: expect lower scores on new data.",
+        f"{_whose_set(group, metrics)}{describe.CHOSEN_ON_DEV}",
         "## Data",
         "\n".join(data),
         "## Settings",
         "\n".join([*settings, f"- fingerprint: {recipe['fingerprint']}"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def result_on_hub(group: str, score: str, percent: float) -> EvalResult:
+    """Return a score on a task's official development set as an entry of a card's `model-index`."""
+    from huggingface_hub import EvalResult
+
+    name = group.removeprefix("glue/")
+    split = "validation_mismatched" if score.endswith("_mismatched") else "validation"
+    return EvalResult(
+        task_type="question-answering" if group.startswith("squad") else "text-classification",
+        dataset_type=TASKS[name].hub,
+        dataset_name=describe.task_title(group),
+        dataset_config=name if TASKS[name].family else None,
+        dataset_split="validation_matched" if name == "mnli" and split == "validation" else split,
+        metric_type=METRICS.get(score, score),
+        metric_name=describe.score_title(score),
+        metric_value=round(percent, 2),
+    )
+
+
+def _whose_set(group: str, metrics: Mapping[str, Any]) -> str:
+    """Return a sentence on whether the scores can be compared with published ones; none for a set of one's own."""
+    if group.removeprefix("glue/") not in TASKS:
+        return ""
+    official = describe.is_official(group, metrics["primary"], metrics)
+    whose = {
+        True: "This is the official development set. ",
+        False: "This is not the official development set: do not compare with published scores. ",
+        None: "Whether this is the official development set is not known: do not compare with published scores. ",
+    }
+    return whose[official]

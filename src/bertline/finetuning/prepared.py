@@ -27,6 +27,7 @@ class Evaluation:
 class PredictedSet:
     """Inputs to predict after training: a dev set or a test set.
 
+    digest: of the examples of a labelled set (`digest_of_examples`); empty if it is not known.
     evaluate: takes the network's outputs in the order of the inputs: float32 [N, outputs] for the head "sequence",
     otherwise [tokens, outputs].
     """
@@ -34,6 +35,7 @@ class PredictedSet:
     name: str
     inputs: Inputs
     evaluate: Callable[[np.ndarray], Evaluation]
+    digest: str = ""
 
 
 @dataclass(frozen=True)

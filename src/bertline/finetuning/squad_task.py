@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import special_token_ids
 from bertline.files import write_json
+from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
@@ -56,7 +57,7 @@ def prepare_squad(
         primary="f1",
         train=train.sequences,
         train_targets=train.answer,
-        predicted=(PredictedSet("dev", dev.sequences, evaluate),),
+        predicted=(PredictedSet("dev", dev.sequences, evaluate, digest_of_examples(dev_file.labelled())),),
         baselines={name: _score(dev_file, texts, task.version)["f1"] for name, texts in baselines.items()},
         examples={
             "train": len(files["train"].questions) - train.unusable,

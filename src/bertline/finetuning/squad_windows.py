@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,11 @@ class SquadFile:
     contexts: list[str]
     questions: list[Question]
     misplaced: list[str]
+
+    def labelled(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the id, text, context and answers, as (text, start), of each question."""
+        for one in self.questions:
+            yield one.id, one.text, self.contexts[one.context], [(answer.text, answer.start) for answer in one.answers]
 
 
 def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> SquadFile:

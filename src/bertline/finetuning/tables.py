@@ -46,6 +46,11 @@ class Examples:
         """The one or two texts of each example."""
         return zip(self.first, strict=True) if self.second is None else zip(self.first, self.second, strict=True)
 
+    def labelled(self, task: TextTask) -> Iterator[tuple[str | float, ...]]:
+        """Yield the texts of each example with the name of its class, or its number."""
+        for texts, target in zip(self.texts, self.targets.tolist(), strict=True):
+            yield (*texts, task.labels[target] if task.labels else target)
+
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
     """Read a table; `labelled` is False for a test set, which has no labels.

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
+from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
@@ -45,7 +46,8 @@ def prepare_text_task(
                 lambda folder: write_predictions(folder / path, _cells(task, outputs)),
             )
 
-        return PredictedSet(name, sequences_of_texts(name, file.texts, tokenizer, limit), evaluate)
+        digest = digest_of_examples(file.labelled(task)) if name in LABELLED_SETS else ""
+        return PredictedSet(name, sequences_of_texts(name, file.texts, tokenizer, limit), evaluate, digest)
 
     return PreparedTask(
         head="sequence",

@@ -167,6 +167,7 @@ def scores_of(
         "primary": task.primary,
         "baselines": task.baselines,
         "examples": task.examples,
+        "digests": {one.name: one.digest for one in task.predicted if one.digest},
         **evaluations[0].details,
         **({} if best is None else {"best_step": best.step, "last_step": trained.steps}),
     }

@@ -18,11 +18,13 @@ FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
 # Keys of the initial weights of a recipe that do not determine a result.
-PLACES = ("directory", "name")
+PLACES = ("directory", "name", "hub")
 
 
 def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str] | None = None) -> Json:
-    """Return for the recipe the `directory` of weights, the digest of their `content` and, if fetched, their `name`.
+    """Return for the recipe the `directory` of weights and the digest of their `content`.
+
+    If they are fetched, also their `name` and, of the Hub's, the id of their model there (`hub`).
 
     Args:
         key: of the weights in the configuration.
@@ -46,7 +48,8 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
         identity = {"google": content, "lowercase": given["lowercase"]}
         directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identity))
     plan.fetched[directory] = given
-    return {"directory": directory, "content": fingerprint(identity), "name": name}
+    of_hub = {"hub": given["hub"]} if "hub" in given else {}
+    return {"directory": directory, "content": fingerprint(identity), "name": name, **of_hub}
 
 
 def _folder(problems: list[str], key: str, directory: str) -> Json:

@@ -94,6 +94,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
                 "task": task,
                 "seed": seed,
                 "start": begins,
+                "description": run["config"]["description"],  # for the model's card; not in the fingerprint
                 "dataset": run["dataset"],
                 "model": start.model,
                 "settings": {name: value for name, value in filled.items() if name not in PLANNED_SETTINGS},

@@ -68,8 +68,9 @@ def record(plan: Plan, name: str) -> Json:
         "fingerprint": run["fingerprint"],
         "experiment": plan.config["experiment"],
         "description": run["config"]["description"],
-        # The name for MLflow's registry is an option of a job: neither a parameter nor a difference between two runs.
-        "config": {key: value for key, value in run["config"].items() if key != "register"},
+        "model_card": run["config"].get("model_card", {}),
+        # Neither a parameter nor a difference between two runs: the name for MLflow's registry, what only cards say.
+        "config": {key: value for key, value in run["config"].items() if key not in ("register", "model_card")},
         "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
         "phases": [
             {"name": phase, "fingerprint": key, "path": paths.PHASE.format(phase=key)}

@@ -30,18 +30,20 @@ from tabulate import tabulate
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
 from bertline.reporting.hub_check import compare_logits
+from bertline.reporting.model_card import card_of_finetuned
 from bertline.results import paths
 from bertline.results.records import Record, read_record
 from bertline.training.checkpoints import valid_checkpoints
 from bertline.training.publishing import export_phase
 
 UNFINISHED = "bertline-unfinished"  # the temporary branch of a push
+CARD = "README.md"
 ATTRIBUTES = ".gitattributes"  # the Hub's own
 # The HTTP library's error includes a lost connection; the cause of a RuntimeError is a failed upload; a ValueError is a
 # malformed answer or card.
 REFUSALS = (cast(type[Exception], HfHubHTTPError.__mro__[1]), OSError, RuntimeError, ValueError)
 
-Files = Mapping[str, Path]
+Files = Mapping[str, Path | bytes]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         model = folder / task / "model"
         if not (model / paths.WEIGHTS).exists():
             raise BertlineError(f"{model} is not the folder of a kept model; see which tasks {folder} has")
-        return Publication(model, _files_of(model), {}, is_finetuned=True)
+        files = _files_of(model)
+        completed = {CARD: card_of_finetuned(files[CARD], read_record(record))} if CARD in files else {}
+        return Publication(model, {**files, **completed}, {}, is_finetuned=True)
     export, card = folder / paths.RUN_EXPORT, folder / "model-card.md"
     content = read_record(record)
     if not content.phases:
@@ -82,13 +86,13 @@ def find_publication(run: str, task: str | None = None) -> Publication:
     for needed in (export / paths.WEIGHTS, card):
         if not needed.exists():
             raise BertlineError(f"{needed} does not exist: the run is not finished; run snakemake")
-    return Publication(export, {**_files_of(export), "README.md": card}, _checkpoints(content), is_finetuned=False)
+    return Publication(export, {**_files_of(export), CARD: card}, _checkpoints(content), is_finetuned=False)
 
 
 def describe_publication(publication: Publication, repository: str, *, public: bool) -> str:
     """Return a table of the files, sizes and revisions that `publish` sends, and where to."""
     rows = [["main", name, _megabytes([path])] for name, path in sorted(publication.files.items())]
-    step_files = [path for name, path in publication.files.items() if name != "README.md"]
+    step_files = [path for name, path in publication.files.items() if name != CARD]
     size = _megabytes(step_files)
     rows += [[step, f"{len(step_files)} files", size] for step in publication.checkpoints]
     lines = [
@@ -162,7 +166,7 @@ def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
 
 
 @contextmanager
-def _exported(checkpoint: tuple[Path, int], tokenizer: Path) -> Iterator[Files]:
+def _exported(checkpoint: tuple[Path, int], tokenizer: Path) -> Iterator[dict[str, Path]]:
     """Yield a checkpoint's files in Hugging Face's layout, by name."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, (phase, step) = Path(temporary, "export"), checkpoint
@@ -185,7 +189,7 @@ def _existing_revisions(api: HfApi, repository: str, *, public: bool) -> set[str
     return {ref.name for ref in (*refs.branches, *refs.tags)}
 
 
-def _check_unmoved(api: HfApi, repository: str, revision: str, files: Files) -> None:
+def _check_unmoved(api: HfApi, repository: str, revision: str, files: Mapping[str, Path]) -> None:
     """Raise BertlineError unless a revision has these files."""
     remote = {entry.path: entry for entry in _remote_files(api, repository, revision)}
     for name in sorted({*files, *remote}):
@@ -263,8 +267,9 @@ def _files_of(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")}
 
 
-def _megabytes(files: list[Path]) -> str:
-    return f"{sum(path.stat().st_size for path in files) / 1e6:,.2f} MB"
+def _megabytes(files: list[Path | bytes]) -> str:
+    sizes = (len(file) if isinstance(file, bytes) else file.stat().st_size for file in files)
+    return f"{sum(sizes) / 1e6:,.2f} MB"
 
 
 def _visibility(private: bool) -> str:

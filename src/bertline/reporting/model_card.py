@@ -5,15 +5,19 @@ The Hub reads the part between the dashed lines: https://huggingface.co/docs/hub
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from huggingface_hub import EvalResult, ModelCardData
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
 
+from bertline.console import BertlineError
 from bertline.files import write_text
+from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.scores import CHOSEN_ON_DEV, ScoreRow, score_rows
+from bertline.reporting.scores import ScoreRow, score_rows, without_published
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
@@ -33,7 +37,8 @@ def write_model_card(run: Record, path: Path) -> None:
         phases=[(phase_facts(phase), describe.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
-        chosen_on_dev=CHOSEN_ON_DEV,
+        chosen_on_dev=describe.CHOSEN_ON_DEV,
+        without_published=without_published(rows),
     )
     write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
 
@@ -46,27 +51,42 @@ def template(name: str, **settings: Any) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
-    """Return the card's metadata.
+def metadata_of_run(run: Record) -> dict[str, Any]:
+    """Return what cards of all models of a run say: `license` and `language`, as far as they are known."""
+    codes = (corpus.get("settings", {}).get("language", "") for corpus in run.dataset.card.get("corpora", []))
+    # A Wikipedia's code is not always that of a language: simple, zh_yue.
+    languages = [code for code in dict.fromkeys(codes) if re.fullmatch("[a-z]{2,3}", code)]
+    known = {"license": run.model_card.get("license"), "language": run.model_card.get("language") or languages}
+    return {key: value for key, value in known.items() if value}
 
-    Scores are included only for official development sets, under whose names the Hub lists them.
-    """
-    official: Any = [
-        EvalResult(
-            task_type="question-answering" if row.group.startswith("squad") else "text-classification",
-            dataset_type=row.group.split("/")[0],
-            dataset_name=describe.task_title(row.group),
-            dataset_split="validation",
-            metric_type=row.score,
-            metric_value=round(row.pretrained.median, 2),
-        )
-        for row in rows
-        if row.published and row.pretrained
+
+def card_of_finetuned(path: Path, run: Record) -> bytes:
+    """Return the card of a fine-tuned model with what its run knows. Raises BertlineError for a malformed header."""
+    try:
+        card = ModelCard.load(path)
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise BertlineError(f"{path}: its header is not that of a model card ({reason}); correct it") from None
+    for key, value in metadata_of_run(run).items():
+        card.data[key] = value
+    return str(card).encode()
+
+
+def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
+    """Return the card's metadata. Scores are included only for official development sets."""
+    official = [
+        result_on_hub(row.group, row.score, row.pretrained.median) for row in rows if row.official and row.pretrained
     ]
+    corpora = (corpus.get("settings", {}).get("dataset") for corpus in run.dataset.card.get("corpora", []))
+    bases = [(phase.recipe.get("initial_weights") or {}).get("hub") for phase in run.phases]
     return ModelCardData(
+        **metadata_of_run(run),
         library_name="transformers",
         pipeline_tag="fill-mask",
-        tags=["bert"],
+        tags=[describe.network_tag(run.network)],
+        datasets=[name for name in dict.fromkeys(corpora) if name] or None,
+        base_model=next((name for name in bases if name), None),
+        metrics=list(dict.fromkeys(result.metric_type for result in official)) or None,
         model_name=run.name if official else None,  # written as a part of the results, not as a key of its own
         eval_results=official or None,
     )

@@ -18,11 +18,11 @@ from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import (
     BASELINE_TITLES,
-    CHOSEN_ON_DEV,
     ScoreRow,
     score_rows,
     scores_by_step,
     shown_baselines,
+    without_published,
 )
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
@@ -70,7 +70,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             directory / "figures", "scores-by-step", "Scores by step of pretraining", figures.scores_by_step(by_step)
         ),
         published_source=SOURCE,
-        chosen_on_dev=CHOSEN_ON_DEV,
+        chosen_on_dev=describe.CHOSEN_ON_DEV,
     )
     write_text(directory / "index.html", page)
     return directory / "index.html"
@@ -95,6 +95,7 @@ class _Section:
         self._directory = directory
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
+        self.without_published = without_published(self.rows)
         self.baselines = shown_baselines(self.rows)
         self.shows_p_values = any(row.p_values for row in self.rows)
         trained = [phase for phase in run.phases if phase.journal]

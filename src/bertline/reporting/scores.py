@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.reporting.published import Published, published_score
-from bertline.results.describe import number_of_dev_examples, score_title, task_title
+from bertline.results.describe import is_official, number_of_dev_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -17,12 +17,6 @@ BASELINE_TITLES = {
     "bm25": "BM25",
     "candidates": "order of candidates",
 }
-
-
-CHOSEN_ON_DEV = (
-    "The settings of a grid, the end of early stopping, the threshold of SQuAD 2 and the model that is kept are chosen "
-    "on these same sets: expect lower scores on new data."
-)
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,9 @@ class Spread:
 class ScoreRow:
     """One score of one task.
 
-    `random_weights` is by learning rate; `baselines` are known for the main score only; `published` requires the
-    official development set; `dev_examples` is the size of the set. `p_values`, by baseline, are those of rankings from
+    `random_weights` is by learning rate; `baselines` are known for the main score only; `official` tells whether the
+    development set is the official one, None if that is not known; `published` is None unless it is; `dev_examples` is
+    the size of the set. `p_values`, by baseline, are those of rankings from
     pretrained weights, the largest over seeds.
     """
 
@@ -61,6 +56,7 @@ class ScoreRow:
     pretrained: Spread | None
     random_weights: dict[float, Spread]
     baselines: dict[str, float]
+    official: bool | None = None
     published: Published | None = None
     dev_examples: int | None = None
     p_values: dict[str, float] = field(default_factory=dict)
@@ -115,6 +111,23 @@ def shown_baselines(rows: Sequence[ScoreRow]) -> dict[str, str]:
     return {name: title for name, title in BASELINE_TITLES.items() if any(name in row.baselines for row in rows)}
 
 
+def without_published(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return a sentence for each reason to show no published scores, with the tasks that it concerns."""
+    reasons = {
+        False: "their development sets are not the official ones",
+        None: "whether their development sets are the official ones is not known",
+    }
+    tasks: dict[bool | None, dict[str, None]] = {}
+    for row in rows:
+        if published_score(row.group, row.score):
+            tasks.setdefault(row.official, {})[task_title(row.group)] = None
+    return [
+        f"No published scores stand beside {', '.join(tasks[official])}: {reason}."
+        for official, reason in reasons.items()
+        if official in tasks
+    ]
+
+
 def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Spread]]]:
     """Return the main score of each task by the step of pretraining, for runs that start from checkpoints of one phase.
 
@@ -150,15 +163,16 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         else:
             pretrained.append(value)
     baselines = finished[0].result.get("baselines", {}) if score == primary else {}
-    dev_examples = number_of_dev_examples(finished[0].result)
+    official = is_official(group, score, finished[0].result)
     return ScoreRow(
         group=group,
         score=score,
         primary=score == primary,
         pretrained=Spread(tuple(pretrained)) if pretrained else None,
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
-        published=published_score(group, score, dev_examples),
-        dev_examples=dev_examples,
+        official=official,
+        published=published_score(group, score) if official else None,
+        dev_examples=number_of_dev_examples(finished[0].result),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

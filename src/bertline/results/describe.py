@@ -25,6 +25,11 @@ SCORE_TITLES = {
     "recall_1000": "recall@1000",
 }
 
+CHOSEN_ON_DEV = (
+    "The settings of a grid, the end of early stopping, the threshold of SQuAD 2 and the model that is kept are chosen "
+    "on these same sets: expect lower scores on new data."
+)
+
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
 # Where a capital letter is not enough.
 _OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
@@ -67,6 +72,18 @@ def number_of_dev_examples(metrics: Mapping[str, Any]) -> int | None:
     """Return the number of examples, or of a ranking's queries, in the development set of a metrics.json."""
     examples = metrics.get("examples", {})
     return examples.get("dev", examples.get("dev_queries"))
+
+
+def network_tag(model: Mapping[str, Any]) -> str:
+    """Return the Hub's tag of a network, from its configuration."""
+    return str(_NETWORKS.get(name := model.get("architecture", "bert"), name)).lower()
+
+
+def is_official(group: str, score: str, metrics: Mapping[str, Any]) -> bool | None:
+    """Return whether a score of a metrics.json is of the task's official development set; None if that is not known."""
+    task = TASKS.get(group.removeprefix("glue/"))
+    name = "dev_mismatched" if score.endswith("_mismatched") else "dev"  # MNLI has two
+    return task.is_official(name, metrics.get("digests", {})) if task else None
 
 
 def counted(count: float, thing: str) -> str:

@@ -135,11 +135,16 @@ class EncodedDataset:
 
 @dataclass(frozen=True)
 class Record:
-    """An entry of `runs:` and its existing results. `skipped`: a line for each task whose data was absent."""
+    """An entry of `runs:` and its existing results.
+
+    model_card: licence and languages of its models, as far as the configuration gives them. skipped: a line for each
+    task whose data was absent.
+    """
 
     path: Path
     name: str
     description: str
+    model_card: dict[str, Any]
     experiment: str
     fingerprint: str
     config: dict[str, Any]
@@ -211,6 +216,7 @@ def read_record(path: Path | str) -> Record:
             path=path,
             name=content["run"],
             description=content.get("description", ""),
+            model_card=dict(content.get("model_card", {})),
             experiment=content["experiment"],
             fingerprint=content["fingerprint"],
             config=content["config"],
@@ -270,7 +276,8 @@ def _read_scores(path: Path) -> dict[str, Any]:
             key: {name: float(value) for name, value in result.get(key, {}).items()} for key in ("scores", "baselines")
         }
         numbers["scores"][result["primary"]]
-    return result | numbers
+        digests = {name: str(value) for name, value in result.get("digests", {}).items()}
+    return result | numbers | {"digests": digests}
 
 
 def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterator[KeptModel]:

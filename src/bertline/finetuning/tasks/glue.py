@@ -18,13 +18,28 @@ class GlueTask(TextTask):
     """
 
     family: str = "glue"
+    hub: str = "nyu-mll/glue"
     parquet_splits: Mapping[str, str] = field(default_factory=lambda: {"dev": "validation"})
+
+
+# Of the official development sets. MRPC's was computed from the files whose SHA-256 Hugging Face's loader pins, the
+# others' from copies of dev.tsv with as many rows and bytes of text as that loader records. QQP and MNLI are missing.
+_DEV_DIGESTS = {
+    "CoLA": "9b83cbf53a0701a5f21f1b89b34fe530e5d6ec2a16841e34b17bf352c641db17",
+    "SST-2": "a864544c39d5a61b0a6e68d8449f6f836bf12275f3aad31c9955e89b69b8eeb2",
+    "MRPC": "2a7cf3d2a66dc6f116f021a4dacb4afcaff8711dc72c417ffef9acc756de8e77",
+    "STS-B": "743a1ad8dc1a1cbebb08c7e1b0ecd14bfb1a63862ea35522963bc3e10202858f",
+    "QNLI": "0939a96a0c584957300b9a1ed072bcd2a5325f078fe13941fe1cadb1f40ab91e",
+    "RTE": "ea94da10ef906b14ce1c44781529091c3f43861aed654a3442a474fee614a148",
+    "WNLI": "ef2e529159df8be73e3cbf1623a1b8a249b83538c79d37f15b42126c06190da8",
+}
 
 
 def _task(title: str, *texts: str, **others: Any) -> GlueTask:
     """Describe a task whose title is its folder in the official archive and the name of its file in a submission."""
     others.setdefault("files", {name: f"{title}/{name}.tsv" for name in ("train", "dev", "test")})
     others.setdefault("submissions", {"test": f"{title}.tsv"})
+    others.setdefault("digests", {"dev": _DEV_DIGESTS[title]} if title in _DEV_DIGESTS else {})
     return GlueTask(title=title, texts=texts, **others)
 
 

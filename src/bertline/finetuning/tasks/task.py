@@ -24,6 +24,8 @@ class Task:
         files: the members of its official archive, by set.
         archive: address of that archive, for messages; empty if there is none.
         family: the key above its own under `evaluation` and `finetune`; empty if there is none.
+        hub: id of its data set on the Hugging Face Hub; empty if it is not known.
+        digests: of the examples of its official development sets (`digest_of_examples`), by set, as far as known.
     """
 
     title: str
@@ -32,6 +34,18 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict)
     archive: str = ""
     family: str = ""
+    hub: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def is_official(self, name: str, digests: Mapping[str, str]) -> bool | None:
+        """Return whether the set `name` is the official one; None if that is not known.
+
+        Args:
+            digests: of the sets that were used, by name.
+        """
+        if name not in self.digests or name not in digests:
+            return None
+        return self.digests[name] == digests[name]
 
     def files_of(self, *, with_tests: bool) -> dict[str, str]:
         """Return `files`, without the test sets unless `with_tests` is set."""
