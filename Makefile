@@ -12,9 +12,12 @@ VOCABULARY ?= results/runs/demo/export/vocab.txt
 # The source of torch. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_OPTIONS ?=
+# The hashes of another build of torch and of what it needs: envs/README.md
+TORCH_LOCK ?=
 
 VENV := .venv
 READY := $(VENV)/ready
+TOOLS := .venv-release
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
@@ -28,16 +31,20 @@ export MLFLOW_DISABLE_TELEMETRY := true
 help: ## list these targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
 
-setup: $(READY) ## make .venv with pinned dependencies
+setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 
-# Install torch first and alone: with others, pip may take it from another index.
-$(READY): pyproject.toml envs/constraints.txt
+$(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
 		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
 	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt $(TORCH_OPTIONS) torch
-	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt --editable ".[test]"
+	python envs/install.py $(if $(TORCH_LOCK),--torch-lock '$(TORCH_LOCK)') $(TORCH_OPTIONS)
+	touch $@
+
+# The tools of a release stand alone: users need none of them.
+$(TOOLS)/ready: envs/install.py envs/lock/release.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python envs/install.py --release
 	touch $@
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
