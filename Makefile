@@ -24,7 +24,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-gpu rehearse-gpu
+.PHONY: bench-gpu rehearse-gpu licences audit sbom lock
 .PHONY: plan status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
 
@@ -71,6 +71,19 @@ lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint --configfile config/demo.yaml
 	mypy
+
+licences: $(READY) ## compare the licences of all installed packages with envs/licences.toml
+	@python envs/licences.py
+
+audit: licences $(TOOLS)/ready ## the licences, and known vulnerabilities of all locked packages (asks PyPI)
+	@$(TOOLS)/bin/python envs/audit.py
+
+sbom: $(READY) $(TOOLS)/ready ## write the list of installed packages of a release, dist/bertline-<version>.cdx.json
+	@$(TOOLS)/bin/python envs/sbom.py $(VENV)
+
+lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproject.toml and envs/constraints.txt
+	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH $(TOOLS)/bin/python envs/lock.py
+	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 LOCK = Path(__file__).parent / "lock"
-PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 # How pip names a file that it refuses, and the digest of that file.
 REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTALL)
 
@@ -27,8 +27,8 @@ def run_pip(*arguments: str | Path, lock: Path | None = None) -> None:
     if lock is not None and refused is not None:
         package, source, digest = refused.groups()
         sys.exit(
-            f"error: {package} from {source} has the sha256 {digest}, which is not in {lock}, so it was not installed: the "
-            "file is another one than expected, perhaps tampered with (for another build of torch see envs/README.md)"
+            f"error: {package} from {source} has the sha256 {digest}, which is not in {lock}, so it was not installed: "
+            "it is another file than expected, perhaps tampered with (for another build of torch see envs/README.md)"
         )
     sys.stderr.write(done.stderr)
     sys.exit(f"error: pip could not do its part of set-up, see the lines above: pip {' '.join(map(str, arguments))}")
@@ -39,19 +39,26 @@ def install(lock: Path, *options: str | Path) -> None:
 
     Sources are built with the setuptools installed before: in an environment of its own, pip would fetch one unchecked.
     """
-    run_pip("install", "--require-hashes", "--no-deps", "--no-build-isolation", *options, "--requirement", lock, lock=lock)
+    checked = ["--require-hashes", "--no-deps", "--no-build-isolation", "--requirement", lock]
+    run_pip("install", "--quiet", *checked, *options, lock=lock)
 
 
 def install_torch(options: list[str]) -> None:
     """Install the build of torch that pip chooses with `options`, checked.
 
-    Looking for hashes, pip would take PyPI's build before one from a folder of wheels (`find-links`), so it chooses first.
+    Given hashes, pip would prefer PyPI's build to one in a folder of wheels (`find-links`), so it chooses without them.
     """
     with tempfile.TemporaryDirectory(prefix="torch-") as folder:
         constraints = LOCK.parent / "constraints.txt"
         wheel = ["--no-deps", "--only-binary", ":all:", "--dest", folder, "--constraint", constraints]
-        run_pip("download", *wheel, *options, "torch")
+        run_pip("download", "--quiet", *wheel, *options, "torch")
         install(LOCK / "torch.txt", "--no-index", "--find-links", folder)
+
+
+def unmet_requirements() -> str:
+    """Return a line for each requirement of an installed package that no installed package meets."""
+    done = subprocess.run([*PIP, "check"], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    return done.stdout.strip() if done.returncode else ""
 
 
 def main(arguments: list[str]) -> None:
@@ -65,11 +72,11 @@ def main(arguments: list[str]) -> None:
         install(Path(arguments[1]), *arguments[2:])
     else:
         install_torch(arguments)
-        check = subprocess.run([*PIP, "check"], stdout=subprocess.PIPE, text=True)  # noqa: S603
-        if re.search(r"^torch .* requires ", check.stdout, re.MULTILINE):
+        if re.search(r"^torch .* requires ", unmet_requirements(), re.MULTILINE):
             install(LOCK / "cuda.txt")
-    run_pip("install", "--no-deps", "--no-build-isolation", "--editable", LOCK.parent.parent)
-    run_pip("check")
+    run_pip("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", LOCK.parent.parent)
+    if unmet := unmet_requirements():
+        sys.exit(f"error: the installed packages do not fit together, see envs/README.md: {unmet}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Write envs/lock/*.txt: every package of `make setup` and of `make audit`, with the sha256 of each file that PyPI lists.
+"""Write envs/lock/*.txt: every package of `make setup` and `make audit`, with the sha256 of each file that PyPI lists.
 
-uv finds the packages and their hashes for every platform and every Python from 3.11 on; constraints.txt gives the versions.
+uv finds packages and hashes for every platform and every Python from 3.11 on; constraints.txt gives the versions.
 Run it with `make lock`.
 """
 
@@ -32,7 +32,7 @@ def add_cpu_wheels(torch: str) -> str:
 
 
 def write_locks() -> None:
-    """Write the locks, in the order of installation: build, packages, torch, cuda; and release for its own environment."""
+    """Write the locks of set-up, build, packages, torch and cuda, and release for an environment of its own."""
     project = tomllib.loads((ENVS.parent / "pyproject.toml").read_text())
     needed = {re.split(r"[<>=!~\[; ]", line)[0] for line in project["project"]["dependencies"]}
     build = compile_lock("-", requirements=project["build-system"]["requires"])
