@@ -21,8 +21,11 @@ def compile_lock(*sources: str, requirements: list[str] | None = None) -> dict[s
     command += ["--no-header", "--no-annotate", "--constraint", "envs/constraints.txt", *sources]
     text = "\n".join(requirements) if requirements else None
     done = subprocess.run(command, cwd=ENVS.parent, input=text, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
-    entries = re.split(r"^(?=\S)", done.stdout, flags=re.MULTILINE)[1:]
-    return {entry.split("==")[0].strip(): entry for entry in entries}
+    entries: dict[str, str] = {}
+    for entry in re.split(r"^(?=\S)", done.stdout, flags=re.MULTILINE)[1:]:
+        name = entry.split("==")[0].strip()
+        entries[name] = entries.get(name, "") + entry  # platforms may need different versions
+    return entries
 
 
 def add_cpu_wheels(torch: str) -> str:
