@@ -6,38 +6,48 @@ PYTHON ?= python3
 PORT ?= 5000
 # Further pytest options: make test-slurm TESTS="-k preempted"
 TESTS ?=
+# Of `make faults`: how many times as many random faults as in CI, and the seed of the random numbers.
+TIMES ?= 1
+SEED ?= 1
 DATASET ?= results/runs/demo/dataset/dataset.json
 SQUAD ?= resources/evaluation/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
 # The source of torch. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_OPTIONS ?=
+# The hashes of another build of torch and of what it needs: envs/README.md
+TORCH_LOCK ?=
 
 VENV := .venv
 READY := $(VENV)/ready
+TOOLS := .venv-release
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-gpu rehearse-gpu
+.PHONY: bench-gpu rehearse-gpu faults licences audit sbom lock
 .PHONY: plan status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
 
-setup: $(READY) ## make .venv with pinned dependencies
+setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 
-# Install torch first and alone: with others, pip may take it from another index.
-$(READY): pyproject.toml envs/constraints.txt
+$(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
 		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
 	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt $(TORCH_OPTIONS) torch
-	pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt --editable ".[test]"
+	python envs/install.py $(if $(TORCH_LOCK),--torch-lock '$(TORCH_LOCK)') $(TORCH_OPTIONS)
+	touch $@
+
+# The tools of a release stand alone: users need none of them.
+$(TOOLS)/ready: envs/install.py envs/lock/release.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python envs/install.py --release
 	touch $@
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
@@ -52,11 +62,14 @@ resources/sample/sample.json: $(READY)
 
 test: $(READY) ## run the tests
 	OMP_NUM_THREADS=1 pytest tests/workflow tests/unit -m "not alone" --numprocesses logical --maxprocesses 8 \
-		--dist loadfile --no-loadscope-reorder
+		--dist loadfile --no-loadscope-reorder --durations 25
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)
+
+faults: $(READY) ## kill, fill, cut off and damage everything at random, and print what held: make faults TIMES=10 SEED=7
+	python bench/faults.py --times '$(TIMES)' --seed '$(SEED)'
 
 lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
@@ -64,6 +77,19 @@ lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint --configfile config/demo.yaml
 	mypy
+
+licences: $(READY) ## compare the licences of all installed packages with envs/licences.toml
+	@python envs/licences.py
+
+audit: licences $(TOOLS)/ready ## the licences, and known vulnerabilities of all locked packages (asks PyPI)
+	@$(TOOLS)/bin/python envs/audit.py
+
+sbom: $(READY) $(TOOLS)/ready ## write the list of installed packages of a release, dist/bertline-<version>.cdx.json
+	@$(TOOLS)/bin/python envs/sbom.py $(VENV)
+
+lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproject.toml and envs/constraints.txt
+	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH $(TOOLS)/bin/python envs/lock.py
+	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
 	pytest tests/e2e

@@ -58,8 +58,7 @@ def conda_environment() -> str:
     """Return the environment as YAML text: Python from conda-forge, everything else from PyPI."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = read_pins(project)
-    # All but setuptools, which `pip freeze` leaves out.
-    packages = [pins[name] for name in sorted(needed_packages(project["dependencies"]) & pins.keys())]
+    packages = [pins[name] for name in sorted(needed_packages(project["dependencies"]))]
     environment = {
         "channels": ["conda-forge", "nodefaults"],
         "dependencies": [f"python ={PYTHON}", "pip", {"pip": packages}],

@@ -38,7 +38,9 @@ def bare_environment(folder: Path, torch: str) -> Path:
     """A virtual environment with that PyTorch and `PACKAGES` alone; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin/python"
-    pins = [line for line in (ROOT / "envs/constraints.txt").read_text().splitlines() if not line.startswith("torch=")]
+    lines = (ROOT / "envs/constraints.txt").read_text().splitlines()
+    # An older torch needs an older setuptools.
+    pins = [line for line in lines if not line.startswith(("torch=", "setuptools="))]
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join([*pins, f"torch=={torch}"]))
     # torch alone and first: together with others, pip may choose another build of it.

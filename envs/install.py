@@ -1,0 +1,83 @@
+"""Install what `make setup` needs into the environment of this Python: nothing whose sha256 is not in envs/lock.
+
+    python envs/install.py [--torch-lock FILE] [option of pip for torch ...]
+    python envs/install.py --release
+
+It uses the standard library alone, because nothing else is installed yet. It ends in one line when pip refuses a file.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LOCK = Path(__file__).parent / "lock"
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+# How pip names a file that it refuses, and the digest of that file.
+REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTALL)
+
+
+def run_pip(*arguments: str | Path, lock: Path | None = None) -> None:
+    """Run pip, and end the program in one line if a file's hash is not in `lock`, or after pip's own lines."""
+    done = subprocess.run([*PIP, *arguments], stderr=subprocess.PIPE, text=True, errors="replace")  # noqa: S603
+    if done.returncode == 0:
+        return
+    refused = REFUSED.search(done.stderr)
+    if lock is not None and refused is not None:
+        package, source, digest = refused.groups()
+        sys.exit(
+            f"error: {package} from {source} has the sha256 {digest}, which is not in {lock}, so it was not installed: "
+            "it is another file than expected, perhaps tampered with (for another build of torch see envs/README.md)"
+        )
+    sys.stderr.write(done.stderr)
+    sys.exit(f"error: pip could not do its part of set-up, see the lines above: pip {' '.join(map(str, arguments))}")
+
+
+def install(lock: Path, *options: str | Path) -> None:
+    """Install the packages of `lock` and no others, each checked.
+
+    Sources are built with the setuptools installed before: in an environment of its own, pip would fetch one unchecked.
+    """
+    checked = ["--require-hashes", "--no-deps", "--no-build-isolation", "--requirement", lock]
+    run_pip("install", "--quiet", *checked, *options, lock=lock)
+
+
+def install_torch(options: list[str]) -> None:
+    """Install the build of torch that pip chooses with `options`, checked.
+
+    Given hashes, pip would prefer PyPI's build to one in a folder of wheels (`find-links`), so it chooses without them.
+    """
+    with tempfile.TemporaryDirectory(prefix="torch-") as folder:
+        constraints = LOCK.parent / "constraints.txt"
+        wheel = ["--no-deps", "--only-binary", ":all:", "--dest", folder, "--constraint", constraints]
+        run_pip("download", "--quiet", *wheel, *options, "torch")
+        install(LOCK / "torch.txt", "--no-index", "--find-links", folder)
+
+
+def unmet_requirements() -> str:
+    """Return a line for each requirement of an installed package that no installed package meets."""
+    done = subprocess.run([*PIP, "check"], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    return done.stdout.strip() if done.returncode else ""
+
+
+def main(arguments: list[str]) -> None:
+    """Install everything, torch last: only its own metadata tells whether it is the build for CUDA."""
+    if arguments == ["--release"]:
+        install(LOCK / "release.txt")
+        return
+    install(LOCK / "build.txt")
+    install(LOCK / "packages.txt")
+    if arguments[:1] == ["--torch-lock"]:
+        install(Path(arguments[1]), *arguments[2:])
+    else:
+        install_torch(arguments)
+        if re.search(r"^torch .* requires ", unmet_requirements(), re.MULTILINE):
+            install(LOCK / "cuda.txt")
+    run_pip("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", LOCK.parent.parent)
+    if unmet := unmet_requirements():
+        sys.exit(f"error: the installed packages do not fit together, see envs/README.md: {unmet}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,251 @@
+"""What `make setup` installs: packages whose hash is known, with licences that are allowed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pip
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from tiny_wheel import write_wheel
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETUP = ("build", "packages", "torch", "cuda")  # the locks of `make setup`
+
+
+def load(name: str) -> ModuleType:
+    """The module envs/`name`.py."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"envs/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_lock(name: str) -> dict[str, tuple[str, list[str]]]:
+    """The version and the hashes of each package of a lock, whose lines continue behind a backslash."""
+    text = (ROOT / f"envs/lock/{name}.txt").read_text().replace("\\\n", "")
+    packages = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        requirement, *options = line.split(" --hash=sha256:")
+        name, version = requirement.split(";")[0].strip().split("==")
+        packages[canonicalize_name(name)] = (version, [option.strip() for option in options])
+    return packages
+
+
+@pytest.mark.parametrize("name", [*SETUP, "release"])
+def test_every_line_of_a_lock_is_an_exact_version_with_hashes_and_no_other_option(name: str) -> None:
+    packages = read_lock(name)
+    assert packages
+    assert [package for package, (_, hashes) in packages.items() if not hashes] == []
+    digests = [digest for _, hashes in packages.values() for digest in hashes]
+    assert [digest for digest in digests if not re.fullmatch("[0-9a-f]{64}", digest)] == []
+
+
+def test_the_locks_of_setup_and_the_constraints_agree() -> None:
+    lines = [line for line in (ROOT / "envs/constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    constraints = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    locked = {name: version for lock in SETUP for name, (version, _) in read_lock(lock).items()}
+    assert constraints == {name: locked.get(name) for name in constraints}
+
+
+@pytest.mark.parametrize(
+    ("locks", "requirements"),
+    [
+        (SETUP, PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]),
+        (("build",), PROJECT["build-system"]["requires"]),
+        (("release",), PROJECT["dependency-groups"]["release"]),
+    ],
+    ids=["dependencies", "build tools", "release tools"],
+)
+def test_the_locks_satisfy_what_the_project_requires(locks: tuple[str, ...], requirements: list[str]) -> None:
+    versions = {name: version for lock in locks for name, (version, _) in read_lock(lock).items()}
+    wanted = [Requirement(line) for line in requirements]
+    unmet = [line for line in wanted if versions.get(canonicalize_name(line.name), "") not in line.specifier]
+    assert unmet == []
+
+
+def test_the_locks_name_everything_that_an_installed_package_needs() -> None:
+    """They are installed without looking for dependencies. These were installed from them, or are as new."""
+    locked = {name for lock in SETUP for name in read_lock(lock)}
+    missing = set()
+    for package in metadata.distributions():
+        if canonicalize_name(package.name) in locked:
+            needed = [Requirement(line) for line in package.requires or []]
+            missing |= {
+                canonicalize_name(line.name)
+                for line in needed
+                if line.marker is None or line.marker.evaluate({"extra": ""})
+            }
+    assert missing <= locked
+
+
+def test_torch_may_come_from_either_index_and_its_libraries_for_cuda_only_with_it() -> None:
+    version, hashes = read_lock("torch")["torch"]
+    lines = [line for line in (ROOT / "envs/torch-cpu.sha256").read_text().splitlines() if not line.startswith("#")]
+    wheels = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert {str(parse_wheel_filename(name)[1]) for name in wheels} == {f"{version}+cpu"}
+    assert set(wheels.values()) < set(hashes)
+    assert {name for lock in SETUP[:3] for name in read_lock(lock) if name.startswith("nvidia-")} == {"nvidia-ml-py"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A checkout with the real installer, an environment with pip alone, and a folder of three tiny packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
+    (site_packages(tmp_path) / "pip").symlink_to(Path(pip.__file__).parent)
+    (tmp_path / "envs/lock").mkdir(parents=True)
+    (tmp_path / "wheels").mkdir()
+    shutil.copy(ROOT / "envs/install.py", tmp_path / "envs/install.py")
+    shutil.copy(Path(__file__).with_name("tiny_wheel.py"), tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "tiny_wheel"\nbackend-path = ["."]\n'
+    )
+    (tmp_path / "envs/constraints.txt").write_text("torch==1\n")
+    (tmp_path / "envs/lock/build.txt").touch()
+    for lock, name in (("packages", "some-package"), ("torch", "torch"), ("cuda", "cuda-library")):
+        write_locked(tmp_path, lock, name)
+    return tmp_path
+
+
+def site_packages(project: Path) -> Path:
+    """The folder of the installed packages."""
+    [folder] = project.glob(".venv/lib/python*/site-packages")
+    return folder
+
+
+def write_locked(project: Path, lock: str, name: str, requires: tuple[str, ...] = ()) -> None:
+    """Write a tiny wheel, and the lock with its hash."""
+    wheel = write_wheel(project / "wheels", name, requires)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (project / f"envs/lock/{lock}.txt").write_text(f"{name}==1 --hash=sha256:{digest}\n")
+
+
+def install(project: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    """What `make setup` runs, without any index; returns it and the packages that are installed then."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    variables |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(project / "wheels")}
+    command = [project / ".venv/bin/python", "envs/install.py", *arguments]
+    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True)
+    return done, {package.name for package in metadata.distributions(path=[str(site_packages(project))])}
+
+
+@pytest.mark.parametrize(("lock", "name"), [("packages", "some-package"), ("torch", "torch")])
+def test_another_file_under_the_name_of_a_package_stops_setup_in_one_line(project: Path, lock: str, name: str) -> None:
+    tampered = write_wheel(project / "wheels", name, code="print('tampered')")
+    done, installed = install(project)
+    assert done.returncode != 0
+    assert name not in installed
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"error: {name}==1 from file:")
+    assert hashlib.sha256(tampered.read_bytes()).hexdigest() in line
+    assert f"envs/lock/{lock}.txt" in line
+
+
+def test_libraries_for_cuda_are_installed_with_a_torch_that_needs_them(project: Path) -> None:
+    write_locked(project, "torch", "torch", requires=("cuda-library",))
+    done, installed = install(project)
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch", "cuda-library"}
+
+
+def test_another_build_of_torch_is_installed_by_a_lock_of_its_own(project: Path) -> None:
+    write_locked(project, "torch", "torch", requires=("other-library",))
+    write_locked(project, "other", "other-library")
+    own = project / "own.txt"
+    own.write_text("".join((project / f"envs/lock/{lock}.txt").read_text() for lock in ("torch", "other")))
+    done, installed = install(project, "--torch-lock", str(own))
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch", "other-library"}
+
+
+def test_packages_that_do_not_fit_together_end_setup_in_one_line(project: Path) -> None:
+    """And with a torch that needs no library for CUDA, none is installed."""
+    write_locked(project, "packages", "some-package", requires=("absent",))
+    done, installed = install(project)
+    assert done.returncode != 0
+    assert installed == {"bertline", "some-package", "torch"}
+    [line] = done.stderr.splitlines()
+    assert "some-package 1 requires absent, which is not installed" in line
+
+
+@pytest.mark.parametrize(
+    ("fields", "file", "allowed"),
+    [
+        ("License-Expression: Apache-2.0 AND (MIT OR BSD-3-Clause)", "", True),
+        ("License-Expression: MIT AND GPL-3.0-only", "", False),
+        ("License: MIT\nClassifier: License :: OSI Approved :: GNU General Public License (GPL)", "", False),
+        ("License: Apache-2.0", "", True),
+        ("License: SSPL-1.0", "", False),
+        ("", "\n  MIT License\n\nCopyright", True),
+        ("", "My own licence\nMIT License", False),
+        ("", "", False),
+        ("Classifier: License :: OSI Approved", "", False),
+    ],
+)
+def test_a_licence_that_is_not_on_the_list_is_named(tmp_path: Path, fields: str, file: str, allowed: bool) -> None:
+    folder = tmp_path / "tiny-1.dist-info"
+    folder.mkdir()
+    lines = ["Metadata-Version: 2.4", "Name: tiny", "Version: 1", *fields.splitlines()]
+    (folder / "METADATA").write_text("\n".join(lines) + "\n")
+    if file:
+        (folder / "LICENSE").write_text(file)
+        (folder / "RECORD").write_text("tiny-1.dist-info/LICENSE,,\n")
+    found = load("licences").problems(metadata.distributions(path=[str(tmp_path)]))
+    assert len(found) == (not allowed)
+    assert all("tiny 1" in line for line in found)
+
+
+def test_an_exception_holds_for_the_licence_it_was_made_for(tmp_path: Path) -> None:
+    folder = tmp_path / "wikiextractor-1.dist-info"
+    folder.mkdir()
+    for licence, count in (
+        ("OSI Approved :: GNU Affero General Public License v3 or later (AGPLv3+)", 0),
+        ("Other/Proprietary License", 1),
+    ):
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: wikiextractor\nVersion: 1\nClassifier: License :: {licence}\n"
+        )
+        assert len(load("licences").problems(metadata.distributions(path=[str(tmp_path)]))) == count
+
+
+CLEAN = {"name": "clean", "version": "1", "vulns": []}
+HOLE = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "fix_versions": ["2"], "description": "..."}
+
+
+@pytest.mark.parametrize(
+    ("packages", "words"),
+    [
+        ([CLEAN], None),
+        ([CLEAN, {**CLEAN, "name": "bad", "vulns": [HOLE]}], "bad 1 has PYSEC-2026-1, CVE-2026-1; fixed in 2"),
+        ([CLEAN, {"name": "x", "skip_reason": "absent"}], "could not be reached for 1 of 2 packages, for example x"),
+        ([], "could not be reached for 0 of 0 packages"),
+    ],
+)
+def test_packages_that_could_not_be_asked_for_never_count_as_clean(packages: list[dict], words: str | None) -> None:
+    lines = load("audit").judge(json.dumps({"dependencies": packages, "fixes": []}), "No known vulnerabilities found")
+    assert len(lines) == (words is not None)
+    assert all(words in line for line in lines)
+
+
+@pytest.mark.parametrize(("log", "reason"), [("Traceback\nNo route\n", "No route"), ("", "pip-audit said nothing")])
+def test_without_any_answer_the_reason_is_named(log: str, reason: str) -> None:
+    [line] = load("audit").judge("", log)
+    assert line.endswith(f"so no package was checked: {reason}")
