@@ -18,7 +18,7 @@ STAGE_VERSIONS = {
     "signatures": 1,
     "overlap": 1,
     "sentences": 1,
-    "shards": 1,
+    "shards": 2,
     "tokenizer": 2,
     "samples": 1,
     "import": 1,

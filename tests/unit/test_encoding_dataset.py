@@ -121,6 +121,14 @@ def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -
     assert finished.read_bytes() == before
 
 
+def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        BertlineError, match="the dataset of news, books has no sample of length 32 to train on"
+    ) as caught:
+        make_dataset(tmp_path, sizes={"00000": (0, 0), "held_out": (3, 2)})
+    assert str(caught.value).endswith("add text to the corpora, or lower held_out")
+
+
 def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> None:
     counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
     counts["books"] = [copied.parent / "books-0.counts.json"]

@@ -42,6 +42,7 @@ DIGESTS = {
     ("overlap", 1): "93152beff344b1a1",
     ("sentences", 1): "f2cd59fd7fcb2f8b",
     ("shards", 1): "bf9fa8f1551e3df5",
+    ("shards", 2): "bf9fa8f1551e3df5",
     ("tokenizer", 2): "4481ebf372ba2639",
     ("samples", 1): "de27b451f8978e3f",
     ("import", 1): "dad51444a46a4e07",

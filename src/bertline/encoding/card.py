@@ -76,7 +76,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
         card: the other keys.
         files: by sequence length, those for training first.
 
-    Raises BertlineError if a file does not belong to this dataset.
+    Raises BertlineError if a file does not belong to this dataset, or a length has no sample to train on.
     """
     # The files of every length are made from the same text: take its counts from the first length.
     of_text = [file.attributes for file in next(iter(files.values()))]
@@ -92,6 +92,12 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     }
     for length, of_length in files.items():
         check_files(card, length, of_length)
+        if not card["sequence_lengths"][str(length)]["samples"]:
+            names = ", ".join(corpus["name"] for corpus in card["corpora"])
+            raise BertlineError(
+                f"{directory}: the dataset of {names} has no sample of length {length} to train on, from "
+                f"{card['documents']} documents; add text to the corpora, or lower held_out"
+            )
     write_json(directory / "dataset.json", card)
     return card
 
