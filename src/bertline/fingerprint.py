@@ -19,7 +19,7 @@ STAGE_VERSIONS = {
     "overlap": 1,
     "sentences": 1,
     "shards": 2,
-    "tokenizer": 2,
+    "tokenizer": 3,
     "samples": 1,
     "import": 1,
     "pretraining": 2,
