@@ -20,7 +20,7 @@ STAGE_VERSIONS = {
     "sentences": 1,
     "shards": 2,
     "tokenizer": 3,
-    "samples": 1,
+    "samples": 2,
     "import": 1,
     "pretraining": 2,
     "finetuning": 6,

@@ -46,6 +46,7 @@ DIGESTS = {
     ("tokenizer", 2): "4481ebf372ba2639",
     ("tokenizer", 3): "dad5542981ecf366",
     ("samples", 1): "de27b451f8978e3f",
+    ("samples", 2): "de9455cbbb155f55",
     ("import", 1): "dad51444a46a4e07",
     ("collection", 1): "ff246b17028bb15c",
 }
