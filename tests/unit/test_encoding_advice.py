@@ -28,8 +28,8 @@ def test_a_text_of_one_document_is_warned_of_in_the_card_and_on_the_terminal(tmp
         "no samples of length 32 are held out, so the held-out loss says little",
         "1 of 2 shards of length 32 are empty, with 1 documents to train on",
     ]
-    shown = list(warnings_in([card, tmp_path / "absent.json"]))
-    assert shown == [f"dataset of news, books: {warning} ({card})" for warning in warnings]
+    shown = list(warnings_in({"mine": card, "other": tmp_path / "absent.json"}))
+    assert shown == [f"dataset mine: {warning}" for warning in warnings]
 
 
 def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:

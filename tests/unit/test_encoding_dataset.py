@@ -149,6 +149,27 @@ def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, An
         open_dataset(copied, 32, "train")
 
 
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        (["fingerprint"], "no 'fingerprint'"),
+        (["tokenizer"], "no 'tokenizer'"),
+        (["tokenizer", "sha256"], "no 'sha256' in its tokenizer"),
+        (["sequence_lengths"], "no 'sequence_lengths'"),
+        (["sequence_lengths", "32", "held_out"], "no 'held_out' in its sequence_lengths.32"),
+    ],
+)
+def test_a_card_without_a_key_is_one_line(copied: Path, keys: list[str], fault: str) -> None:
+    card = json.loads(copied.read_text())
+    inner = card
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    copied.write_text(json.dumps(card))
+    with pytest.raises(BertlineError, match=f"dataset.json has {fault}; encode the dataset again"):
+        open_dataset(copied, 32, "train")
+
+
 def test_a_file_of_another_tokenizer_is_refused(copied: Path) -> None:
     tokenizer = json.loads(copied.read_text())["tokenizer"]
     change(copied, tokenizer=tokenizer | {"sha256": "a" * 64})

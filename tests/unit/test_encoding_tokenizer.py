@@ -82,6 +82,16 @@ def test_a_tokenizer_json_gives_the_bytes_that_its_vocabulary_gave(tmp_path: Pat
     assert json.loads((tmp_path / "second.json").read_text())["normalizer"]["lowercase"] is False
 
 
+def test_a_tokenizer_json_without_added_tokens_is_read(tmp_path: Path) -> None:
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    del description["added_tokens"]
+    (tmp_path / "without.json").write_text(json.dumps(description))
+    text = "the river [SEP]"
+    with_them = load_tokenizer(tmp_path / "tokenizer.json").encode(text).ids
+    assert take_tokenizer(tmp_path / "without.json", lowercase=True).encode(text).ids == with_them
+
+
 def test_literal_special_tokens_in_text_are_words(tmp_path: Path) -> None:
     save_tokenizer(make_tokenizer([*VOCABULARY, "[", "]", "sep"], lowercase=True, source="x"), tmp_path / "t.json")
     tokenizer = load_tokenizer(tmp_path / "t.json")

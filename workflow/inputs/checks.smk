@@ -33,7 +33,11 @@ def print_warnings():
 
 def print_warnings_of_datasets():
     """Print what the cards of finished datasets warn of."""
-    for warning in warnings_in(targets.dataset_cards(plan)):
+    cards = {
+        entry["name"]: plan.dataset_file(key, paths.CARD)
+        for key, entry in plan.datasets.items()
+    }
+    for warning in warnings_in(cards):
         print(f"warning: {warning}", file=sys.stderr)
 
 

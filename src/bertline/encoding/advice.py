@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bertline.files import Json, read_json
@@ -25,12 +25,11 @@ def warnings_of(card: Json) -> list[str]:
     return [*_of_text(card), *_of_tokens(card), *_of_samples(card)]
 
 
-def warnings_in(cards: Iterable[Path | str]) -> Iterator[str]:
-    """Yield the warnings in the cards that exist, each with the names of the dataset's corpora."""
-    for path in filter(Path.exists, map(Path, cards)):
-        card = read_json(path)
-        names = ", ".join(corpus["name"] for corpus in card["corpora"])
-        yield from (f"dataset of {names}: {warning} ({path})" for warning in card.get("warnings", []))
+def warnings_in(cards: Mapping[str, Path | str]) -> Iterator[str]:
+    """Yield the warnings in those cards that exist; `cards` are paths by the datasets' names."""
+    for name, path in cards.items():
+        if Path(path).exists():
+            yield from (f"dataset {name}: {warning}" for warning in read_json(path).get("warnings", []))
 
 
 def _of_text(card: Json) -> Iterator[str]:

@@ -152,7 +152,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         _check_bert(description, path)
     vocabulary = description["model"]["vocab"]
     _check_special_tokens(vocabulary, str(path))
-    for token in description["added_tokens"]:
+    for token in description.get("added_tokens", []):
         if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
             raise BertlineError(f"{path}: '{token['content']}' is added outside its vocabulary; put it there")
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
