@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from pyzstd import SeekableZstdFile
@@ -67,12 +68,15 @@ def make_dataset(
     pair_objective: str = "next_sentence",
     lengths: Sequence[int] = (32, 64),
     tokenizer: Tokenizer | None = None,
+    sizes: Mapping[str, tuple[int, int]] = MappingProxyType({"00000": (20, 10), "00001": (15, 14), "held_out": (3, 2)}),
 ) -> Path:
-    """A dataset of two corpora, two training shards and a held-out one; returns its dataset.json."""
+    """A dataset of two corpora, by default two training shards and a held-out one; returns its dataset.json.
+
+    `sizes` are the documents of each corpus in each shard.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = tokenizer or make_tokenizer(VOCABULARY, lowercase=True, source="the test")
     save_tokenizer(made, folder / "tokenizer.json")
-    sizes = {"00000": (20, 10), "00001": (15, 14), "held_out": (3, 2)}
     write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
     settings = {"seed": 12345, "pair_objective": pair_objective}
     recipe = {"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": lengths}
@@ -80,7 +84,8 @@ def make_dataset(
         write_shard(folder / f"shards/{name}.txt.zst", make_documents(a + b, seed))
         encode_shard(Recipe({**recipe, "settings": {**settings, **OF_SAMPLES}}), name, folder)
     counts = {}
-    for corpus, kept in (("news", [30, 8]), ("books", [26])):
+    news, books = (sum(size[corpus] for size in sizes.values()) for corpus in range(2))
+    for corpus, kept in (("news", [news - news // 5, news // 5]), ("books", [books])):
         counts[corpus] = [folder / f"{corpus}-{number}.counts.json" for number in range(len(kept))]
         for path, number in zip(counts[corpus], kept, strict=True):
             dropped = {"too short": 3}

@@ -19,6 +19,7 @@ from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.removal import part_of
 from bertline.corpus.shards import (
+    FEW_DOCUMENTS,
     HELD_OUT,
     INDEX_TYPE,
     hash_of_id,
@@ -127,6 +128,9 @@ def test_every_document_is_in_exactly_one_balanced_shard(
         for number in range(len(documents))
     }
     kept_out = {first for key, first in chosen.items() if key / 2**64 < held_out} - gone
+    left = {key: first for key, first in chosen.items() if first not in gone}
+    if not kept_out and len(left) >= FEW_DOCUMENTS:
+        kept_out = {left[min(left)]}
     everything = [text for text in documents_of(whole) if text.split()[0] not in gone]
     assert documents_of(content.pop(HELD_OUT)) == [text for text in everything if text.split()[0] in kept_out]
     assert documents_of(b"".join(content.values())) == [text for text in everything if text.split()[0] not in kept_out]
@@ -171,6 +175,31 @@ def test_a_held_out_document_stays_held_out_when_others_come(tmp_path: Path) -> 
     before, after = held_out(texts[:100]), held_out(texts)
     assert 15 < len(before) < 45
     assert before < after
+
+
+@pytest.mark.parametrize(("documents", "expected"), [(FEW_DOCUMENTS - 1, 0), (FEW_DOCUMENTS, 1), (60, 1)])
+def test_at_least_one_document_is_held_out_unless_there_are_very_few(
+    tmp_path: Path, documents: int, expected: int
+) -> None:
+    parts = [
+        write_part(tmp_path, "books", part, [f"Text {part} {number}." for number in range(part, documents, 2)])
+        for part in range(2)
+    ]
+    removed = tmp_path / "removed.jsonl.zst"
+    hashes = {part: read_index(index_of(part))["id_hash"].tolist() for part in parts}
+    lowest = min((least, part) for part in parts for least in hashes[part])[1]
+    gone = hashes[lowest].index(min(hashes[lowest]))
+    with write_compressed(removed) as file:
+        record = {"corpus": "books", "part": part_of(lowest), "document": gone, "reason": "duplicate"}
+        file.write(json.dumps(record).encode() + b"\n")
+    plan = make_plan([("books", parts)], 2, 1e-9)
+    assert plan["held_out_documents"] == expected
+    if expected:
+        assert plan["shards"][HELD_OUT][0]["part"] == lowest
+        assert plan["shards"][HELD_OUT][0]["ranges"][0][:2] == [gone, gone + 1]
+        without = make_plan([("books", parts)], 2, 1e-9, removed)
+        assert without["held_out_documents"] == (documents > FEW_DOCUMENTS)
+        assert without["shards"][HELD_OUT] != plan["shards"][HELD_OUT]
 
 
 def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
@@ -218,14 +247,14 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
 
 
 def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:
-    lengths = np.full(4000, 2**40, dtype=np.uint64)
+    lengths = np.full(4001, 2**40, dtype=np.uint64)
     rows = np.zeros(len(lengths), dtype=INDEX_TYPE)
     rows["length"], rows["offset"], rows["sentences"] = lengths, np.cumsum(lengths) - lengths, 1
-    rows["id_hash"] = 2**63
+    rows["id_hash"][1:] = 2**63  # the first is held out
     np.save(tmp_path / "a.index.npy", rows)
     plan = make_plan([("a", [str(tmp_path / "a.txt.zst")])], 4000, 0.1)
     assert all(
-        pieces[0]["ranges"][0][1] == number + 1 for number, pieces in enumerate(list(plan["shards"].values())[:-1])
+        pieces[0]["ranges"][0][1] == number + 2 for number, pieces in enumerate(list(plan["shards"].values())[:-1])
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_recipe import read_texts
+from corpus_recipe import corpus_recipe, read_texts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from bertline.console import BertlineError
 from bertline.corpus import plain_text
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.documents import read_documents, validate_documents
+from bertline.corpus.sentences import splitter_of
 from bertline.files import read_json
 
 
@@ -262,3 +264,37 @@ def test_steps_clean_paragraphs_and_what_they_remove_is_counted(
         assert counts["cleaning"] == removed
         assert counts["read"] == len(texts) == counts["kept"] + counts["dropped"].get("empty", 0)
     assert "cleaning" not in read(folder, *files)[1]
+
+
+SPLIT = "It rained. Dr. No left\nIt did not stop.\n\n \nThe end\nof it, at last\n\n"
+
+
+@pytest.mark.parametrize(
+    ("settings_", "expected"),
+    [
+        ({}, ["It rained. Dr. No left\nIt did not stop.", "The end\nof it, at last"]),
+        ({"separator": "It did not stop."}, ["It rained. Dr. No left", "The end\nof it, at last"]),
+    ],
+)
+def test_a_text_of_sentences_keeps_its_lines_and_empty_lines_part_documents(
+    tmp_path: Path, settings_: dict[str, Any], expected: list[str]
+) -> None:
+    documents, counts = read(tmp_path, put(tmp_path / "a.txt", SPLIT), sentences="lines", **settings_)
+    assert [document["text"] for document in documents] == expected
+    assert (counts["read"], counts["dropped"]) == (2, {})
+    split = splitter_of(corpus_recipe("files", sentences="lines"))
+    assert split("It rained. Dr. No left") == ["It rained. Dr. No left"]
+
+
+@pytest.mark.parametrize("mark", [".", "。", ""])  # Thai sentences end without a mark
+def test_a_text_of_sentences_that_is_read_as_one_document_is_counted(tmp_path: Path, mark: str) -> None:
+    text = "".join(f"{'word ' * (3 + number * 7 % 23)}end{mark}\n" + "\n" * (number % 3 == 2) for number in range(30))
+    _, counts = read(tmp_path, put(tmp_path / "sentences.txt", text))
+    assert counts["look_split"] == 1
+    wrapped = "".join(textwrap.fill(f"{line} And so on.", 40) + "\n\n" for line in text.split("\n"))
+    verse = "".join(
+        f"{'la ' * (3 + number % 9)}{'.' if number % 4 == 3 else ','}\n" + "\n" * (number % 4 == 3)
+        for number in range(40)
+    )
+    _, counts = read(tmp_path, put(tmp_path / "book.txt", wrapped), put(tmp_path / "verse.txt", verse))
+    assert counts["look_split"] == 0

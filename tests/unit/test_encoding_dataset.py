@@ -121,6 +121,14 @@ def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -
     assert finished.read_bytes() == before
 
 
+def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        BertlineError, match="the dataset of news, books has no sample of length 32 to train on"
+    ) as caught:
+        make_dataset(tmp_path, sizes={"00000": (0, 0), "held_out": (3, 2)})
+    assert str(caught.value).endswith("add text to the corpora, or lower held_out")
+
+
 def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> None:
     counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
     counts["books"] = [copied.parent / "books-0.counts.json"]
@@ -138,6 +146,27 @@ def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> No
 def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, Any], fault: str) -> None:
     change(copied, **changes)
     with pytest.raises(BertlineError, match=fault):
+        open_dataset(copied, 32, "train")
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        (["fingerprint"], "no 'fingerprint'"),
+        (["tokenizer"], "no 'tokenizer'"),
+        (["tokenizer", "sha256"], "no 'sha256' in its tokenizer"),
+        (["sequence_lengths"], "no 'sequence_lengths'"),
+        (["sequence_lengths", "32", "held_out"], "no 'held_out' in its sequence_lengths.32"),
+    ],
+)
+def test_a_card_without_a_key_is_one_line(copied: Path, keys: list[str], fault: str) -> None:
+    card = json.loads(copied.read_text())
+    inner = card
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    copied.write_text(json.dumps(card))
+    with pytest.raises(BertlineError, match=f"dataset.json has {fault}; encode the dataset again"):
         open_dataset(copied, 32, "train")
 
 

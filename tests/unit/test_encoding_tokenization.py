@@ -212,3 +212,23 @@ def test_a_shard_that_breaks_the_format_is_one_line(tmp_path: Path, content: byt
         file.write(content)
     with pytest.raises(BertlineError, match=fault):
         tokenize_shard(tmp_path / "0.txt.zst", UNCASED, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "lowercase", "unknown", "stripped"),
+    [
+        ("the river xyz the xyz", True, 6, 0),
+        ("the café " + "a" * 101, True, 4 + 101, 0),
+        ("ที่ it", True, 1 + 2, 2),
+        ("ที่ it", False, 3 + 2, 0),
+        ("한 が", True, 2, 2),
+    ],
+)
+def test_characters_that_are_hidden_or_stripped_are_counted(
+    tmp_path: Path, text: str, lowercase: bool, unknown: int, stripped: int
+) -> None:
+    tokenizer = make_tokenizer(VOCABULARY, lowercase=lowercase, source="the test")
+    shard = write_shard(tmp_path / "0.txt.zst", [[text, "the king"], [text]])
+    found = tokenize_shard(shard, tokenizer, tmp_path)
+    assert found.characters == 2 * len(text.replace(" ", "")) + len("theking")
+    assert (found.unknown_characters, found.stripped_characters) == (2 * unknown, 2 * stripped)

@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_recipe import schema_of_configurations
 from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
 from tokenizers import Tokenizer, models
 
@@ -22,9 +25,11 @@ from bertline.encoding.tokenizer import (
     make_tokenizer,
     save_tokenizer,
     special_token_ids,
+    strips_accents,
     take_tokenizer,
 )
 from bertline.encoding.vocabulary import choose_sample, read_sample, train_byte_level, train_wordpiece
+from bertline.settings.configuration import fill_defaults
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
 
@@ -41,6 +46,7 @@ def dataset_to_train_on(folder: Path, documents: list[Any], **tokenizer: Any) ->
     for number, of_shard in enumerate(documents):
         write_shard(shards / f"{number:05d}.txt.zst", of_shard)
     settings = {"shards": len(documents), "seed": 12345, "tokenizer": tokenizer}
+    tokenizer.setdefault("strip_accents", False)
     recipe = folder / "recipe.json"
     recipe.write_text(json.dumps({"fingerprint": "0123456789abcdef", "settings": settings}))
     return recipe
@@ -74,6 +80,16 @@ def test_a_tokenizer_json_gives_the_bytes_that_its_vocabulary_gave(tmp_path: Pat
     save_tokenizer(take_tokenizer(tmp_path / "first.json", lowercase=True), tmp_path / "second.json")
     assert (tmp_path / "first.json").read_bytes() == (tmp_path / "second.json").read_bytes()
     assert json.loads((tmp_path / "second.json").read_text())["normalizer"]["lowercase"] is False
+
+
+def test_a_tokenizer_json_without_added_tokens_is_read(tmp_path: Path) -> None:
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    del description["added_tokens"]
+    (tmp_path / "without.json").write_text(json.dumps(description))
+    text = "the river [SEP]"
+    with_them = load_tokenizer(tmp_path / "tokenizer.json").encode(text).ids
+    assert take_tokenizer(tmp_path / "without.json", lowercase=True).encode(text).ids == with_them
 
 
 def test_literal_special_tokens_in_text_are_words(tmp_path: Path) -> None:
@@ -247,3 +263,53 @@ def test_a_bpe_that_cannot_be_read_word_by_word_is_refused(tmp_path: Path) -> No
         (tmp_path / "tokenizer.json").write_text(json.dumps({**right, **change}))
         with pytest.raises(BertlineError, match=fault):
             load_tokenizer(tmp_path / "tokenizer.json")
+
+
+TEXT_WITH_MARKS = {
+    "th": ["น้ำท่วมที่บ้าน", "ภาษาไทยมีสระ"],
+    "hi": ["हिन्दी में लिखा है", "पुस्तक"],
+    "ja": ["がくせいです", "ポスト"],
+    "ko": ["한국어를 배운다", "학교"],
+    "it": ["Perché no", "È così"],
+}
+
+
+@pytest.mark.parametrize("language", TEXT_WITH_MARKS)
+@pytest.mark.parametrize("strip_accents", [False, True, None])
+@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level])
+def test_a_new_tokenizer_keeps_marks_unless_it_is_told_to_strip_them(
+    tmp_path: Path, language: str, strip_accents: bool | None, train: Callable[..., Tokenizer]
+) -> None:
+    sentences = TEXT_WITH_MARKS[language]
+    shard = write_shard(tmp_path / "00000.txt.zst", [sentences] * 3)
+    tokenizer = train([shard], vocab_size=400, lowercase=True, strip_accents=strip_accents, seed=1)
+    assert strips_accents(tokenizer) == (strip_accents is not False)
+    for sentence in sentences:
+        decoded = tokenizer.decode(tokenizer.encode(sentence, add_special_tokens=False).ids)
+        lost = len(unicodedata.normalize("NFD", sentence)) - len(unicodedata.normalize("NFD", decoded.strip()))
+        marks = sum(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", sentence))
+        assert lost == (0 if strip_accents is False else marks)
+    assert "[UNK]" not in tokenizer.encode(" ".join(sentences)).tokens
+
+
+def test_the_schema_strips_accents_only_for_a_given_vocabulary() -> None:
+    schema = schema_of_configurations()
+    trained, given = (
+        fill_defaults(tokenizer, schema["$defs"]["tokenizer"], schema)
+        for tokenizer in ({"train": "wordpiece", "vocab_size": 100}, {"file": "vocab.txt"})
+    )
+    assert trained["strip_accents"] is False
+    assert given["strip_accents"] is None
+
+
+def test_runs_of_a_script_without_spaces_are_tokens_and_garbage_is_not(tmp_path: Path) -> None:
+    words = ["น้ำท่วม", "ที่บ้าน", "ภาษาไทย", "มีสระ"]
+    run = "".join(words[number * 7 % 4] for number in range(40))
+    assert 200 < len(run) < 300
+    shard = write_shard(tmp_path / "00000.txt.zst", [[run, f"{run} 12"], ["a"]])
+    tokenizer = train_wordpiece([shard], vocab_size=200, lowercase=True, strip_accents=False, seed=1)
+    assert tokenizer.decode(tokenizer.encode(run).ids) == run
+    mostly_words = [["plain words " * 20]] * 2000
+    shard = write_shard(tmp_path / "00001.txt.zst", [*mostly_words, ["x" * 150]])
+    tokenizer = train_wordpiece([shard], vocab_size=200, lowercase=True, seed=1)
+    assert tokenizer.encode("x" * 150, add_special_tokens=False).tokens == ["[UNK]"]  # as in Google's BERT

@@ -15,9 +15,9 @@ from transformers import BertForPreTraining as TheirBert
 from transformers import BertModel as TheirEncoder
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS
+from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS, make_tokenizer, save_tokenizer
 from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
-from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface
+from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface, write_huggingface
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -183,3 +183,16 @@ def test_a_directory_that_is_no_bert_is_refused_in_one_line(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x10")
     with pytest.raises(BertlineError, match="not a complete safetensors file"):
         load_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(("strip_accents", "longest"), [(False, 100), (True, 100), (None, 100), (False, 1000)])
+def test_transformers_tokenizes_text_as_the_dataset_s_tokenizer(tmp_path, strip_accents, longest):
+    words = [*SPECIAL_TOKENS, "the", "caf", "##é", "##e", "น", "##น", "##้", "##ำ"]
+    ours = make_tokenizer(words, lowercase=True, strip_accents=strip_accents, source="the test")
+    ours.model.max_input_chars_per_word = longest
+    save_tokenizer(ours, tmp_path / "tokenizer.json")
+    config = BertConfig.from_dict({**SHAPE, "vocab_size": len(words)})
+    weights = BertForPreTraining(config).state_dict()
+    write_huggingface(config, weights, tmp_path / "tokenizer.json", tmp_path / "export")
+    text = f"The café น้ำ of Café {'น้ำ' * 50}"
+    assert AutoTokenizer.from_pretrained(tmp_path / "export")(text)["input_ids"] == ours.encode(text).ids

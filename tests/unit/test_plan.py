@@ -45,6 +45,9 @@ CONFIG = {
     },
 }
 
+TABLE = {"kind": "classification", "train": "train.json", "dev": "dev.json", "texts": ["text"], "label": "label"}
+TABLES = {f"table{number}": TABLE for number in range(33)}
+
 
 @pytest.fixture(autouse=True)
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,6 +301,14 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
         (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},
             "corpora.books.punkt: given 'model', but sentences is unicode",
+        ),
+        (
+            {"datasets__both__corpora": [f"corpus{number}" for number in range(257)]},
+            "allowed is a list with at most 256 entries",
+        ),
+        (
+            {"datasets__both__evaluation_overlap": "report", "evaluation__tables": TABLES},
+            "evaluation: 34 sets are given, allowed are 32",
         ),
     ],
 )

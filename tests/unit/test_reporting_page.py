@@ -102,6 +102,14 @@ def test_the_page_shows_every_score_column_and_baseline(record: Path) -> None:
     assert "2.13.0" in text
 
 
+def test_the_page_shows_what_the_data_card_warns_of(record: Path) -> None:
+    path = Path(read_record(record).dataset.path) / "dataset.json"
+    write(path, json.loads(path.read_text()) | {"warnings": ["4 shards are <empty>; lower shards"]})
+    assert (
+        "Warning:</strong> 4 shards are &lt;empty&gt;; lower shards." in write_report([record], Path("r")).read_text()
+    )
+
+
 def test_the_same_inputs_give_the_same_bytes_whatever_the_hash_seed(record: Path) -> None:
     command = [sys.executable, str(SCRIPTS / "report.py"), str(record), "--directory"]
     for seed in ("1", "2"):

@@ -5,6 +5,7 @@ import time
 
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
+from bertline.encoding.advice import warnings_in
 
 # Machines of one cluster may differ by so much.
 CLOCK_SKEW_SECONDS = 60
@@ -49,6 +50,16 @@ def check_disk():
 def print_warnings():
     """Print warnings before the first job; for tasks, the failed jobs of rule task_without_data repeat them at the end."""
     for warning in plan.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def print_warnings_of_datasets():
+    """Print what the cards of finished datasets warn of."""
+    cards = {
+        entry["name"]: plan.dataset_file(key, paths.CARD)
+        for key, entry in plan.datasets.items()
+    }
+    for warning in warnings_in(cards):
         print(f"warning: {warning}", file=sys.stderr)
 
 
@@ -98,10 +109,12 @@ onsuccess:
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
+    print_warnings_of_datasets()
 
 
 # Repeats the reason of each failure below Snakemake's own output.
 onerror:
+    print_warnings_of_datasets()
     reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster, no job has failed.
     if reasons and not Path(targets.report_page(plan)).exists():

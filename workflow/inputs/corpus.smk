@@ -59,9 +59,9 @@ def of_corpus(pattern):
 
 
 def punkt_model(wildcards):
-    """Return the folder of the Punkt model of a corpus; nothing if sentences are split by punctuation marks."""
+    """Return the folder of the Punkt model of a corpus; nothing if its sentences are found without one."""
     settings = plan.corpora[wildcards.corpus]["settings"]
-    if settings["sentences"] == "unicode":
+    if settings["sentences"] != "punkt":
         return []
     trained = paths.PUNKT.format(corpus=wildcards.corpus)
     return trained if settings["punkt"] == "trained" else settings["punkt"]

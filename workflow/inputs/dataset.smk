@@ -36,9 +36,15 @@ def vocabulary_file(wildcards):
     return plan.datasets[wildcards.dataset]["settings"]["tokenizer"]["file"]
 
 
-def lowercase_option(wildcards):
+def tokenizer_options(wildcards):
     tokenizer = plan.datasets[wildcards.dataset]["settings"]["tokenizer"]
-    return "--lowercase" if tokenizer["lowercase"] else "--no-lowercase"
+    given = {key: tokenizer[key] for key in ("lowercase", "strip_accents")}
+    names = {key: key.replace("_", "-") for key in given}
+    return [
+        f"--{names[key]}" if value else f"--no-{names[key]}"
+        for key, value in given.items()
+        if value is not None
+    ]
 
 
 def removal_sources(wildcards):

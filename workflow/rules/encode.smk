@@ -42,9 +42,9 @@ rule take_tokenizer:
         mem_mb=1000,
         runtime=10,
     params:
-        lowercase=lowercase_option,
+        options=tokenizer_options,
     shell:
-        "python workflow/scripts/take_tokenizer.py {input:q} {params.lowercase} --output {output:q} > {log:q} 2>&1"
+        "python workflow/scripts/take_tokenizer.py {input:q} {params.options} --output {output:q} > {log:q} 2>&1"
 
 
 # One job for all lengths, so that the text is tokenized once.

@@ -10,15 +10,16 @@ from bertline.command_line import run_command
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 
 
-def take(vocabulary: Path, output: Path, *, lowercase: bool = True) -> None:
+def take(vocabulary: Path, output: Path, *, lowercase: bool = True, strip_accents: bool | None = None) -> None:
     """Import a tokenizer.
 
     Args:
         vocabulary: vocab.txt, one token per line, or tokenizer.json.
         output: the tokenizer.json to write.
         lowercase: case of a vocab.txt; a tokenizer.json specifies it itself.
+        strip_accents: remove accents in a text for a vocab.txt; like lowercase if not given.
     """
-    save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase), output)
+    save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents), output)
 
 
 if __name__ == "__main__":

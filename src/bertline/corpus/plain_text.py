@@ -6,6 +6,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 from bertline.console import BertlineError
@@ -20,6 +21,8 @@ MAX_WRAPPED_LINE_LENGTH = 200
 # King James Bible has four million characters.
 MAX_LINE_LENGTH = 1 << 20
 MAX_DOCUMENT_LENGTH = 1 << 24
+SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
+MIN_LINES_TO_JUDGE = 5  # within documents, and at their ends
 
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
 _GUTENBERG_SMALL_PRINT = re.compile(r"\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
@@ -54,6 +57,7 @@ class Converter:
         self.source: str = corpus["name"]
         self.minimum_characters: int = max(1, corpus["settings"]["minimum_characters"])
         self.steps: Sequence[str] = corpus["settings"]["cleaning"]
+        self.lines_are_sentences: bool = corpus["settings"]["sentences"] == "lines"
         self.cleaning: Counts = no_counts(self.steps)
         self.gutenberg_lines_removed = self.divided = 0
 
@@ -73,7 +77,7 @@ class Converter:
         """
         for number, piece in enumerate(_pieces_without_gutenberg(lines, self)):
             self.divided += number > 0
-            whole = paragraphs(piece)
+            whole = paragraphs(piece, wrapped=not self.lines_are_sentences)
             text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
             if len(text) < self.minimum_characters:
                 yield Dropped("short" if text else "empty")
@@ -82,14 +86,14 @@ class Converter:
             yield Document(id=document_id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
 
 
-def paragraphs(lines: list[str]) -> Iterator[str]:
+def paragraphs(lines: list[str], *, wrapped: bool = True) -> Iterator[str]:
     """Yield the tidy paragraphs of a text that contain a letter or digit.
 
-    Blank lines separate them; the lines between are joined, because books are hard-wrapped. If any line is too long to
-    be wrapped, every line is a paragraph.
+    Blank lines separate them; the lines between are joined, because books are hard-wrapped. Every line is a paragraph
+    if any is too long to be wrapped, or unless `wrapped`.
     """
     tidied = [tidy(line) for line in lines]
-    is_wrapped = all(len(line) <= MAX_WRAPPED_LINE_LENGTH for line in tidied)
+    is_wrapped = wrapped and all(len(line) <= MAX_WRAPPED_LINE_LENGTH for line in tidied)
     paragraph: list[str] = []
     for line in [*tidied, ""]:
         if line:
@@ -118,6 +122,33 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
 
     while not ended:
         yield text()
+
+
+def divide_at_empty_lines(lines: Iterable[str]) -> Iterator[Iterator[str]]:
+    """Split lines into texts at one or more blank lines; streamed like those of `divide`, and none is empty."""
+    return (text for has_text, text in groupby(lines, key=lambda line: bool(line.strip())) if has_text)
+
+
+def looks_split(lines: Sequence[str]) -> bool:
+    """Return whether the lines look like sentences, with blank lines between documents, and not like wrapped text.
+
+    In wrapped text, lines before a blank one end like sentences and the others do not, or all are about equally long.
+    """
+    inner: list[str] = []
+    last: list[str] = []
+    stripped = [line.strip() for line in lines]
+    for line, following in pairwise(stripped):
+        if line:
+            (inner if following else last).append(line)
+    if min(len(inner), len(last)) < MIN_LINES_TO_JUDGE:
+        return False
+    of_inner, of_last = (sum(map(_ends_sentence, some)) / len(some) for some in (inner, last))
+    lengths = sorted(map(len, inner))
+    return abs(of_inner - of_last) < 0.2 and lengths[len(lengths) // 2] < 0.7 * lengths[len(lengths) * 19 // 20]
+
+
+def _ends_sentence(line: str) -> bool:
+    return line.rstrip("\"'”’»)」』").endswith(SENTENCE_MARKS)
 
 
 def _pieces_without_gutenberg(lines: Iterable[str], converter: Converter) -> Iterator[list[str]]:

@@ -42,6 +42,8 @@ _PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]â
 def splitter_of(corpus: Json) -> Splitter:
     """Return the splitter that a corpus's recipe names; one of Punkt's is in the corpus's folder unless it is given."""
     settings = corpus["settings"]
+    if settings["sentences"] == "lines":
+        return lambda line: [line]
     if settings["sentences"] == "unicode":
         return split_by_marks
     is_trained = settings["punkt"] == "trained"

@@ -28,6 +28,7 @@ Index = npt.NDArray[np.void]
 # One row per document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
 INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
 HELD_OUT = "held_out"
+FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part of the text
 COPY_BYTES = 1 << 20
 # Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).
 LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
@@ -94,7 +95,8 @@ def make_plan(
         corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
             `x.index.npy` beside it.
         shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
-        held_out: a document is held out if its hash / 2**64 is below this.
+        held_out: a document is held out if its hash / 2**64 is below this. If none is, that of the lowest hash is held
+            out, unless there are fewer than FEW_DOCUMENTS.
         removed: the removal list, see `removal.write_removals`; if None, no document is removed.
 
     Returns:
@@ -107,6 +109,7 @@ def make_plan(
     """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
     removals = read_removals(removed) if removed is not None else {}
+    threshold = max(threshold, _least_threshold(corpora, removals))
     summaries = [_summary(name, parts, threshold, removals) for name, parts in corpora]
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
@@ -126,6 +129,18 @@ def make_plan(
         for key in ("documents", "held_out_documents", "sentences", "bytes")
     }
     return {"shards": pieces, "corpora": summaries} | sums
+
+
+def _least_threshold(corpora: list[tuple[str, list[str]]], removals: Removals) -> np.uint64:
+    """Return the lowest threshold that holds out a document, or 0 if there are fewer than FEW_DOCUMENTS."""
+    documents, lowest = 0, 2**64 - 1
+    for name, parts in corpora:
+        for part in parts:
+            index = read_index(index_of(part))
+            hashes = index["id_hash"][_fates(index, part, name, np.uint64(0), removals) == _TRAINED]
+            documents += len(hashes)
+            lowest = min(lowest, int(hashes.min(initial=lowest)))
+    return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
 
 
 def index_of(part: str) -> str:

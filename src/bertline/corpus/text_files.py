@@ -5,12 +5,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy
-from bertline.corpus.plain_text import Converter, Origin, check_encoding, decoded_lines, divide, lines_of
+from bertline.corpus.plain_text import (
+    Converter,
+    Origin,
+    check_encoding,
+    decoded_lines,
+    divide,
+    divide_at_empty_lines,
+    lines_of,
+    looks_split,
+)
 from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
     ARCHIVES,
@@ -25,6 +35,7 @@ from bertline.files import Json
 logger = logging.getLogger(__name__)
 
 NAME_STARTS = "/./"
+LINES_TO_JUDGE = 2000  # at the beginning of a text
 
 
 def name_of(file: str) -> str:
@@ -47,7 +58,8 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             an archive, and `#number` for a document of a file with several. The settings are those of `files` in
             config/config.schema.yaml.
         part: its name.
-        counts: receives the number of `files`, and the members of archives that were not read (`members_skipped`).
+        counts: receives the number of `files`, the members of archives that were not read (`members_skipped`), and how
+            many texts taken for one document look like sentences and documents (`look_split`), see `looks_split`.
 
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
@@ -56,6 +68,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     encoding, separator, columns = settings["encoding"], settings.get("separator"), columns_of(settings)
     check_encoding(encoding)
     skipped: Counter[str] = Counter()
+    look_split = 0
 
     def texts_of(file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
         """Yield each text of a file that is not a table: its name in errors, its origin, its bytes."""
@@ -72,6 +85,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             raise BertlineError(f"{file} has no member that is a .txt, .txt.gz or .txt.zst; name another file")
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
+        nonlocal look_split
         allowance = Allowance(Path(file), settings["unpack_ratio"])
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
@@ -82,10 +96,13 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
         for where, origin, stream in texts_of(file, allowance):
             with as_damage_error(where):
                 lines = decoded_lines(stream, where, encoding)
-                if separator is None:
-                    yield from converter.documents(lines, origin)
+                if separator is None and not converter.lines_are_sentences:
+                    first = list(islice(lines, LINES_TO_JUDGE))
+                    look_split += looks_split(first)
+                    yield from converter.documents(chain(first, lines), origin)
                     continue
-                for number, text_lines in enumerate(divide(lines, separator)):
+                texts = divide_at_empty_lines(lines) if separator is None else divide(lines, separator)
+                for number, text_lines in enumerate(texts):
                     yield from converter.documents(text_lines, origin._replace(id=f"{origin.id}#{number}"))
 
     for file in progress(files, description=converter.source, unit="files", total=len(files)):
@@ -93,7 +110,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             yield from records_of(file)
     if skipped:
         logger.info("members of archives that are not read: %s", dict(skipped))
-    counts.update(files=len(files), members_skipped=dict(skipped))
+    counts.update(files=len(files), members_skipped=dict(skipped), look_split=look_split)
 
 
 def _title(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +14,26 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
 from bertline.corpus.removal import overlap_template
 from bertline.corpus.sources import files_of_dataset
+from bertline.encoding.advice import warnings_of
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
 from bertline.files import Json, Recipe, read_json, sha256_of_file, write_json
 from bertline.results import paths
 
+log = logging.getLogger(__name__)
+
 HISTOGRAM_BINS = 16
 # Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
 COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
-COUNTS_OF_TEXT = ("sentences", "text_tokens", "unknown_tokens")
+COUNTS_OF_TEXT = (
+    "sentences",
+    "text_tokens",
+    "unknown_tokens",
+    "characters",
+    "unknown_characters",
+    "stripped_characters",
+)
 
 
 def write_dataset_card(recipe: Recipe, directory: Path) -> None:
@@ -76,7 +87,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
         card: the other keys.
         files: by sequence length, those for training first.
 
-    Raises BertlineError if a file does not belong to this dataset.
+    Raises BertlineError if a file does not belong to this dataset, or a length has no sample to train on.
     """
     # The files of every length are made from the same text: take its counts from the first length.
     of_text = [file.attributes for file in next(iter(files.values()))]
@@ -92,6 +103,15 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     }
     for length, of_length in files.items():
         check_files(card, length, of_length)
+        if not card["sequence_lengths"][str(length)]["samples"]:
+            names = ", ".join(corpus["name"] for corpus in card["corpora"])
+            raise BertlineError(
+                f"{directory}: the dataset of {names} has no sample of length {length} to train on, from "
+                f"{card['documents']} documents; add text to the corpora, or lower held_out"
+            )
+    card["warnings"] = warnings_of(card)
+    for warning in card["warnings"]:
+        log.warning("warning: %s", warning)
     write_json(directory / "dataset.json", card)
     return card
 
@@ -253,7 +273,8 @@ def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFi
             f"{where}: kept is not documents plus removed",
         )
     for name in COUNTS_OF_TEXT:
-        _check(card[name] == totals[name], f"{card_json}: {name} is {card[name]}, the files hold {totals[name]}")
+        given = card.get(name, 0)
+        _check(given == totals[name], f"{card_json}: {name} is {given}, the files hold {totals[name]}")
 
 
 def _check(holds: bool, problem: str) -> None:

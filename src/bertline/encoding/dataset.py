@@ -17,6 +17,9 @@ from bertline.files import Json, read_json
 
 HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
+# Of a card; it has more, without which it can be used.
+CARD_KEYS = ("fingerprint", "settings", "corpora", "tokenizer", "sequence_lengths")
+TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuation_bitmap")
 
 
 class MaskedTokens(NamedTuple):
@@ -134,14 +137,24 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
 
 
 def read_card(path: Path | str) -> Json:
-    """Read dataset.json. Raises BertlineError if it is missing or of another layout version."""
+    """Read dataset.json. Raises BertlineError if it is missing, of another layout version, or lacks a key."""
     card = read_json(path)
     version = card.get("layout_version") if isinstance(card, dict) else None
     if version != LAYOUT_VERSION:
         raise BertlineError(
             f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
         )
+    _check_keys(card, CARD_KEYS, path)
+    _check_keys(card["tokenizer"], TOKENIZER_KEYS, path, " in its tokenizer")
+    for length, section in card["sequence_lengths"].items():
+        _check_keys(section, SPLITS, path, f" in its sequence_lengths.{length}")
     return card
+
+
+def _check_keys(content: Json, keys: Sequence[str], path: Path | str, where: str = "") -> None:
+    missing = next((key for key in keys if not isinstance(content, dict) or key not in content), None)
+    if missing is not None:
+        raise BertlineError(f"{path} has no '{missing}'{where}; encode the dataset again")
 
 
 def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:

@@ -46,6 +46,8 @@ LAYOUT_VERSION = 1
 ALIGNMENT = 4096
 # Name -> type. Names that begin with `samples_` count samples; `documents_of_corpora` has one number per corpus,
 # `samples_with_random_next` is the sum of the labels, `passes` is how often the text was split into samples.
+# `characters` are those of the text without spaces. [UNK] stands for `unknown_characters` of them, and stripping of
+# accents alters `stripped_characters` that are not accented Latin, Greek or Cyrillic.
 ATTRIBUTES: dict[str, type] = {
     "layout_version": int,
     "fingerprint": str,
@@ -68,8 +70,16 @@ ATTRIBUTES: dict[str, type] = {
     "samples_with_random_next": int,
     "samples_without_partner": int,
     "passes": int,
+    "characters": int,
+    "unknown_characters": int,
+    "stripped_characters": int,
 }
-OPTIONAL_ATTRIBUTES: dict[str, Any] = {"passes": 1}  # omitted if they have these values, as in older files
+OPTIONAL_ATTRIBUTES: dict[str, Any] = {
+    "passes": 1,
+    "characters": 0,
+    "unknown_characters": 0,
+    "stripped_characters": 0,
+}  # omitted if they have these values, as in older files
 # Name -> type; ids have that of the vocabulary's size.
 COLUMNS = {
     "input_ids": "ids",

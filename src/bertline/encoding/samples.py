@@ -5,10 +5,16 @@ document is split into chunks of the target length; a chunk is split in two at a
 second part is replaced by text of another document and becomes the beginning of the next chunk. The target is the
 maximum, or with the short-sequence probability a random length.
 
-There are three differences, all where that program loses text or reveals the label. A pair that is too long is not
-truncated: a chunk ends at the target, between two words, and the rest of the sentence begins the next chunk; a chunk
-inside one long sentence is split between two words. A second segment labelled random is never from the same document.
-And it is as long as the text it replaces, so that the length of a sample does not reveal its label.
+There are two differences, where that program loses text. A pair that is too long is not truncated: a chunk ends at the
+target, between two words, and the rest of the sentence begins the next chunk. A document's single last sentence is
+split between two words.
+
+There are three more, where it reveals the label. A second segment labelled random is never from the same document. It
+begins and ends as the text that it replaces does: at a sentence, or between two words; at the end of a document, or
+before it. And it is as long, or fills the sample, as far as other documents allow. A document's last chunk is left
+whole two times in three; else both its parts are first segments, with a random second one each. A last chunk of one
+sentence makes two samples: whole, and with its second part replaced. So half of the samples are random, whatever the
+length of their first segments.
 
 Sentence order prediction follows ALBERT (Lan et al. 2019, arXiv 1909.11942): the two parts of a chunk stay together,
 and half of the time they are swapped, which is the label.
@@ -21,7 +27,7 @@ shorter sample; with packed sequences it costs nothing.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -40,6 +46,13 @@ FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, LABEL, DOCUMENT = range(6)
 SAMPLES_PER_BLOCK = 4096
 # Number of random reads after which a shard's memory is freed, see `Spool`.
 READS_PER_RELEASE = 32
+# Text of scripts without spaces may have no boundary for hundreds of tokens: a longer word is split.
+LONGEST_WHOLE_WORD = 16
+# A document's last chunk that is random becomes two samples, one that is not becomes one: half of them are random.
+SHARE_OF_LAST = 1 / 3
+# Places that are tried for a random segment, and the part of its length, 1 / TOLERANCE, by which it may differ at once.
+ATTEMPTS = 16
+TOLERANCE = 10
 
 
 @dataclass(frozen=True)
@@ -143,11 +156,12 @@ class _Splitter:
         return 2 + self.below(maximum - 1) if self.random.random() < self.short else maximum
 
     def end_of_chunk(self, begin: int, length: int, limit: int) -> int:
-        """Return the last word boundary within `length` tokens from `begin`; a longer word is split."""
-        if begin + length >= limit:
+        """Return the last word boundary within `length` tokens from `begin`; a long word is split."""
+        end = begin + length
+        if end >= limit:
             return limit
-        place = self.word_starts.rfind(b"\1", begin + 1, begin + length + 1)
-        return place if place > 0 else begin + length
+        place = self.word_starts.rfind(b"\1", max(begin + 1, end - LONGEST_WHOLE_WORD), end + 1)
+        return place if place > 0 else end
 
     def random_sentence(self, begin: int, end: int) -> int:
         """Return the beginning of a random sentence in [begin, end); `end` if there is none."""
@@ -155,26 +169,80 @@ class _Splitter:
         return self.sentences[first + self.below(beyond - first)] if first < beyond else end
 
     def random_word(self, begin: int, end: int) -> int:
-        """Return the beginning of a random word in [begin, end), or a random token if there is none."""
+        """Return the beginning of a random word in [begin, end); `end` if none begins, or a token of a long word."""
         near = begin + self.below(end - begin)
-        place = self.word_starts.rfind(b"\1", begin, near + 1)
+        place = self.word_starts.rfind(b"\1", max(begin, near - LONGEST_WHOLE_WORD), near + 1)
         if place < 0:
-            place = self.word_starts.find(b"\1", near + 1, end)
-        return place if place > 0 else near
+            place = self.word_starts.find(b"\1", near + 1, min(end, near + LONGEST_WHOLE_WORD))
+        if place < 0:
+            place = near if end - begin > LONGEST_WHOLE_WORD else end
+        return place
 
-    def other_text(self, position: int, length: int) -> tuple[int, int]:
-        """Return begin and end of at most `length` tokens of any document but the one at `position` in `with_text`.
-
-        They begin with a random sentence, if possible one followed by enough text.
-        """
+    def other_document(self, position: int) -> tuple[int, int]:
+        """Return begin and end of a random document but the one at `position` in `with_text`."""
         self.reads += 1
         if self.reads % READS_PER_RELEASE == 0:
             self.shard.release()
         choice = self.below(len(self.with_text) - 1)
         document = self.with_text[choice + (choice >= position)]
-        begin, end = self.documents[document], self.documents[document + 1]
-        start = self.random_sentence(begin, max(begin, end - length) + 1)
-        return start, self.end_of_chunk(start, length, end)
+        return self.documents[document], self.documents[document + 1]
+
+    def nearest_start(self, place: int, lowest: int, end: int, whole: bool) -> int:
+        """Return the beginning of a sentence, if `whole`, or else of a word, in [lowest, end) and near `place`."""
+        if whole:
+            number = bisect_left(self.sentences, place)
+            earlier, later = self.sentences[number - 1], self.sentences[number]
+            if later < end and (earlier < lowest or later - place <= place - earlier):
+                return later
+            if earlier >= lowest:
+                return earlier
+        found = self.word_starts.find(b"\1", place, min(end, place + LONGEST_WHOLE_WORD))
+        if found < 0:
+            found = self.word_starts.rfind(b"\1", max(lowest, place - LONGEST_WHOLE_WORD), place)
+        return found if found >= 0 else place
+
+    def other_end(self, position: int, length: int, room: int, whole: bool) -> tuple[int, int]:
+        """Return begin and end of the end of another document, of about `length` and at most `room` tokens.
+
+        It begins with a sentence if `whole`, else with a word. Of several documents the one that fits best is taken.
+        """
+        best, least = (0, 0), room + length
+        for _ in range(ATTEMPTS):
+            begin, end = self.other_document(position)
+            start = begin
+            if end - begin > length:
+                start = self.nearest_start(end - length, max(begin, end - room), end, whole)
+            difference = abs(end - start - length)
+            if difference < least:
+                best, least = (start, end), difference
+            if TOLERANCE * difference <= length:
+                break
+        return best
+
+    def other_text(self, position: int, room: int, whole: bool) -> tuple[int, int]:
+        """Return begin and end of text that fills `room` and does not end another document, if there is any.
+
+        It begins with a random sentence if `whole`, else with a random word.
+        """
+        own, best = self.with_text[position], (0, 0)
+        for _ in range(ATTEMPTS):
+            self.reads += 1
+            if self.reads % READS_PER_RELEASE == 0:
+                self.shard.release()
+            tokens = self.sentences[-1]
+            start = self.sentences[self.below(len(self.sentences) - 1)] if whole else self.random_word(0, tokens)
+            document = bisect_right(self.documents, start) - 1
+            if document == own:
+                continue
+            end = self.documents[document + 1]
+            if end - start > room:
+                return start, self.end_of_chunk(start, room, end)
+            if end - start > best[1] - best[0]:
+                best = start, end
+        if best == (0, 0):  # most of the text is one document
+            begin, end = self.other_document(position)
+            best = begin, self.end_of_chunk(begin, room, end)
+        return best
 
     def singles(self, maximum: int) -> Iterator[tuple[int, ...]]:
         """Yield single segments of at most `maximum` tokens: rows of `Samples.table`."""
@@ -197,7 +265,7 @@ class _Splitter:
                     end += 1  # a single token is no pair
                 middle = self.random_sentence(begin + 1, end)
                 if middle == end and end - begin > 1:
-                    middle = self.random_word(begin + 1, end)
+                    middle = min(self.random_word(begin + 1, end), end - 1)
                 start = begin
                 if middle == end:  # the last token of a document: use the text before it again
                     start, middle = max(first, end - target), begin
@@ -211,33 +279,46 @@ class _Splitter:
 
     def pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:
         """Yield pairs of at most `maximum` tokens in total: rows of `Samples.table`."""
-        partners = len(self.with_text) - 1
+        has_others = len(self.with_text) > 1
         for position, document in enumerate(self.with_text):
             first, limit = self.documents[document], self.documents[document + 1]
             begin = first
             while begin < limit:
                 target = self.target(maximum)
                 end = self.end_of_chunk(begin, target, limit)
-                if not partners and end == begin + 1 < limit:
+                if not has_others and end == begin + 1 < limit:
                     end += 1  # a single token would have no second segment
                 middle = self.random_sentence(begin + 1, end)
-                # A single sentence is split if it leaves no room for another text, or if there is none.
-                if middle == end and end - begin > 1 and (2 * (end - begin) > target or not partners):
+                whole = middle < end
+                if not whole and end - begin > 1:
                     middle = self.random_word(begin + 1, end)
-                is_random = middle == end or self.random.random() < 0.5
-                if is_random and partners:
-                    room = end - middle or 1 + self.below(target - (end - begin))
-                    yield begin, middle, *self.other_text(position, room), 1, document
-                    begin = middle
-                    continue
-                self.without_partner += is_random
-                if middle < end:
+                    # A word is split if it leaves no room for another text, or if there is none.
+                    if middle == end and (2 * (end - begin) > maximum or not has_others):
+                        middle = begin + 1 + self.below(end - begin - 1)
+                is_last = end == limit
+                is_random = self.random.random() < (SHARE_OF_LAST if is_last and whole else 0.5)
+                one, two = middle - begin, end - middle
+                if not two:  # a single word
+                    self.without_partner += is_random and not has_others
+                    if has_others and (is_random or begin == first):
+                        length = 1 + self.below(maximum - one)
+                        yield begin, end, *self.other_end(position, length, maximum - one, False), 1, document
+                    elif first < begin:
+                        yield max(first, end - maximum), begin, begin, end, 0, document  # use the text before it again
+                    else:
+                        self.unplaced_tokens += 1
+                elif not has_others or not (is_random or (is_last and not whole)):
+                    self.without_partner += is_random
                     yield begin, middle, middle, end, 0, document
-                elif first < begin:
-                    # The last token of the shard's only document: use the text before it again.
-                    yield max(first, end - target), begin, begin, end, 0, document
-                else:
-                    self.unplaced_tokens += 1
+                elif not is_last:
+                    yield begin, middle, *self.other_text(position, target - one, whole), 1, document
+                    end = middle
+                elif whole:
+                    yield begin, middle, *self.other_end(position, two, target - one, whole), 1, document
+                    yield middle, end, *self.other_end(position, one, target - two, whole), 1, document
+                else:  # no sentence ends within: the parts would differ in their ends
+                    yield begin, middle, middle, end, 0, document
+                    yield begin, middle, *self.other_end(position, two, target - one, whole), 1, document
                 begin = end
 
 

@@ -27,6 +27,7 @@ class TokenizedShard:
         document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
         documents_with_text: int64, the documents that are not empty, in order.
         unknown_tokens: number of [UNK] tokens.
+        characters, unknown_characters, stripped_characters: see `WordCache`.
         spools: the storage of the arrays.
     """
 
@@ -36,6 +37,9 @@ class TokenizedShard:
     document_offsets: np.ndarray
     documents_with_text: np.ndarray
     unknown_tokens: int = 0
+    characters: int = 0
+    unknown_characters: int = 0
+    stripped_characters: int = 0
     spools: tuple[Spool, ...] = ()
 
     def release(self) -> None:
@@ -101,4 +105,15 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     sentences.append(np.array([tokens]))
     spools = (ids_of, starts, sentences, documents, with_text)
     ids, _, sentence_offsets, document_offsets, texts = (spool.read() for spool in spools)
-    return TokenizedShard(ids, starts.memory, sentence_offsets, document_offsets, texts, unknown_tokens, spools)
+    return TokenizedShard(
+        ids,
+        starts.memory,
+        sentence_offsets,
+        document_offsets,
+        texts,
+        unknown_tokens,
+        words.characters,
+        words.unknown_characters,
+        words.stripped_characters,
+        spools,
+    )

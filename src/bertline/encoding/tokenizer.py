@@ -20,6 +20,7 @@ from bertline.files import read_json, read_text, write_text
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
+BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in characters
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
 # In a folder with weights; the first existing one is read.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
@@ -32,10 +33,18 @@ def id_type(vocab_size: int) -> type[np.unsignedinteger]:
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
-def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -> Tokenizer:
+def make_tokenizer(
+    vocabulary: Iterable[str],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    max_word_length: int = BERT_MAX_WORD_LENGTH,
+    source: str,
+) -> Tokenizer:
     """Return BERT's normalizer, pre-tokenizer and WordPiece with `vocabulary`, whose order gives the ids.
 
-    `source` names the vocabulary in errors. Raises BertlineError if a special token is missing or a token is a
+    `strip_accents` None is `lowercase`, see `bert_normalizer`. A word of more than `max_word_length` characters is
+    [UNK]. `source` names the vocabulary in errors. Raises BertlineError if a special token is missing or a token is a
     duplicate.
     """
     ids: dict[str, int] = {}
@@ -50,10 +59,10 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
         ids,
         unk_token="[UNK]",  # noqa: S106 - not a password
         continuing_subword_prefix=CONTINUATION_PREFIX,
-        max_input_chars_per_word=100,
+        max_input_chars_per_word=max_word_length,
     )
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = bert_normalizer(lowercase)
+    tokenizer.normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
     return with_special_tokens(tokenizer)
@@ -62,21 +71,38 @@ def make_tokenizer(vocabulary: Iterable[str], *, lowercase: bool, source: str) -
 def bert_normalizer(
     lowercase: bool, *, handle_chinese_chars: bool = True, strip_accents: bool | None = None
 ) -> normalizers.BertNormalizer:
-    """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase."""
+    """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase.
+
+    `strip_accents` None is `lowercase`, as in Google's BERT. Stripping removes every mark of Unicode's category Mn: the
+    accents of Latin letters, but vowels of Thai and Hindi as well, and it decomposes the syllables of Korean.
+    """
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=strip_accents, lowercase=lowercase
     )
 
 
-def take_tokenizer(path: Path | str, *, lowercase: bool) -> Tokenizer:
-    """Return the tokenizer of a `vocab.txt` (one token per line) or of a `tokenizer.json`, which defines its case."""
+def strips_accents(tokenizer: Tokenizer) -> bool:
+    """Return whether the tokenizer's normalizer removes accents."""
+    description = json.loads(tokenizer.to_str())["normalizer"] or {}
+    parts = description["normalizers"] if description.get("type") == "Sequence" else [description]
+    bert = [part for part in parts if part.get("type") == "BertNormalizer"]
+    chosen = [part["lowercase"] if part["strip_accents"] is None else part["strip_accents"] for part in bert]
+    return any(chosen) or any(part.get("type") == "StripAccents" for part in parts)
+
+
+def take_tokenizer(path: Path | str, *, lowercase: bool, strip_accents: bool | None = None) -> Tokenizer:
+    """Return the tokenizer of a `vocab.txt` (one token per line) or of a `tokenizer.json`, which defines its case.
+
+    `strip_accents` None is `lowercase`, as in Google's BERT.
+    """
     path = Path(path)
     if path.suffix == ".json":
         tokenizer = load_tokenizer(path)
         # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     text = read_text(path)
-    return make_tokenizer(text.removesuffix("\n").split("\n"), lowercase=lowercase, source=str(path))
+    words = text.removesuffix("\n").split("\n")
+    return make_tokenizer(words, lowercase=lowercase, strip_accents=strip_accents, source=str(path))
 
 
 def find_tokenizer(folder: Path) -> Path:
@@ -126,7 +152,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         _check_bert(description, path)
     vocabulary = description["model"]["vocab"]
     _check_special_tokens(vocabulary, str(path))
-    for token in description["added_tokens"]:
+    for token in description.get("added_tokens", []):
         if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
             raise BertlineError(f"{path}: '{token['content']}' is added outside its vocabulary; put it there")
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):

@@ -23,6 +23,7 @@ from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 from bertline.encoding.shards import decode_block, size_of_shard
 from bertline.encoding.tokenizer import (
+    BERT_MAX_WORD_LENGTH,
     CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
     bert_normalizer,
@@ -48,19 +49,39 @@ ALPHABET_COVERAGE = 0.9999
 MINIMUM_COUNT = 2
 SPACE, MARK, LETTER = 0, 1, 2
 _WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
+# Text without spaces between words, as Thai, has runs longer than Google's limit. A higher one costs time, which grows
+# with the square of a run's length: it is used if more than this share of the text would be hidden by [UNK].
+MAX_RUN_LENGTH = 500
+HIDDEN_SHARE = 0.001
+_LONG_WORD = re.compile(_WORD.pattern[:-1] + f"{{{BERT_MAX_WORD_LENGTH + 1},}}")
 
 
 def train_wordpiece(
-    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
+    shards: Sequence[Path],
+    *,
+    vocab_size: int,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    seed: int,
+    sample_bytes: int = SAMPLE_BYTES,
 ) -> Tokenizer:
     """Train a WordPiece tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
     The ids are: special tokens, characters, continuing characters, then the merges, most frequent first. The vocabulary
     is smaller than `vocab_size` if the text does not have enough words. Raises BertlineError if there is no text.
     """
-    normalizer = bert_normalizer(lowercase)
+    normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
     sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=sample_bytes)
-    initial, continuing = _count_characters(normalizer.normalize_str(text) for text in read_sample(sample))
+    hidden = 0  # characters in long words
+
+    def texts() -> Iterator[str]:
+        nonlocal hidden
+        for text in read_sample(sample):
+            normalized = normalizer.normalize_str(text)
+            hidden += sum(map(len, _LONG_WORD.findall(normalized)))
+            yield normalized
+
+    initial, continuing = _count_characters(texts())
     if not initial.any():
         raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     alphabet = _choose_alphabet(initial + continuing, (vocab_size - len(SPECIAL_TOKENS)) // 2)
@@ -82,11 +103,25 @@ def train_wordpiece(
     ids = tokenizer.get_vocab(with_added_tokens=False)
     if len(ids) < vocab_size:
         log.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
-    return make_tokenizer(sorted(ids, key=ids.__getitem__), lowercase=lowercase, source="the trained vocabulary")
+    return make_tokenizer(
+        sorted(ids, key=ids.__getitem__),
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        max_word_length=MAX_RUN_LENGTH
+        if hidden > HIDDEN_SHARE * int((initial + continuing).sum())
+        else BERT_MAX_WORD_LENGTH,
+        source="the trained vocabulary",
+    )
 
 
 def train_byte_level(
-    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, seed: int, sample_bytes: int = SAMPLE_BYTES
+    shards: Sequence[Path],
+    *,
+    vocab_size: int,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    seed: int,
+    sample_bytes: int = SAMPLE_BYTES,
 ) -> Tokenizer:
     """Train a byte-level BPE tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
 
@@ -99,7 +134,7 @@ def train_byte_level(
     if not any(size_of_shard(path) for path in shards):
         raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False)
+    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -127,8 +162,8 @@ def train_tokenizer(recipe: Recipe, output: Path) -> None:
     settings, tokenizer = recipe["settings"], recipe["settings"]["tokenizer"]
     names = [f"{number:05d}" for number in range(settings["shards"])]
     shards = [Path(paths.DATASET_SHARD.format(dataset=recipe["fingerprint"], shard=name)) for name in names]
-    chosen = {"vocab_size": tokenizer["vocab_size"], "lowercase": tokenizer["lowercase"], "seed": settings["seed"]}
-    save_tokenizer(TRAINERS[tokenizer["train"]](shards, **chosen), output)
+    chosen = {key: tokenizer[key] for key in ("vocab_size", "lowercase", "strip_accents")}
+    save_tokenizer(TRAINERS[tokenizer["train"]](shards, seed=settings["seed"], **chosen), output)
 
 
 def choose_sample(

@@ -9,13 +9,14 @@ treats as white space.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.tokenizer import begins_with_space, is_byte_level
+from bertline.encoding.tokenizer import begins_with_space, is_byte_level, strips_accents
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
@@ -115,12 +116,37 @@ class _Numbers(dict[str, int]):
         return number
 
 
+def stripped_marks(word: str) -> int:
+    """Return how many characters of a word stripping of accents alters that are not accented Latin, Greek or Cyrillic.
+
+    It removes the marks of category Mn, such as vowels of Thai, and decomposes the syllables of Korean.
+    """
+    if word.isascii():
+        return 0
+    count, base = 0, ""
+    for character in unicodedata.normalize("NFD", word):
+        if unicodedata.category(character) != "Mn":
+            base = character
+        elif base.isalpha():
+            count += not unicodedata.name(base, "").startswith(("LATIN", "GREEK", "CYRILLIC"))
+    return count + sum("\uac00" <= character <= "\ud7a3" for character in word)
+
+
 class WordCache:
-    """A tokenizer of lines that looks up their words in a cache, which is bounded and never changes the ids."""
+    """A tokenizer of lines that looks up their words in a cache, which is bounded and never changes the ids.
+
+    Attributes:
+        characters: of the lines encoded so far, without spaces.
+        unknown_characters: of these, those that [UNK] stands for.
+        stripped_characters: of these, those that `stripped_marks` counts, if the tokenizer strips accents.
+    """
 
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
         self._tokenizer = tokenizer
         self._max_remembered = max_remembered
+        self._unknown = tokenizer.token_to_id("[UNK]")
+        self._strips = strips_accents(tokenizer)
+        self.characters = self.unknown_characters = self.stripped_characters = 0
         self._words: BertWords | ByteLevelWords
         self._words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
         self._clear()
@@ -133,6 +159,8 @@ class WordCache:
         self._starts = np.zeros(3, dtype=np.int64)
         self._lengths = np.zeros(3, dtype=np.int64)
         self._odd = np.append(self._words.odd([""]), [False, False])
+        self._unknown_characters = np.zeros(3, dtype=np.int64)
+        self._stripped_characters = np.zeros(3, dtype=np.int64)
 
     def encode_lines(self, text: str, *, goes_on: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Encode lines that each end with a newline.
@@ -158,6 +186,11 @@ class WordCache:
             if whole.size:
                 numbers = self._with_whole_lines(numbers, ends, whole.tolist(), text, goes_on)
                 ends = np.flatnonzero(numbers == END_OF_LINE)
+        self.characters += len(text) - text.count(" ") - text.count("\n")
+        if self._unknown_characters.any():
+            self.unknown_characters += int(self._unknown_characters[numbers].sum())
+        if self._stripped_characters.any():
+            self.stripped_characters += int(self._stripped_characters[numbers].sum())
         lengths = self._lengths[numbers]
         ids = self._ids[concatenated_ranges(self._starts[numbers], lengths)]
         return ids, np.diff(np.cumsum(lengths)[ends], prepend=0), empty
@@ -197,7 +230,26 @@ class WordCache:
         self._starts = np.append(self._starts, starts)
         self._lengths = np.append(self._lengths, lengths)
         self._odd = np.append(self._odd, odd)
+        first_new = len(self._ids)
         self._ids = np.concatenate(pieces)
+        unknown, stripped = np.zeros_like(ordered), np.zeros_like(ordered)
+        places = np.flatnonzero(self._ids[first_new:] == self._unknown) if self._unknown is not None else ()
+        if len(places):
+            with_unknown = np.unique(order[np.searchsorted(np.cumsum(ordered), places, side="right")])
+            unknown[with_unknown] = self._hidden_by_unknown([new[index] for index in with_unknown.tolist()])
+        if self._strips:
+            stripped[:] = [stripped_marks(word) for word in new]
+        self._unknown_characters = np.append(self._unknown_characters, unknown)
+        self._stripped_characters = np.append(self._stripped_characters, stripped)
+
+    def _hidden_by_unknown(self, words: list[str]) -> list[int]:
+        """Return how many characters of each word [UNK] stands for."""
+        texts = [self._words.join([word]) for word in words]
+        hidden = []
+        for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False):
+            spans = [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if index == self._unknown]
+            hidden.append(sum(end - start for start, end in spans))
+        return hidden
 
     def _encode_words(self, words: list[str], joined: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield ids and their number per word, for some words at a time; the first `joined` words can share a text."""

@@ -17,7 +17,13 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import is_byte_level, read_tokenizer, save_tokenizer, special_token_ids
+from bertline.encoding.tokenizer import (
+    BERT_MAX_WORD_LENGTH,
+    is_byte_level,
+    read_tokenizer,
+    save_tokenizer,
+    special_token_ids,
+)
 from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
 from bertline.modeling.configuration import NetworkConfig
@@ -317,8 +323,10 @@ def _write_tokenizer(
     words = sorted(identifiers, key=lambda word: identifiers[word])
     write_text(directory / "vocab.txt", "".join(f"{word}\n" for word in words))
     normalizer = json.loads(tokenizer.to_str()).get("normalizer") or {}
+    # A BertTokenizer of transformers has Google's limit, whatever tokenizer.json says.
+    is_googles = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH
     settings = {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "BertTokenizer" if is_googles else "PreTrainedTokenizerFast",
         "do_lower_case": bool(normalizer.get("lowercase", False)),
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": bool(normalizer.get("handle_chinese_chars", True)),

@@ -14,6 +14,8 @@ from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.task_data import add_downloads, task_data
 
+MAX_SETS = 32  # a document's sets are the bits of a number, see `corpus.overlap`
+
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
     """Return everything under `evaluation` on which a model may be scored: dev files, and existing GLUE test files.
@@ -26,7 +28,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             latter. Missing sets are left out.
 
     Returns `sets`, name -> files, and the `fingerprint` of their content. Raises BertlineError if the configuration has
-    none.
+    none, or more than MAX_SETS.
     """
     evaluation = config.get("evaluation", {})
     sets: dict[str, list[str]] = {}
@@ -50,6 +52,11 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
         sets[name] = files
         contents[name] = {key: value for key, value in found.content.items() if key != "train"}
         add_downloads(downloads, {path: source for path, source in found.downloads.items() if path in files})
+    if len(sets) > MAX_SETS:
+        raise BertlineError(
+            f"configuration: evaluation: {len(sets)} sets are given, allowed are {MAX_SETS} where a dataset sets "
+            "evaluation_overlap; join tables, or leave it out"
+        )
     if not sets and not problems:
         raise BertlineError(
             "configuration: evaluation: missing, but a dataset sets evaluation_overlap; name the sets or leave it out"

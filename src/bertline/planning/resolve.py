@@ -69,6 +69,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
         content = read_json(card)
+        if not isinstance(content, dict) or "fingerprint" not in content:
+            raise BertlineError(f"configuration: datasets.{name}.path: {card} has no 'fingerprint'; encode it again")
         key = content["fingerprint"]
         plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
         return key

@@ -1,0 +1,84 @@
+"""Warnings about a dataset that is of little use as it was asked for, decided from its card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bertline.files import Json, read_json
+
+# Shares beyond which something is worth a line.
+RANDOM_MARGIN = 0.1
+UNKNOWN_SHARE = 0.01
+STRIPPED_SHARE = 0.001
+EMPTY_SHARE = 0.1
+MIN_HELD_OUT_SAMPLES = 10
+MAX_SENTENCE_TOKENS = 128  # on average; English has 25
+
+
+def warnings_of(card: Json) -> list[str]:
+    """Return one line for each problem of a dataset: what it is, and what to do.
+
+    Args:
+        card: its dataset.json, without `warnings`. Keys that older and imported datasets lack may be absent.
+    """
+    return [*_of_text(card), *_of_tokens(card), *_of_samples(card)]
+
+
+def warnings_in(cards: Mapping[str, Path | str]) -> Iterator[str]:
+    """Yield the warnings in those cards that exist; `cards` are paths by the datasets' names."""
+    for name, path in cards.items():
+        if Path(path).exists():
+            yield from (f"dataset {name}: {warning}" for warning in read_json(path).get("warnings", []))
+
+
+def _of_text(card: Json) -> Iterator[str]:
+    for corpus in card["corpora"]:
+        if texts := corpus.get("look_split", 0):
+            yield (
+                f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
+                "documents, but each was read as one document; if they are, set sentences: lines for the corpus"
+            )
+    sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
+    if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:
+        yield (
+            f"a sentence has {tokens / sentences:.0f} tokens on average, so hardly any ends were found; set sentences: "
+            "unicode for the corpora, or split the text and set sentences: lines"
+        )
+
+
+def _of_tokens(card: Json) -> Iterator[str]:
+    characters = card.get("characters", 0)
+    if (hidden := card.get("unknown_characters", 0)) > UNKNOWN_SHARE * characters:
+        yield (
+            f"[UNK] stands for {hidden / characters:.1%} of the characters; take a vocabulary of this language, a "
+            "larger vocab_size, or train: bpe"
+        )
+    if (altered := card.get("stripped_characters", 0)) > STRIPPED_SHARE * characters:
+        yield (
+            f"stripping of accents removes or decomposes {altered / characters:.1%} of the characters, not counting "
+            "those of Latin, Greek and Cyrillic; set strip_accents: false, or take a vocabulary that keeps them"
+        )
+
+
+def _of_samples(card: Json) -> Iterator[str]:
+    pairs = card.get("settings", {}).get("pair_objective") == "next_sentence"
+    for length, section in card["sequence_lengths"].items():
+        samples, held_out = section["samples"], sum(entry["samples"] for entry in section["held_out"])
+        share = section.get("samples_with_random_next", 0) / max(samples, 1)
+        if pairs and samples and abs(share - 0.5) > RANDOM_MARGIN:
+            yield (
+                f"{share:.0%} of the samples of length {length} have a random second segment, not half; give each "
+                "shard several documents: divide the texts by separator or sentences: lines, or lower shards"
+            )
+        if held_out < MIN_HELD_OUT_SAMPLES:
+            yield (
+                f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; raise "
+                "held_out, or divide the texts into more documents"
+            )
+        empty = sum(not entry["samples"] for entry in section["train"])
+        if empty > EMPTY_SHARE * len(section["train"]):
+            yield (
+                f"{empty} of {len(section['train'])} shards of length {length} are empty, with "
+                f"{card.get('documents', 0)} documents to train on; lower shards, or divide the texts into documents"
+            )

@@ -1,0 +1,77 @@
+"""Warnings about a dataset that is of little use as it was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoding_helpers import VOCABULARY, make_dataset
+
+from bertline.encoding.advice import warnings_in, warnings_of
+from bertline.encoding.tokenizer import make_tokenizer
+from bertline.files import read_json
+
+ENOUGH = {"00000": (20, 10), "00001": (15, 14), "held_out": (12, 12)}
+
+
+def found(card: Any) -> list[str]:
+    return [warning.split(";")[0] for warning in warnings_of(card)]
+
+
+def test_a_text_of_one_document_is_warned_of_in_the_card_and_on_the_terminal(tmp_path: Path) -> None:
+    sizes = {"00000": (1, 0), "00001": (0, 0), "held_out": (0, 0)}
+    card = make_dataset(tmp_path, sizes=sizes, lengths=[32])
+    warnings = read_json(card)["warnings"]
+    assert [warning.split(";")[0] for warning in warnings] == [
+        "0% of the samples of length 32 have a random second segment, not half",
+        "no samples of length 32 are held out, so the held-out loss says little",
+        "1 of 2 shards of length 32 are empty, with 1 documents to train on",
+    ]
+    shown = list(warnings_in({"mine": card, "other": tmp_path / "absent.json"}))
+    assert shown == [f"dataset mine: {warning}" for warning in warnings]
+
+
+def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
+    vocabulary = [word for word in VOCABULARY if word != "bridge"]
+    tokenizer = make_tokenizer(vocabulary, lowercase=True, source="the test")
+    card = make_dataset(tmp_path, sizes=ENOUGH, tokenizer=tokenizer, lengths=[32])
+    (warning,) = found(read_json(card))
+    share = read_json(card)["unknown_tokens"] / read_json(card)["text_tokens"]
+    assert warning.startswith("[UNK] stands for")
+    assert float(warning.split()[3].rstrip("%")) / 100 > 1.2 * share  # a bridge has more letters than most
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        (
+            {"stripped_characters": 40},
+            [
+                "stripping of accents removes or decomposes 4.0% of the characters, not counting those of Latin, Greek "
+                "and Cyrillic"
+            ],
+        ),
+        ({"sentences": 10}, ["a sentence has 500 tokens on average, so hardly any ends were found"]),
+        (
+            {"corpora": [{"name": "news", "look_split": 2}]},
+            [
+                "2 of the texts of news look like one sentence per line with an empty line between documents, but each "
+                "was read as one document"
+            ],
+        ),
+    ],
+)
+def test_what_a_card_counts_is_warned_of(changes: dict[str, Any], expected: list[str]) -> None:
+    held_out = [{"samples": 40}]
+    section = {"samples": 100, "samples_with_random_next": 52, "train": [{"samples": 100}], "held_out": held_out}
+    card = {
+        "settings": {"pair_objective": "next_sentence"},
+        "corpora": [{"name": "news"}],
+        "sequence_lengths": {"32": section},
+        "characters": 1000,
+        "sentences": 250,
+        "text_tokens": 5000,
+    }
+    assert found(card | changes) == expected
