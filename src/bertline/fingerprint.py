@@ -15,8 +15,8 @@ from typing import Any
 STAGE_VERSIONS = {
     "extraction": 1,  # by bertline's own extractor
     "documents": 3,
-    "signatures": 1,
-    "overlap": 1,
+    "signatures": 2,
+    "overlap": 2,
     "sentences": 2,
     "shards": 2,
     "tokenizer": 2,
