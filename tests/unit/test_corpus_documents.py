@@ -30,6 +30,7 @@ from bertline.corpus.documents import (
     validate_documents,
     write_documents,
 )
+from bertline.corpus.removal import read_removals
 from bertline.files import read_json
 
 
@@ -154,6 +155,12 @@ def test_the_validator_names_the_line(tmp_path: Path) -> None:
         file.write(b"{}\nnonsense\n")
     with pytest.raises(BertlineError, match="line 2 is not JSON"):
         list(read_documents(path))
+    with write_compressed(path) as file:
+        file.write(b"[" * 100_000 + b"]" * 100_000 + b"\n")
+    with pytest.raises(BertlineError, match="line 1 is not JSON"):
+        list(read_documents(path))
+    with pytest.raises(BertlineError, match="line 1 is invalid"):
+        read_removals(path)
 
 
 def test_counts_that_do_not_add_up_are_an_error(tmp_path: Path) -> None:

@@ -363,7 +363,19 @@ def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(BertlineError, match="is not JSON"):
         collect_ngrams(Recipe(sets={"a": [tmp_path / "a.json"]}), tmp_path / "ngrams.npz")
+    for name, content, message in (
+        ("a.parquet", b"PAR1" + bytes(99) + b"PAR1", r"a\.parquet is damaged or truncated"),
+        ("b.parquet", None, r"b\.parquet does not exist"),
+        ("deep.jsonl", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", r"deep\.jsonl, line 1 is not JSON"),
+        ("deep.json", b"[" * 100_000 + b"]" * 100_000, r"deep\.json is not JSON \(too many levels\)"),
+    ):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(BertlineError, match=message):
+            collect_ngrams(Recipe(sets={"a": [tmp_path / name]}), tmp_path / "ngrams.npz")
     assert not (tmp_path / "ngrams.npz").exists()
+    (tmp_path / "levels.json").write_bytes(b"[" * 950 + b"]" * 950)  # as many as can be read
+    collect_ngrams(Recipe(sets={"a": [tmp_path / "levels.json"]}), tmp_path / "ngrams.npz")
 
 
 def test_articles_of_squad_are_found_in_wikipedia(test_data: Path, tmp_path: Path) -> None:

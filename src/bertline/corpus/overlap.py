@@ -82,6 +82,8 @@ def _open(path: Path) -> BinaryIO:
         return path.open("rb")
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise BertlineError(f"{path} cannot be read ({error.strerror}); give another file, or allow it") from None
 
 
 def _strings(value: Any) -> Iterator[str]:
