@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ PAGES = [
     page(8, "Formula", f"It flows at &lt;math&gt;v&lt;/math&gt;. {LONG}"),
 ]
 COUNTS = {"pages": 8, "redirects": 1, "other_namespaces": 2, "articles": 5}
-NONE_OVERSIZED = {"oversized": 0}
+NONE_OVERSIZED = {"oversized": 0, "not_utf_8": 0}
 
 
 def write_dump(path: Path, pages: list[str], header: str = HEADER, footer: str = "</mediawiki>\n") -> Path:
@@ -212,11 +213,63 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     monkeypatch.setattr(extract, "PROGRAM", hanging)
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     started = time.monotonic()
-    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .* its last message: no memory"):
+    with pytest.raises(
+        BertlineError, match=r"made no progress for 1\.5 s .*lack of memory; .* its last message: no memory"
+    ):
         extract_part(dump_recipe(), dump, tmp_path / "extracted")
     assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
     child = int(child_file.read_text())
-    while is_running(child):  # a killed process takes a moment to end
+    wait_until(lambda: not is_running(child))  # a killed process takes a moment to end
+
+
+def test_an_extractor_at_work_on_one_page_is_told_from_one_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = page(9, "Breaks", f"{LONG} {'&lt;br' * 30_000}")
+    monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
+    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .*at work on one of the next pages; take"):
+        extract_part(dump_recipe(), write_dump(tmp_path / "dump.xml.bz2", [*PAGES, long]), tmp_path / "extracted")
+
+
+@EITHER
+def test_bytes_that_are_not_utf_8_are_replaced_and_counted(
+    tmp_path: Path, extractor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "PATIENCE_SECONDS", 20.0)
+    dump = tmp_path / "dump.xml.bz2"
+    content = HEADER + page(1, "River", f"Caf!. {LONG}") + page(2, "Hill", LONG) + "</mediawiki>\n"
+    dump.write_bytes(bz2.compress(content.encode().replace(b"!", b"\xe9")))
+    extract_part(dump_recipe(extractor=extractor), dump, tmp_path / "extracted")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    assert documents[0]["text"].startswith("Caf\ufffd. The river")
+    assert (counts["kept"], counts["not_utf_8"]) == (2, 1)
+
+
+def test_an_extractor_ends_when_its_parent_is_killed(dump: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hanging = program(
+        tmp_path,
+        "import os, pathlib, time\n"
+        "child = os.fork()\n"
+        f"if child: pathlib.Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{child}} .')\n"
+        "time.sleep(60)\n",
+    )
+    code = (
+        "from pathlib import Path\n"
+        "from bertline.corpus import extract\n"
+        f"extract.PROGRAM = {hanging!r}\n"
+        f"extract._run_wikiextractor(Path({str(dump)!r}), Path({str(tmp_path)!r}), 1, 0, 1)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("."))
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()[:2]))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    started = time.monotonic()
+    while not condition():
         assert time.monotonic() - started < 30
         time.sleep(0.05)
 
