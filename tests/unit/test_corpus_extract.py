@@ -6,6 +6,7 @@ import bz2
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,11 +19,13 @@ import psutil
 import pytest
 import yaml
 from corpus_recipe import dump_recipe
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import extract
 from bertline.corpus.clean import clean_part
-from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
+from bertline.corpus.cleaning_steps import STEPS, _title_of_heading, clean_text, no_counts
 from bertline.corpus.documents import read_documents, tidy, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
@@ -316,6 +319,7 @@ def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
         ('== Notes<ref name="a"/> <!-- x --> ==', "Notes."),
         ("== U.S. ==", "U.S.."),
         ("==  [https://example.org Site] ==  ", "Site."),
+        ("== A<ref>b</ref> <!-- c --> and<ref name=d/> E ==", "A and E."),
     ],
 )
 def test_headings_are_known_by_what_they_show(heading: str, line: str) -> None:
@@ -350,6 +354,59 @@ def test_each_step_by_itself(step: str, line: str, expected: str) -> None:
     assert removed == len(line) - len(expected)
     assert counts[step]["lines"] == (not expected)
     assert clean_text(line, ["== History =="], [], no_counts([])) == tidy(line)
+
+
+PIECES = [
+    " ",
+    "\t\n",
+    "(",
+    "( ",
+    "[",
+    "[ ",
+    "(,",
+    "formula_",
+    "{{",
+    "{{a",
+    "[[",
+    "[[a|",
+    "<",
+    "<a",
+    "<!--",
+    "<ref",
+    "<ref>",
+    "=",
+    " ==",
+]
+PIECES += ["</", "''", "|", "a", "1", ".", " .", "&lt;ref", "&lt;!--", "[http://a", "[http://a b ", "://", "style"]
+
+
+def seconds(function: Callable[[str], object], text: str) -> float:
+    """The least processor time of three calls."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        function(text)
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+@pytest.mark.parametrize("step", [*STEPS, "title"])
+def test_the_time_of_a_step_grows_with_the_length_and_not_with_its_square(step: str) -> None:
+    """16 times the length takes 16 times the time, or 256 times if it is quadratic."""
+
+    def clean_line(text: str) -> object:
+        return STEPS[step](text, ()) if step in STEPS else clean_text("x", [f"=={text}=="], (), no_counts(()))
+
+    for piece in PIECES:
+        text, long = (f"formula_1 (b {piece * times} c" for times in (1000, 16_000))
+        assert seconds(clean_line, long) < 64 * seconds(clean_line, text) + 0.02, piece
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(st.sampled_from("== a"), max_size=16))
+def test_the_title_of_a_heading_is_what_wikiextractor_finds(heading: str) -> None:
+    match = re.match(r"(==+)\s*(.*?)\s*\1", heading)
+    assert _title_of_heading(heading) == (match[2].strip() if match else None)
 
 
 def test_the_steps_of_the_configuration_are_those_there_are() -> None:
