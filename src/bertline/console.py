@@ -34,9 +34,11 @@ class BertlineError(Exception):
 
     def __init__(self, message: str) -> None:
         message = without_credentials(message)
+        if not message.isprintable():
+            message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         if len(message) > LONGEST_MESSAGE:
             message = f"{message[: LONGEST_MESSAGE - LONGEST_END - 5]} ... {message[-LONGEST_END:]}"
-        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
+        super().__init__(message)
 
 
 def without_credentials(text: str) -> str:

@@ -10,7 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,18 +86,63 @@ def content_of(path: Path) -> str:
         return file.read().decode()
 
 
+def ngrams_of(text: str, length: int) -> list[str]:
+    return [ngram for block in word_ngrams(text, length) for ngram in block]
+
+
 @settings(deadline=None, max_examples=60)
-@given(st.text(st.sampled_from("aBé ç\n.,一二ทด"), max_size=60), st.integers(2, 5), st.integers(1, 12))
+@given(
+    st.lists(st.sampled_from([*"aBé ç\n.,一かด", "ที"]), max_size=60).map("".join), st.integers(1, 5), st.integers(1, 12)
+)
 def test_ngrams_do_not_depend_on_where_a_text_is_cut(text: str, length: int, piece: int) -> None:
-    words = re.findall("[一二ทด]|[aBéç]+", text)
-    expected = [" ".join(words[i : i + length]).lower() for i in range(len(words) - length + 1)]
-    assert [ngram for block in word_ngrams(text, length) for ngram in block] == expected
+    units = re.findall("[一か]|ที|ด|[aBéç]+", text)
+    expected = []
+    for first in range(len(units)):
+        sixths = 0
+        for last in range(first, len(units)):
+            sixths += 3 if units[last] in "一か" else 2 if units[last][0] in "ทด" else 6
+            if sixths >= 6 * length:
+                expected.append(" ".join(units[first : last + 1]).lower())
+                break
+    assert ngrams_of(text, length) == expected
     before = ngrams_module.PIECE_CHARACTERS
     ngrams_module.PIECE_CHARACTERS = max(piece, max(map(len, re.findall(r"\S+\s*|\s+", text)), default=1))
     try:
-        assert [ngram for block in word_ngrams(text, length) for ngram in block] == expected
+        assert ngrams_of(text, length) == expected
     finally:
         ngrams_module.PIECE_CHARACTERS = before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("दिल्ली में हिन्दी की किताबें", 5),  # vowel signs and viramas
+        ("நான் தமிழ் படிக்கிறேன்", 3),
+        ("בְּרֵאשִׁית בָּרָא אֱלֹהִים", 3),  # points
+        ("ٱلْحَمْدُ لِلَّهِ رَبِّ ٱلْعَٰلَمِينَ", 4),
+        ("می‌خواهم بروم", 2),  # a zero-width non-joiner
+        ("e\u0301te\u0301 nai\u0308f", 2),
+        ("한국어 문장", 2),
+    ],
+)
+def test_marks_do_not_end_a_word(text: str, words: int) -> None:
+    assert ngrams_of(text, words) == [text]
+    assert ngrams_of(text, words + 1) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "characters"),
+    [
+        ("我们昨天在北京的一家小书店里买了三本关于历史的旧书和", 26),
+        ("することができるようになったということである𠮷野家ー", 26),
+        ("ที่นี่มีน้ำดื่มสะอาดและอาหารอร่อยมากมายให้เลือกซื้อ", 39),
+        ("ភាសាខ្មែរគឺជាភាសាផ្លូវការរបស់ប្រទេសកម្ពុជានិងមានអ្នកនិយាយច្រើន", 39),
+    ],
+)
+def test_scripts_without_spaces_count_two_or_three_characters_as_a_word(text: str, characters: int) -> None:
+    found = regex.findall(r"\P{M}\p{M}*", text * 2)
+    assert ngrams_of("".join(found[:characters]), 13) == [" ".join(found[:characters])]
+    assert ngrams_of("".join(found[: characters - 1]), 13) == []
 
 
 def test_similarity_is_estimated_as_the_definition_has_it() -> None:
@@ -268,6 +316,28 @@ def test_text_of_the_evaluation_sets_is_found_whatever_its_punctuation(tmp_path:
     }
 
 
+SENTENCE = "Zwölf Männer saßen „gestern“ auf der Bank am Ufer, aßen Brot, und lasen Bücher über Flüsse."
+ROW = {"id": "17", "text": SENTENCE.replace("„", '"').replace("“", '"'), "label": 1}
+TABLES = {
+    "dev.jsonl": json.dumps(ROW) + "\n",  # with \u00f6 for ö
+    "dev.json": json.dumps({"data": [ROW]}),
+    "dev.csv": 'id,text,label\n17,"' + SENTENCE.replace("„", '""').replace("“", '""').replace("am", "\nam") + '",1\n',
+    "dev.tsv": f"id\ttext\tlabel\n17\t{SENTENCE}\t1\n",
+}
+
+
+@pytest.mark.parametrize("name", [*TABLES, "dev.parquet"])
+def test_an_evaluation_set_of_any_format_is_found(tmp_path: Path, name: str) -> None:
+    if name in TABLES:
+        (tmp_path / name).write_text(TABLES[name], encoding="utf-8")
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist([ROW]), tmp_path / name)
+    collect_ngrams(Recipe(sets={"ours": [tmp_path / name]}), tmp_path / "ngrams.npz")
+    write_part(tmp_path, "web", 0, [SENTENCE])
+    find_overlap(tmp_path / "web/part-00000.jsonl.zst", tmp_path / "ngrams.npz", tmp_path / "overlap.json")
+    assert read_json(tmp_path / "overlap.json")["overlaps"] == [{"document": 0, "id": "web0-0", "shared": {"ours": 4}}]
+
+
 def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation: Path) -> None:
     long = text_of(1)
     with_question = f"{long} {QUESTIONED}"
@@ -293,7 +363,19 @@ def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(BertlineError, match="is not JSON"):
         collect_ngrams(Recipe(sets={"a": [tmp_path / "a.json"]}), tmp_path / "ngrams.npz")
+    for name, content, message in (
+        ("a.parquet", b"PAR1" + bytes(99) + b"PAR1", r"a\.parquet is damaged or truncated"),
+        ("b.parquet", None, r"b\.parquet does not exist"),
+        ("deep.jsonl", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", r"deep\.jsonl, line 1 is not JSON"),
+        ("deep.json", b"[" * 100_000 + b"]" * 100_000, r"deep\.json is not JSON \(too many levels\)"),
+    ):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(BertlineError, match=message):
+            collect_ngrams(Recipe(sets={"a": [tmp_path / name]}), tmp_path / "ngrams.npz")
     assert not (tmp_path / "ngrams.npz").exists()
+    (tmp_path / "levels.json").write_bytes(b"[" * 950 + b"]" * 950)  # as many as can be read
+    collect_ngrams(Recipe(sets={"a": [tmp_path / "levels.json"]}), tmp_path / "ngrams.npz")
 
 
 def test_articles_of_squad_are_found_in_wikipedia(test_data: Path, tmp_path: Path) -> None:

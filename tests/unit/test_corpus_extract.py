@@ -6,10 +6,12 @@ import bz2
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ import psutil
 import pytest
 import yaml
 from corpus_recipe import dump_recipe
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import extract
 from bertline.corpus.clean import clean_part
-from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
+from bertline.corpus.cleaning_steps import STEPS, _title_of_heading, clean_text, no_counts
 from bertline.corpus.documents import read_documents, tidy, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
@@ -67,7 +71,7 @@ PAGES = [
     page(8, "Formula", f"It flows at &lt;math&gt;v&lt;/math&gt;. {LONG}"),
 ]
 COUNTS = {"pages": 8, "redirects": 1, "other_namespaces": 2, "articles": 5}
-NONE_OVERSIZED = {"oversized": 0}
+NONE_OVERSIZED = {"oversized": 0, "not_utf_8": 0}
 
 
 def write_dump(path: Path, pages: list[str], header: str = HEADER, footer: str = "</mediawiki>\n") -> Path:
@@ -212,11 +216,63 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     monkeypatch.setattr(extract, "PROGRAM", hanging)
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     started = time.monotonic()
-    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .* its last message: no memory"):
+    with pytest.raises(
+        BertlineError, match=r"made no progress for 1\.5 s .*lack of memory; .* its last message: no memory"
+    ):
         extract_part(dump_recipe(), dump, tmp_path / "extracted")
     assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
     child = int(child_file.read_text())
-    while is_running(child):  # a killed process takes a moment to end
+    wait_until(lambda: not is_running(child))  # a killed process takes a moment to end
+
+
+def test_an_extractor_at_work_on_one_page_is_told_from_one_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = page(9, "Breaks", f"{LONG} {'&lt;br' * 30_000}")
+    monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
+    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .*at work on one of the next pages; take"):
+        extract_part(dump_recipe(), write_dump(tmp_path / "dump.xml.bz2", [*PAGES, long]), tmp_path / "extracted")
+
+
+@EITHER
+def test_bytes_that_are_not_utf_8_are_replaced_and_counted(
+    tmp_path: Path, extractor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "PATIENCE_SECONDS", 20.0)
+    dump = tmp_path / "dump.xml.bz2"
+    content = HEADER + page(1, "River", f"Caf!. {LONG}") + page(2, "Hill", LONG) + "</mediawiki>\n"
+    dump.write_bytes(bz2.compress(content.encode().replace(b"!", b"\xe9")))
+    extract_part(dump_recipe(extractor=extractor), dump, tmp_path / "extracted")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    assert documents[0]["text"].startswith("Caf\ufffd. The river")
+    assert (counts["kept"], counts["not_utf_8"]) == (2, 1)
+
+
+def test_an_extractor_ends_when_its_parent_is_killed(dump: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hanging = program(
+        tmp_path,
+        "import os, pathlib, time\n"
+        "child = os.fork()\n"
+        f"if child: pathlib.Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{child}} .')\n"
+        "time.sleep(60)\n",
+    )
+    code = (
+        "from pathlib import Path\n"
+        "from bertline.corpus import extract\n"
+        f"extract.PROGRAM = {hanging!r}\n"
+        f"extract._run_wikiextractor(Path({str(dump)!r}), Path({str(tmp_path)!r}), 1, 0, 1)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("."))
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()[:2]))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    started = time.monotonic()
+    while not condition():
         assert time.monotonic() - started < 30
         time.sleep(0.05)
 
@@ -263,6 +319,7 @@ def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
         ('== Notes<ref name="a"/> <!-- x --> ==', "Notes."),
         ("== U.S. ==", "U.S.."),
         ("==  [https://example.org Site] ==  ", "Site."),
+        ("== A<ref>b</ref> <!-- c --> and<ref name=d/> E ==", "A and E."),
     ],
 )
 def test_headings_are_known_by_what_they_show(heading: str, line: str) -> None:
@@ -297,6 +354,59 @@ def test_each_step_by_itself(step: str, line: str, expected: str) -> None:
     assert removed == len(line) - len(expected)
     assert counts[step]["lines"] == (not expected)
     assert clean_text(line, ["== History =="], [], no_counts([])) == tidy(line)
+
+
+PIECES = [
+    " ",
+    "\t\n",
+    "(",
+    "( ",
+    "[",
+    "[ ",
+    "(,",
+    "formula_",
+    "{{",
+    "{{a",
+    "[[",
+    "[[a|",
+    "<",
+    "<a",
+    "<!--",
+    "<ref",
+    "<ref>",
+    "=",
+    " ==",
+]
+PIECES += ["</", "''", "|", "a", "1", ".", " .", "&lt;ref", "&lt;!--", "[http://a", "[http://a b ", "://", "style"]
+
+
+def seconds(function: Callable[[str], object], text: str) -> float:
+    """The least processor time of three calls."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        function(text)
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+@pytest.mark.parametrize("step", [*STEPS, "title"])
+def test_the_time_of_a_step_grows_with_the_length_and_not_with_its_square(step: str) -> None:
+    """16 times the length takes 16 times the time, or 256 times if it is quadratic."""
+
+    def clean_line(text: str) -> object:
+        return STEPS[step](text, ()) if step in STEPS else clean_text("x", [f"=={text}=="], (), no_counts(()))
+
+    for piece in PIECES:
+        text, long = (f"formula_1 (b {piece * times} c" for times in (1000, 16_000))
+        assert seconds(clean_line, long) < 64 * seconds(clean_line, text) + 0.02, piece
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(st.sampled_from("== a"), max_size=16))
+def test_the_title_of_a_heading_is_what_wikiextractor_finds(heading: str) -> None:
+    match = re.match(r"(==+)\s*(.*?)\s*\1", heading)
+    assert _title_of_heading(heading) == (match[2].strip() if match else None)
 
 
 def test_the_steps_of_the_configuration_are_those_there_are() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +308,22 @@ def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
     Path(part).write_bytes(content[:-20])
     with pytest.raises(BertlineError, match="is damaged"):
         write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
+
+
+def test_a_flipped_bit_in_a_part_reaches_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 300)
+    part, plan, shard = Path(write_part(tmp_path, "books", 0, [f"Text {n}." for n in range(99)])), "plan.json", "shard"
+    write_json(tmp_path / plan, make_plan([("books", [str(part)])], 3, 1e-9))
+    write_shard(tmp_path / plan, "00001", tmp_path / shard)
+    whole, written = content_of(tmp_path / shard), part.read_bytes()
+    for bit in random.Random(3).sample(range(8 * len(written)), 150):  # noqa: S311
+        damaged = bytearray(written)
+        damaged[bit // 8] ^= 1 << bit % 8
+        part.write_bytes(damaged)
+        with suppress(BertlineError):
+            write_shard(tmp_path / plan, "00001", tmp_path / shard)
+        assert content_of(tmp_path / shard) == whole
 
 
 def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:

@@ -169,8 +169,13 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(BertlineError, match=message):
             read(tmp_path, file)
-    with pytest.raises(BertlineError, match="the encoding 'utf8000' is unknown"):
-        read(tmp_path, plain, encoding="utf8000")
+    for encoding in ("utf8000", "rot13", "base64", "hex", "bz2", "undefined", "a\0b"):
+        with pytest.raises(BertlineError, match=r"the encoding .* is unknown"):
+            read(tmp_path, plain, encoding=encoding)
+    unmarked = put(tmp_path / "plain.txt", "text".encode("utf-16-le"))
+    with pytest.raises(BertlineError, match=r"plain\.txt is not utf-16 \(UTF-16 stream does not start with BOM\); set"):
+        read(tmp_path, unmarked, encoding="utf-16")
+    unmarked.unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.txt.gz", "plain.txt.gz"]
 
 

@@ -18,7 +18,7 @@ from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_lines import ListItems
 
 _BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
-_HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^>]*>([^<]+)<')  # files, categories
+_HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # files, categories
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 _REVISION = re.compile(rb"<revision>\s*<id>(\d+)</id>")
 _QUOTES = {"&quot;": '"', "&apos;": "'", "&#039;": "'"}

@@ -112,7 +112,7 @@ def read_documents(path: Path | str) -> Iterator[Document]:
         for number, line in enumerate(file, 1):
             try:
                 yield json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BertlineError(f"{path}, line {number} is not JSON ({error}); make the file again") from None
 
 

@@ -86,11 +86,12 @@ def scan_pages(
     one tag per line, and text never contains a literal `<`.
 
     `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
-    their redirects) and `articles`; `oversized` are the empty ones.
+    their redirects) and `articles`; `oversized` are the empty ones. In the `not_utf_8` pages U+FFFD replaces the bytes
+    that are not UTF-8: wikiextractor stands still at one of them.
 
     Raises BertlineError, which names the `part`, for an incomplete page.
     """
-    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0)
+    counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0, not_utf_8=0)
     page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
     headings: list[str] = []
     content: list[bytes] = []
@@ -134,7 +135,13 @@ def scan_pages(
                 counts["articles"] += 1
                 article = Article(page_id.decode(), headings)
         if b"</page>" in line or b"</siteinfo>" in line:
-            yield b"".join(content), article
+            page = b"".join(content)
+            try:
+                page.decode()
+            except UnicodeDecodeError:
+                page = page.decode(errors="replace").encode()
+                counts["not_utf_8"] += 1
+            yield page, article
             content.clear()
             size, article = 0, None
     if in_page:

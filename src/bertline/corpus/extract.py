@@ -2,8 +2,8 @@
 
 bertline's own extractor is `articles.write_articles`. wikiextractor is a separate program (its licence is AGPL-3.0, so
 it is run, never imported). It detects no errors: it exits with success without any article, and hangs on a truncated
-file. So this module reads the dump, counts its pages, and passes it on through a pipe. If this process is killed, the
-pipe closes and wikiextractor exits, too.
+file. So this module reads the dump, counts its pages, passes it on through a pipe, and stops the program if it makes no
+progress. A guard kills it with all its processes when this process ends, however that happens.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
+import psutil
+
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
 from bertline.corpus.dump import read_dump, scan_pages
@@ -27,8 +29,13 @@ from bertline.files import Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
 
+Guard = subprocess.Popen[bytes]
+
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
-PATIENCE_SECONDS = 600.0  # without a page in or a byte out, for example after one of its workers ran out of memory
+PATIENCE_SECONDS = 300.0  # without a page in or a byte out; the longest page of a dump takes less than a minute
+STUCK = "it is still at work on one of the next pages; take `extractor: bertline`, which has no such page"
+WAITING = "its processes wait for one that is gone, perhaps killed for lack of memory; give the job more memory"
+IDLE_SHARE = 0.05  # of that time on a processor; less means that its processes only wait for each other
 
 
 def extract_part(
@@ -74,14 +81,16 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
     command += ["-o", "-", "/dev/stdin"]
     counts: dict[str, int] = {}
     log, articles = folder / "wikiextractor.log", folder / "articles.jsonl"
+    # The leader of the process group ends it when its input does. Only this process holds the other end.
+    guard = subprocess.Popen(["/bin/sh", "-c", "read line; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0)
     with log.open("wb") as messages, articles.open("wb") as output:
         program = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=output, stderr=messages, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=output, stderr=messages, process_group=guard.pid
         )
     pipe = cast(IO[bytes], program.stdin)
     try:
         with (
-            _killed_when_idle(program, lambda: (counts.get("pages"), articles.stat().st_size)) as was_idle,
+            _killed_without_progress(guard, lambda: (counts.get("pages"), articles.stat().st_size)) as reasons,
             (folder / "headings.jsonl").open("w", encoding="utf-8") as headings,
         ):
             try:
@@ -95,16 +104,17 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
             except BrokenPipeError:
                 program.wait()
     finally:
-        _kill_group(program)
-        program.wait()
-        with suppress(BrokenPipeError):
-            pipe.close()
+        _kill_group(guard)
+        for process in (program, guard):
+            process.wait()
+            with suppress(BrokenPipeError):
+                cast(IO[bytes], process.stdin).close()
     last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
     log.unlink()
-    if was_idle.is_set():
+    for reason in reasons:
         raise BertlineError(
-            f"wikiextractor made no progress for {PATIENCE_SECONDS:g} s on {part} and was stopped; if one of its "
-            f"processes was killed for lack of memory, give the job more; its last message: {last_line or 'none'}"
+            f"wikiextractor made no progress for {PATIENCE_SECONDS:g} s on {part} after {_last_title(articles)}, and "
+            f"was stopped: {reason}; its last message: {last_line or 'none'}"
         )
     if program.returncode != 0:
         raise BertlineError(
@@ -116,30 +126,52 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
 
 
 @contextmanager
-def _killed_when_idle(program: subprocess.Popen[bytes], position: Callable[[], object]) -> Iterator[threading.Event]:
-    """Kill the program if `position` has not changed for PATIENCE_SECONDS; the event is then set."""
-    finished, was_idle = threading.Event(), threading.Event()
+def _killed_without_progress(guard: Guard, position: Callable[[], object]) -> Iterator[list[str]]:
+    """Kill the guard's group if `position` has not changed for PATIENCE_SECONDS; the list then has the reason."""
+    finished = threading.Event()
+    reasons: list[str] = []
 
     def watch() -> None:
-        last = None
+        last, last_seconds = None, 0.0
         while not finished.wait(PATIENCE_SECONDS):
-            current = position()
+            current, seconds = position(), _processor_seconds(guard)
             if current == last:
-                was_idle.set()
-                _kill_group(program)
+                is_computing = seconds - last_seconds > IDLE_SHARE * PATIENCE_SECONDS
+                reasons.append(STUCK if is_computing else WAITING)
+                _kill_group(guard)
                 return
-            last = current
+            last, last_seconds = current, seconds
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield was_idle
+        yield reasons
     finally:
         finished.set()
         watcher.join()
 
 
-def _kill_group(program: subprocess.Popen[bytes]) -> None:
-    """Kill the program and its workers, which share its process group; do nothing if all have ended."""
+def _processor_seconds(guard: Guard) -> float:
+    """Return the processor time of all running processes of the guard's group."""
+    seconds = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == guard.pid:
+                times = process.cpu_times()
+                seconds += times.user + times.system
+    return seconds
+
+
+def _last_title(articles: Path) -> str:
+    """Return the title of the last article that was written, for an error message."""
+    last = b""
+    with articles.open("rb") as file:
+        for line in file:
+            last = line if line.endswith(b"\n") else last
+    return f"the article '{json.loads(last)['title']}'" if last else "no article"
+
+
+def _kill_group(guard: Guard) -> None:
+    """Kill the guard, the program and its workers; do nothing if all have ended."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(program.pid, signal.SIGKILL)
+        os.killpg(guard.pid, signal.SIGKILL)

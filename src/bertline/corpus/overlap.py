@@ -1,7 +1,7 @@
 """Overlap of documents with the evaluation sets, on which a model should not be trained.
 
 A document overlaps with an evaluation set if both share a sequence of 13 words, the criterion of GPT-3 (Brown et al.,
-Language Models are Few-Shot Learners, 2020, appendix C); `ngrams` defines words.
+Language Models are Few-Shot Learners, 2020, appendix C); `ngrams` defines words, also of scripts without spaces.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from pyarrow.parquet import ParquetFile
 
-from bertline.console import progress
+from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import hash_ngrams, word_ngrams
-from bertline.corpus.tables import arrow_errors
+from bertline.corpus.tables import arrow_errors, csv_cells, json_objects
 from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
 NGRAM_WORDS = 13
@@ -29,12 +29,11 @@ def collect_ngrams(recipe: Recipe, output: Path) -> None:
     """Write the 13-word sequences of the evaluation sets as an `.npz`, atomically.
 
     Args:
-        recipe: a JSON file with `sets`: the name of each, and its files: JSON such as SQuAD's, Parquet, or text with
-            one row per line and tabs between cells.
+        recipe: a JSON file with `sets`: the name of each, and its files, see `texts_of`.
         output: the `.npz` to write. It contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32,
             bit i for names[i]).
 
-    Raises BertlineError for a file that is missing, is not UTF-8, or is not JSON.
+    Raises BertlineError for a file that is missing, damaged, or not in the format that its name says.
     """
     sets: dict[str, list[str]] = recipe["sets"]
     hashes, bits = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.uint32)]
@@ -57,25 +56,47 @@ def collect_ngrams(recipe: Recipe, output: Path) -> None:
 
 
 def texts_of(file: Path | str) -> Iterator[str]:
-    """Yield every string of a JSON file, or every cell of a table: labels and ids are too short to matter."""
-    suffix = Path(file).suffix
-    if suffix == ".json":
-        yield from _strings(read_json(file))
-    elif suffix == ".parquet":
-        with arrow_errors(file), ParquetFile(file, page_checksum_verification=True) as table:
+    """Yield every string of a JSON file, or every cell of a table: labels and ids are too short to matter.
+
+    Tables are `.jsonl`, `.ndjson`, `.csv`, `.parquet`, and any other file, with a row per line and tabs between cells.
+    """
+    path = Path(file)
+    if path.suffix in (".jsonl", ".ndjson", ".csv"):
+        with _open(path) as stream:
+            rows = csv_cells(stream, path, "utf-8") if path.suffix == ".csv" else json_objects(stream, path)
+            for _, row in rows:
+                yield from _strings(row)
+    elif path.suffix == ".json":
+        yield from _strings(read_json(path))
+    elif path.suffix == ".parquet":
+        with _open(path) as stream, arrow_errors(path), ParquetFile(stream, page_checksum_verification=True) as table:
             for batch in table.iter_batches():
                 yield from _strings(batch.to_pylist())
     else:
-        for line in read_text(file).split("\n"):
+        for line in read_text(path).split("\n"):
             yield from line.split("\t")
 
 
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; put the task's file there") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise BertlineError(f"{path} cannot be read ({error.strerror}); give another file, or allow it") from None
+
+
 def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
+    """Yield all strings within lists and the values of objects. Recursion would end at Python's limit of levels."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) -> None:

@@ -38,10 +38,10 @@ class Origin(NamedTuple):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise BertlineError for an encoding that Python does not support."""
+    """Raise BertlineError for an encoding that Python does not support, or that is none of text, such as base64."""
     try:
-        codecs.lookup(encoding)
-    except LookupError:
+        "x".encode(encoding)
+    except (LookupError, ValueError):
         raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
 
 
@@ -232,6 +232,10 @@ def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             raise BertlineError(
                 f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
                 "convert the file or set the corpus's encoding"
+            ) from None
+        except UnicodeError as error:  # of a text without the mark that its encoding wants, as utf-16
+            raise BertlineError(
+                f"{name} is not {encoding} ({error}); set the corpus's encoding, as utf-16-le"
             ) from None
         # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
         yield text.removeprefix("\ufeff") if is_start else text

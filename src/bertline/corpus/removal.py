@@ -114,7 +114,7 @@ def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
                 of_part = removals.get(key) or removals.setdefault(key, Removed(array("q"), Counter()))
                 of_part.documents.append(record["document"])
                 of_part.reasons[record["reason"]] += 1
-            except (ValueError, KeyError, TypeError, OverflowError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise BertlineError(f"{path}, line {number} is invalid ({error}); make the file again") from None
     return removals
 

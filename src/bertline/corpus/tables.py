@@ -102,6 +102,13 @@ def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
 
 
 def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
+    for where, row in json_objects(stream, path):
+        check_columns(row, columns, where)
+        yield row
+
+
+def json_objects(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield where each line of JSON Lines is, for errors, and its object. Raises BertlineError naming another line."""
     number = 0
     while line := stream.readline(MAX_ROW_LENGTH + 1):
         number += 1
@@ -119,29 +126,30 @@ def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
             raise BertlineError(f"{where} is not JSON ({error}); every line has to be one object") from None
         if not isinstance(row, dict):
             raise BertlineError(f"{where} is not a JSON object; every line has to be one object")
-        check_columns(row, columns, where)
-        yield row
+        yield where, row
 
 
 def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> Iterator[Row]:
+    names: list[str] | None = None
+    for where, values in csv_cells(stream, path, encoding):
+        if names is None:
+            names = values
+            check_columns(names, columns, str(path))
+            continue
+        if len(values) != len(names):
+            raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file")
+        yield dict(zip(names, values, strict=True))
+
+
+def csv_cells(stream: BinaryIO, path: Path, encoding: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield where each row of a CSV file that is not empty is, for errors, and its cells. Raises BertlineError."""
     csv.field_size_limit(MAX_ROW_LENGTH)
     lines = decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH)
     table = csv.reader((f"{line}\n" for line in lines), strict=True)
-    names: list[str] | None = None
     try:
         for values in table:
-            where = f"{path}, line {table.line_num}"
-            if not values:
-                continue
-            if names is None:
-                names = values
-                check_columns(names, columns, str(path))
-                continue
-            if len(values) != len(names):
-                raise BertlineError(
-                    f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file"
-                )
-            yield dict(zip(names, values, strict=True))
+            if values:
+                yield f"{path}, line {table.line_num}", values
     except csv.Error as error:
         raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); fix the file") from None
 

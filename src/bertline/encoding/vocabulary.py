@@ -14,9 +14,9 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
-from pyzstd import SeekableZstdFile
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
@@ -202,7 +202,7 @@ def read_sample(blocks: Sequence[tuple[Path, int]]) -> Iterator[str]:
             yield decode_block(_lines_of_block(file, start), path)
 
 
-def _lines_of_block(file: SeekableZstdFile, start: int) -> bytes:
+def _lines_of_block(file: BinaryIO, start: int) -> bytes:
     """Return the lines that begin in the block at `start`."""
     before = min(start, 1)
     file.seek(start - before)
