@@ -217,7 +217,8 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     started = time.monotonic()
     with pytest.raises(
-        BertlineError, match=r"made no progress for 1\.5 s .*lack of memory; .* its last message: no memory"
+        BertlineError,
+        match=r"was stopped after \d\.\d s: .*lack of memory; .* its last message: no memory",
     ):
         extract_part(dump_recipe(), dump, tmp_path / "extracted")
     assert time.monotonic() - started < 30  # it was stopped, and did not end by itself
@@ -225,12 +226,32 @@ def test_an_extractor_that_hangs_is_stopped_with_its_children(
     wait_until(lambda: not is_running(child))  # a killed process takes a moment to end
 
 
+def test_an_extractor_that_lost_one_of_its_processes_is_not_waited_for(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the disk is full: the process that writes ends, the others wait for it."""
+    lost = program(
+        tmp_path,
+        "import os, sys, time\n"
+        "sys.stderr.write('OSError: [Errno 28] No space left on device\\n')\n"
+        "sys.stderr.flush()\n"
+        "if os.fork(): time.sleep(60)\n",
+    )
+    monkeypatch.setattr(extract, "PROGRAM", lost)
+    monkeypatch.setattr(extract, "LOST_SHARE", 0.005)
+    with pytest.raises(BertlineError, match=r"was stopped after \d\.\d s: .*one that has ended.*No space left"):
+        extract_part(dump_recipe(), dump, tmp_path / "extracted")
+
+
 def test_an_extractor_at_work_on_one_page_is_told_from_one_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = page(9, "Breaks", f"{LONG} {'&lt;br' * 30_000}")
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
-    with pytest.raises(BertlineError, match=r"made no progress for 1\.5 s .*at work on one of the next pages; take"):
+    with pytest.raises(
+        BertlineError,
+        match=r"was stopped after \d\.\d s: it is still at work on one of the next pages; take",
+    ):
         extract_part(dump_recipe(), write_dump(tmp_path / "dump.xml.bz2", [*PAGES, long]), tmp_path / "extracted")
 
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +35,9 @@ Guard = subprocess.Popen[bytes]
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 300.0  # without a page in or a byte out; the longest page of a dump takes less than a minute
 STUCK = "it is still at work on one of the next pages; take `extractor: bertline`, which has no such page"
-WAITING = "its processes wait for one that is gone, perhaps killed for lack of memory; give the job more memory"
+WAITING = "its processes wait for one that has ended, perhaps killed for lack of memory; give the job more memory"
+LOST_SHARE = 0.1  # of that time, if one of its processes has ended, as when the disk is full
+POLL_SECONDS = 1.0
 IDLE_SHARE = 0.05  # of that time on a processor; less means that its processes only wait for each other
 
 
@@ -113,8 +116,8 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
     log.unlink()
     for reason in reasons:
         raise BertlineError(
-            f"wikiextractor made no progress for {PATIENCE_SECONDS:g} s on {part} after {_last_title(articles)}, and "
-            f"was stopped: {reason}; its last message: {last_line or 'none'}"
+            f"wikiextractor made no progress on {part} after {_last_title(articles)}, and was stopped {reason}; "
+            f"its last message: {last_line or 'none'}"
         )
     if program.returncode != 0:
         raise BertlineError(
@@ -132,15 +135,17 @@ def _killed_without_progress(guard: Guard, position: Callable[[], object]) -> It
     reasons: list[str] = []
 
     def watch() -> None:
-        last, last_seconds = None, 0.0
-        while not finished.wait(PATIENCE_SECONDS):
-            current, seconds = position(), _processor_seconds(guard)
-            if current == last:
-                is_computing = seconds - last_seconds > IDLE_SHARE * PATIENCE_SECONDS
-                reasons.append(STUCK if is_computing else WAITING)
+        last, since, seconds_then = None, time.monotonic(), 0.0
+        while not finished.wait(POLL_SECONDS):
+            current, waited = position(), time.monotonic() - since
+            seconds, has_lost_one = _processes_of(guard)
+            if current != last:
+                last, since, seconds_then = current, time.monotonic(), seconds
+            elif waited > PATIENCE_SECONDS or (has_lost_one and waited > PATIENCE_SECONDS * LOST_SHARE):
+                is_computing = not has_lost_one and seconds - seconds_then > IDLE_SHARE * waited
+                reasons.append(f"after {waited:.1f} s: {STUCK if is_computing else WAITING}")
                 _kill_group(guard)
                 return
-            last, last_seconds = current, seconds
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -151,15 +156,16 @@ def _killed_without_progress(guard: Guard, position: Callable[[], object]) -> It
         watcher.join()
 
 
-def _processor_seconds(guard: Guard) -> float:
-    """Return the processor time of all running processes of the guard's group."""
-    seconds = 0.0
+def _processes_of(guard: Guard) -> tuple[float, bool]:
+    """Return the processor time of the processes of the guard's group, and whether one of them has ended."""
+    seconds, has_ended = 0.0, False
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
             if os.getpgid(process.pid) == guard.pid:
                 times = process.cpu_times()
                 seconds += times.user + times.system
-    return seconds
+                has_ended |= process.status() == psutil.STATUS_ZOMBIE
+    return seconds, has_ended
 
 
 def _last_title(articles: Path) -> str:
