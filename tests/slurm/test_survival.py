@@ -126,7 +126,7 @@ def test_a_controller_that_does_not_answer_for_minutes_loses_no_job(
     minutes = min(TIMES, 10)
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 40, "training")
-        cluster.kill_controller()
+        cluster.stop_controller()
         time.sleep(60 * minutes)
         assert submission.process.poll() is None, submission.output()[-3000:]
         cluster.start_controller()
