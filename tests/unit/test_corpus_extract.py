@@ -301,6 +301,7 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
         ("with codice_12 and formula_3, it", "with and, it"),
         ("formula_1formula_2.", ""),
         ("A ?b c", "A ?b c"),
+        ("東京（）は、日本（ 、；）の首都（、英語）である（注）。", "東京は、日本の首都（英語）である（注）。"),
         ("History.", ""),
         ("History is long.", "History is long."),
         ("Early life.", "Early life."),

@@ -31,6 +31,7 @@ def text_of(wikitext: str, list_items: Any = "sentences") -> str:
         ("''''four'''' and ''''''six''''''", "'four' and 'six'"),
         ("l'''amour'' and d''été''", "l'amour and dété"),
         ("un '''amour''", "un 'amour"),
+        ("a '''''{{box}}''''' b '''''{{box|{{box}}}}''''', ''{{box}}'' c '''''{{box}} d'''''", "a b , c d"),
         ("an '' open quote", "an open quote"),
         ("rock 'n' roll, isn't it", "rock 'n' roll, isn't it"),
         ("one line\nand the next", "one line and the next"),
@@ -177,6 +178,10 @@ def test_list_items_that_are_sentences_are_kept_but_not_after_the_last_paragraph
     assert every[1] == "Name"
     assert every[-2:] == ["Any name.", PROSE]
     assert text_of(f"* {PROSE}\n* {PROSE}") == ""
+    law = "the owner of the land through which the river runs;"
+    assert text_of(f"* {law}\n* A name;\n* 流入大海的河流的所有者和居民们；\n\n{PROSE}").split("\n") == [
+        *(law, "流入大海的河流的所有者和居民们；", PROSE)
+    ]
 
 
 MARKS = st.sampled_from(

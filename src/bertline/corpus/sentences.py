@@ -11,6 +11,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
@@ -19,7 +20,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
-from bertline.corpus.unicode_sentences import split_by_marks
+from bertline.corpus.unicode_sentences import outside_quotations, split_by_marks
 from bertline.files import Json, Recipe, read_json, read_text, write_folder_atomically, write_text
 from bertline.results import paths
 
@@ -33,7 +34,7 @@ MAX_PIECE_CHARACTERS = 20_000
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
-_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])([」』）】》〉”’\"')\]»]*)\s*")
+_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])[」』）】》〉”’\"')\]»]*\s*")
 
 # A word of at least two letters, so not an initial, its full stop, and a word of letters or a closing mark.
 _PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]’”»]))")
@@ -57,7 +58,8 @@ def load_splitter(model: Path | str) -> Splitter:
     tokenizer._params = load_parameters(model)  # the constructor takes no parameters, only text to train on
 
     def split(paragraph: str) -> list[str]:
-        pieces = _UNMISTAKABLE_END.sub(r"\1\n", paragraph).split("\n")
+        ends = outside_quotations([match.end() for match in _UNMISTAKABLE_END.finditer(paragraph)], paragraph)
+        pieces = (paragraph[start:end].rstrip() for start, end in pairwise([0, *ends, len(paragraph)]))
         return [sentence for piece in pieces for sentence in map(str.strip, tokenizer.tokenize(piece)) if sentence]
 
     return split

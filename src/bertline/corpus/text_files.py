@@ -19,6 +19,7 @@ from bertline.corpus.unpacking import (
     members,
     name_without_compression,
     open_unpacked,
+    refuse_markup,
 )
 from bertline.files import Json
 
@@ -72,6 +73,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             raise BertlineError(f"{file} has no member that is a .txt, .txt.gz or .txt.zst; name another file")
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
+        refuse_markup(Path(file))
         allowance = Allowance(Path(file), settings["unpack_ratio"])
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):

@@ -124,6 +124,8 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
                 del pieces[first:]
                 if shown:
                     pieces.append(show_call(_without_links(call, hidden), shown))
+                elif pieces and pieces[-1].endswith("''") and text.startswith("''", end):
+                    pieces.append(_NOTHING)
         elif match[1] is None:
             at = _end_of_comment(text, start)
         elif match[0].endswith("/>"):
