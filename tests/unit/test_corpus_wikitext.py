@@ -13,6 +13,7 @@ from bertline.corpus import wikitext as module
 from bertline.corpus import wikitext_lines
 from bertline.corpus.documents import tidy
 from bertline.corpus.wikitext import text_of_page
+from bertline.corpus.wikitext_templates import known_name, show_arguments
 
 HIDDEN = frozenset({"file", "image", "category", "fails"})
 PROSE = "The river rises in the hills, runs to the sea, and is navigable."
@@ -132,6 +133,23 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
 )
 def test_templates_that_stand_for_words(call: str, text: str) -> None:
     assert text_of("{{" + call + "}}").strip() == text
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("{{仮リンク|川|en|River}}", "川"),
+        ("{{仮リンク|川|en|River|label=その川}}", "その川"),
+        ("{{仮リンク|label=}}", ""),
+        ("{{ 仮リンク | 2 = en | 1 = [[丘|その丘]] }}", "その丘"),
+        ("{{Last_one|a|b}}{{last one}}", "b"),
+        ("{{lang|fr|mot|title=word}}", "word"),  # instead of the table's
+    ],
+)
+def test_a_configuration_can_add_templates(call: str, text: str) -> None:
+    given = {"仮リンク": ["label", 1], "Last one": -1, "lang": "title"}
+    templates = {known_name(name): show_arguments(arguments) for name, arguments in given.items()}
+    assert tidy(text_of_page(call, HIDDEN, "all", templates).text) == text
 
 
 def test_a_quotation_is_a_paragraph_of_its_own() -> None:
