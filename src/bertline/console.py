@@ -33,6 +33,8 @@ class BertlineError(Exception):
     """
 
     def __init__(self, message: str) -> None:
+        if len(message) > 4 * LONGEST_MESSAGE:  # the search for credentials takes quadratic time
+            message = f"{message[: 2 * LONGEST_MESSAGE]} ... {message[-2 * LONGEST_MESSAGE :]}"
         message = without_credentials(message)
         if not message.isprintable():
             message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

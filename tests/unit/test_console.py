@@ -122,6 +122,7 @@ def test_a_message_is_one_line_of_limited_length_whatever_it_quotes() -> None:
     assert message.startswith("a.tsv: line 3: given 'xxx")
     assert message.endswith("xxx'; correct the record")
     assert len(str(BertlineError("a.tsv: given '" + "\U0001fffe" * 1000 + "'; correct the record"))) <= LONGEST_MESSAGE
+    assert len(str(BertlineError("://" * 100_000))) <= LONGEST_MESSAGE  # in a moment, not in minutes
     quoting = "a.tsv: given '\n\x1b[2J\ud800\u2028'; f\u00fcr \u6c34"
     assert str(BertlineError(quoting)) == r"a.tsv: given '\n\x1b[2J\ud800\u2028'; für 水"
     assert str(BertlineError(str(BertlineError(quoting)))) == str(BertlineError(quoting))

@@ -269,6 +269,13 @@ def test_bytes_that_are_not_utf_8_are_replaced_and_counted(
     assert (counts["kept"], counts["not_utf_8"]) == (2, 1)
 
 
+def test_templates_of_the_configuration_reach_our_own_extractor(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "dump.xml.bz2", [page(1, "River", f"The {{{{ill-ja|hill|ja}}}} is high. {LONG}")])
+    for templates, start in (({}, "The is high."), ({"Ill-ja": 1}, "The hill is high.")):
+        extract_part(dump_recipe(extractor="bertline", templates=templates), dump, tmp_path / "extracted")
+        assert clean(tmp_path / "extracted", tmp_path)[0][0]["text"].startswith(start)
+
+
 def test_an_extractor_ends_when_its_parent_is_killed(dump: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     hanging = program(
@@ -322,6 +329,7 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
         ("with codice_12 and formula_3, it", "with and, it"),
         ("formula_1formula_2.", ""),
         ("A ?b c", "A ?b c"),
+        ("東京（）は、日本（ 、；）の首都（、英語）である（注）。", "東京は、日本の首都（英語）である（注）。"),
         ("History.", ""),
         ("History is long.", "History is long."),
         ("Early life.", "Early life."),

@@ -8,7 +8,9 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uniseg.sentencebreak
@@ -22,11 +24,12 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTr
 from bertline.console import BertlineError
 from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
+from bertline.corpus.punkt import split_by_punkt
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
 
 
-def as_tuple(parameters: PunktParameters) -> tuple[object, ...]:
+def as_tuple(parameters: Any) -> tuple[object, ...]:
     contexts = {word: flags for word, flags in parameters.ortho_context.items() if flags}
     return parameters.abbrev_types, parameters.collocations, parameters.sent_starters, contexts
 
@@ -90,6 +93,11 @@ def test_a_trained_model_is_what_nltk_trains_and_nltk_can_read_it(
     assert as_tuple(read_by_nltk(tmp_path / "model", monkeypatch)) == reference
 
 
+def test_splitting_imports_no_nltk() -> None:
+    code = "import sys, bertline.corpus.sentences; sys.exit(any(name in sys.modules for name in ('nltk', 'scipy')))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_abbreviations_of_the_corpus_are_learned(tmp_path: Path) -> None:
     texts = [
         f"He met gs. number {number} there. It was old and was near prof. {name} at noon. We saw it. They ran {name}."
@@ -120,7 +128,14 @@ def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragrap
     ("paragraph", "expected"),
     [
         ("吾輩は猫である。名前はまだ無い。", ["吾輩は猫である。", "名前はまだ無い。"]),
-        ("彼は「行く。」と言った！本当？", ["彼は「行く。」", "と言った！", "本当？"]),
+        ("彼は「行く。」と言った！本当？", ["彼は「行く。」と言った！", "本当？"]),
+        (
+            "「行く。でも遅れる。」と彼は言った。『雪国。』という本。",
+            ["「行く。でも遅れる。」と彼は言った。", "『雪国。』という本。"],
+        ),
+        ("「行く。」「待て。」彼は出た。", ["「行く。」", "「待て。」", "彼は出た。"]),
+        ("「開いたまま。次の文。", ["「開いたまま。", "次の文。"]),
+        ("「" + "長い話。" * 60 + "」", ["「長い話。", *["長い話。"] * 58, "長い話。」"]),
         ("यह पहला है। यह दूसरा है।", ["यह पहला है।", "यह दूसरा है।"]),
         ("هل أنت هنا؟ نعم.", ["هل أنت هنا؟", "نعم."]),
     ],
@@ -130,9 +145,11 @@ def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph:
 
 
 def plain_punkt(model: Path) -> PunktSentenceTokenizer:
-    """NLTK's own, without our short cuts."""
-    tokenizer = PunktSentenceTokenizer()
-    tokenizer._params = load_parameters(model)
+    """NLTK's own."""
+    tokenizer, model_read = PunktSentenceTokenizer(), load_parameters(model)
+    for name, value in model_read._asdict().items():
+        setattr(tokenizer._params, name, value)
+    tokenizer._params.ortho_context = defaultdict(int, model_read.ortho_context)
     return tokenizer
 
 
@@ -151,14 +168,25 @@ WORDS = ["on", "No", "Mr", "an", "An", "B", "b-an", "3", "it"]
 MARKS_BETWEEN = [". ", "? ", "! ", ".) ", '." ', ".", "... ", "?! ", ". . ", " . ", ".’", ", "]
 
 
-def test_the_short_cuts_decide_as_nltk_does(peculiar_model: Path) -> None:
+def test_ends_of_sentences_are_those_of_nltk(peculiar_model: Path) -> None:
     reference, split = plain_punkt(peculiar_model), load_splitter(peculiar_model)
     for first, mark, second, end in itertools.product(WORDS, MARKS_BETWEEN, WORDS, ["", ",", ")", ". it", "; on. An"]):
         paragraph = f"It {first}{mark}{second}{end}"
         assert split(paragraph) == [one for one in map(str.strip, reference.tokenize(paragraph)) if one]
 
 
-def test_the_short_cuts_decide_as_nltk_does_on_wikipedia(test_data: Path) -> None:
+@settings(deadline=None, max_examples=400)
+@given(
+    text=st.lists(st.sampled_from([*WORDS, *MARKS_BETWEEN, *"()'’“”«\"-,;.!? 7xY", "No. ", "--"]), max_size=14).map(
+        "".join
+    )
+)
+def test_any_text_is_split_as_by_nltk(peculiar_model: Path, text: str) -> None:
+    reference = plain_punkt(peculiar_model).tokenize(tidy(text))
+    assert split_by_punkt(tidy(text), load_parameters(peculiar_model)) == reference
+
+
+def test_ends_of_sentences_are_those_of_nltk_on_wikipedia(test_data: Path) -> None:
     model = test_data / "punkt_tab/english"
     reference, split = plain_punkt(model), load_splitter(model)
     with bz2.open(test_data / "wiki/enwiki-p10p30302-shortened.xml.bz2", "rt", encoding="utf-8") as file:
@@ -185,6 +213,7 @@ def test_marks_end_sentences_where_unicode_says_so(paragraph: str) -> None:
     [
         ("這是一句。這是第二句！「真的嗎？」他說。", ["這是一句。", "這是第二句！", "「真的嗎？」", "他說。"]),
         ("吾輩は猫である。名前はまだ無い", ["吾輩は猫である。", "名前はまだ無い"]),
+        ("彼は「行く。でも遅れる。」と言った！本当？", ["彼は「行く。でも遅れる。」と言った！", "本当？"]),
         ("สวัสดีครับ ผมชื่อสมชาย 3 คน", ["สวัสดีครับ", "ผมชื่อสมชาย 3 คน"]),
         ("ဟုတ်တယ်။ မဟုတ်ဘူး။", ["ဟုတ်တယ်။", "မဟုတ်ဘူး။"]),
         ("It cost 3.50, i.e. little. He paid. (She did not.) Really?! Yes.",

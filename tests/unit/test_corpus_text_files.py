@@ -172,6 +172,9 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     for encoding in ("utf8000", "rot13", "base64", "hex", "bz2", "undefined", "a\0b"):
         with pytest.raises(BertlineError, match=r"the encoding .* is unknown"):
             read(tmp_path, plain, encoding=encoding)
+    for name, advice in (("a.xml", "wikimedia"), ("b.HTML.gz", "warc"), ("c.xml.bz2", "wikimedia"), ("d.htm", "warc")):
+        with pytest.raises(BertlineError, match=rf"{name} is .*, not plain text; .* `source: {advice}`.* to \.txt"):
+            read(tmp_path, tmp_path / name)
     unmarked = put(tmp_path / "plain.txt", "text".encode("utf-16-le"))
     with pytest.raises(BertlineError, match=r"plain\.txt is not utf-16 \(UTF-16 stream does not start with BOM\); set"):
         read(tmp_path, unmarked, encoding="utf-16")

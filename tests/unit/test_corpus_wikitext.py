@@ -13,6 +13,7 @@ from bertline.corpus import wikitext as module
 from bertline.corpus import wikitext_lines
 from bertline.corpus.documents import tidy
 from bertline.corpus.wikitext import text_of_page
+from bertline.corpus.wikitext_templates import known_name, show_arguments
 
 HIDDEN = frozenset({"file", "image", "category", "fails"})
 PROSE = "The river rises in the hills, runs to the sea, and is navigable."
@@ -31,6 +32,7 @@ def text_of(wikitext: str, list_items: Any = "sentences") -> str:
         ("''''four'''' and ''''''six''''''", "'four' and 'six'"),
         ("l'''amour'' and d''été''", "l'amour and dété"),
         ("un '''amour''", "un 'amour"),
+        ("a '''''{{box}}''''' b '''''{{box|{{box}}}}''''', ''{{box}}'' c '''''{{box}} d'''''", "a b , c d"),
         ("an '' open quote", "an open quote"),
         ("rock 'n' roll, isn't it", "rock 'n' roll, isn't it"),
         ("one line\nand the next", "one line and the next"),
@@ -133,6 +135,23 @@ def test_templates_that_stand_for_words(call: str, text: str) -> None:
     assert text_of("{{" + call + "}}").strip() == text
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("{{仮リンク|川|en|River}}", "川"),
+        ("{{仮リンク|川|en|River|label=その川}}", "その川"),
+        ("{{仮リンク|label=}}", ""),
+        ("{{ 仮リンク | 2 = en | 1 = [[丘|その丘]] }}", "その丘"),
+        ("{{Last_one|a|b}}{{last one}}", "b"),
+        ("{{lang|fr|mot|title=word}}", "word"),  # instead of the table's
+    ],
+)
+def test_a_configuration_can_add_templates(call: str, text: str) -> None:
+    given = {"仮リンク": ["label", 1], "Last one": -1, "lang": "title"}
+    templates = {known_name(name): show_arguments(arguments) for name, arguments in given.items()}
+    assert tidy(text_of_page(call, HIDDEN, "all", templates).text) == text
+
+
 def test_a_quotation_is_a_paragraph_of_its_own() -> None:
     assert text_of("He said: {{quote|No man is an island.}} And died.") == "He said:\nNo man is an island.\nAnd died."
 
@@ -177,6 +196,10 @@ def test_list_items_that_are_sentences_are_kept_but_not_after_the_last_paragraph
     assert every[1] == "Name"
     assert every[-2:] == ["Any name.", PROSE]
     assert text_of(f"* {PROSE}\n* {PROSE}") == ""
+    law = "the owner of the land through which the river runs;"
+    assert text_of(f"* {law}\n* A name;\n* 流入大海的河流的所有者和居民们；\n\n{PROSE}").split("\n") == [
+        *(law, "流入大海的河流的所有者和居民们；", PROSE)
+    ]
 
 
 MARKS = st.sampled_from(

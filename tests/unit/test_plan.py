@@ -295,6 +295,10 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             "evaluation: missing, but a dataset sets evaluation_overlap",
         ),
         (
+            {"corpora__wikipedia__templates": {"x": 1}},
+            "corpora.wikipedia.templates: given '{'x': 1}', but wikiextractor keeps no templates; add extractor",
+        ),
+        (
             {"corpora__wikipedia__list_items": "all"},
             "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; add extractor: bertline",
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import unescape
@@ -16,6 +17,7 @@ from bertline.console import progress
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_lines import ListItems
+from bertline.corpus.wikitext_templates import Arguments, known_name, show_arguments
 
 _BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
 _HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # files, categories
@@ -29,12 +31,15 @@ class _Site(NamedTuple):
     hidden: frozenset[str]  # see `wikitext.text_of_page`
 
 
-def write_articles(part: Path, folder: Path, number: int, of: int, list_items: ListItems) -> dict[str, int]:
+def write_articles(
+    part: Path, folder: Path, number: int, of: int, list_items: ListItems, templates: Mapping[str, Arguments]
+) -> dict[str, int]:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
 
     See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
     the namespaces of files and categories, `articles.jsonl` is empty.
     """
+    more = {known_name(name): show_arguments(arguments) for name, arguments in templates.items()}
     counts: dict[str, int] = {}
     site: _Site | None = None
     with (
@@ -49,7 +54,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, list_items: L
                 continue
             headings: list[str] = []
             if site and page:
-                text, headings = text_of_page(_wikitext(page), site.hidden, list_items)
+                text, headings = text_of_page(_wikitext(page), site.hidden, list_items, more)
                 fields = {
                     "id": article.id,
                     "revid": _field(_REVISION, page),

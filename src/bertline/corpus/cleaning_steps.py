@@ -25,6 +25,9 @@ _PLACEHOLDER = re.compile(r"(?:formula|codice)_\d+")
 # The remains of "(from {{lang|el|...}}; born 384 BC)" without its templates.
 _EMPTY_BRACKETS = re.compile(r"\(\s*(?:[,;:]\s*)*\)|\[\s*\]")
 _AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
+# The same in Chinese and Japanese, where no spaces are left.
+_EMPTY_WIDE_BRACKETS = re.compile(r"（\s*(?:[,;:，、；：]\s*)*）")
+_AFTER_WIDE_BRACKET = re.compile(r"（\s*(?:[,;，、；]\s*)+")
 _SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+([,.;:!?)](?:\s|$))")
 _LIST_ITEM = re.compile(r"\s*[*#:;•·]+\s*\S")
 _TABLE_ROW = re.compile(
@@ -51,6 +54,8 @@ def _without_placeholders(line: str, headings: Headings) -> str:
 
 
 def _without_empty_brackets(line: str, headings: Headings) -> str:
+    if "（" in line:
+        line = _AFTER_WIDE_BRACKET.sub("（", _EMPTY_WIDE_BRACKETS.sub("", line))
     if not _has_brackets(line):
         return line
     return _SPACE_BEFORE_MARK.sub(r"\1", _AFTER_BRACKET.sub("(", _EMPTY_BRACKETS.sub(" ", line)))

@@ -1,4 +1,4 @@
-"""Sentence splitting by NLTK's Punkt: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
+"""Sentence splitting of a corpus: by Punkt, see `punkt`, or by marks alone, see `unicode_sentences`.
 
 A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
 on the corpus. No model is downloaded or taken from the environment.
@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
-
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTrainer
+from typing import cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
+from bertline.corpus.punkt import PunktModel, split_by_punkt
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
-from bertline.corpus.unicode_sentences import split_by_marks
+from bertline.corpus.unicode_sentences import outside_quotations, split_by_marks
 from bertline.files import Json, Recipe, read_json, read_text, write_folder_atomically, write_text
 from bertline.results import paths
 
@@ -33,10 +33,7 @@ MAX_PIECE_CHARACTERS = 20_000
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
-_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])([」』）】》〉”’\"')\]»]*)\s*")
-
-# A word of at least two letters, so not an initial, its full stop, and a word of letters or a closing mark.
-_PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]’”»]))")
+_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])[」』）】》〉”’\"')\]»]*\s*")
 
 
 def splitter_of(corpus: Json) -> Splitter:
@@ -55,52 +52,33 @@ def load_splitter(model: Path | str) -> Splitter:
 
     Raises BertlineError if the folder `model` is not a Punkt model.
     """
-    tokenizer = _QuickPunkt()
-    tokenizer._params = load_parameters(model)  # the constructor takes no parameters, only text to train on
+    parameters = load_parameters(model)
 
     def split(paragraph: str) -> list[str]:
-        pieces = _UNMISTAKABLE_END.sub(r"\1\n", paragraph).split("\n")
-        return [sentence for piece in pieces for sentence in map(str.strip, tokenizer.tokenize(piece)) if sentence]
+        ends = outside_quotations([match.end() for match in _UNMISTAKABLE_END.finditer(paragraph)], paragraph)
+        pieces = (paragraph[start:end].rstrip() for start, end in pairwise([0, *ends, len(paragraph)]))
+        return [
+            sentence for piece in pieces for sentence in map(str.strip, split_by_punkt(piece, parameters)) if sentence
+        ]
 
     return split
 
 
-class _QuickPunkt(PunktSentenceTokenizer):
-    """NLTK's Punkt, faster with the same result: most decisions do not need its tokens and annotations."""
-
-    def tokenize(self, text: str, realign_boundaries: bool = True) -> list[str]:
-        if "." in text or "?" in text or "!" in text:
-            return super().tokenize(text, realign_boundaries)
-        return [text]
-
-    def text_contains_sentbreak(self, text: str) -> bool:
-        """Return whether "word. Next" contains a boundary: for two plain words Punkt only uses its lists."""
-        match = _PLAIN_CONTEXT.fullmatch(text)
-        if match:
-            word, mark, following, closing = match.groups()
-            if mark != ".":
-                return True
-            word = word.lower()
-            if word not in self._params.abbrev_types:
-                return (word, closing or following.lower()) not in self._params.collocations
-        return super().text_contains_sentbreak(text)
-
-
-def load_parameters(model: Path | str) -> PunktParameters:
+def load_parameters(model: Path | str) -> PunktModel:
     """Read a Punkt model. Raises BertlineError naming the file that is missing or malformed."""
-    parameters = PunktParameters()
     texts = {name: read_text(Path(model, name)) for name in MODEL_FILES}
     lines = {name: text.removesuffix("\n").split("\n") if text else [] for name, text in texts.items()}
     try:
-        parameters.abbrev_types = set(lines["abbrev_types.txt"])
-        parameters.sent_starters = set(lines["sent_starters.txt"])
         pairs = (line.split("\t") for line in lines["collocations.tab"])
-        parameters.collocations = {(first, second) for first, second in pairs}
         contexts = (line.split("\t") for line in lines["ortho_context.tab"])
-        parameters.ortho_context = defaultdict(int, {word: int(flags) for word, flags in contexts})
+        return PunktModel(
+            abbrev_types=set(lines["abbrev_types.txt"]),
+            collocations={(first, second) for first, second in pairs},
+            sent_starters=set(lines["sent_starters.txt"]),
+            ortho_context={word: int(flags) for word, flags in contexts},
+        )
     except ValueError as error:
         raise BertlineError(f"{model} is not a Punkt model in punkt_tab's layout ({error}); replace it") from None
-    return parameters
 
 
 def train_punkt(
@@ -117,6 +95,8 @@ def train_punkt(
 
     Raises BertlineError if the corpus has no documents.
     """
+    from nltk.tokenize.punkt import PunktTrainer  # slow to import, see `punkt`
+
     summaries = [read_json(path) for path in counts]
     total = sum(summary["bytes"] for summary in summaries)
     if total == 0:
@@ -126,7 +106,7 @@ def train_punkt(
     trainer = PunktTrainer()
     for text in _chunks(_sample(documents, min(1.0, sample_bytes / total), seed)):
         trainer.train(text, finalize=False)
-    _write_parameters(trainer.get_params(), Path(model))
+    _write_parameters(cast(PunktModel, trainer.get_params()), Path(model))
 
 
 def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:
@@ -160,7 +140,7 @@ def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
         yield "\n\n".join(chunk)
 
 
-def _write_parameters(parameters: PunktParameters, model: Path) -> None:
+def _write_parameters(parameters: PunktModel, model: Path) -> None:
     """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs."""
     content = {
         "abbrev_types.txt": sorted(parameters.abbrev_types),

@@ -29,6 +29,7 @@ from bertline.corpus.unpacking import (
     members,
     name_without_compression,
     open_unpacked,
+    refuse_markup,
 )
 from bertline.files import Json
 
@@ -86,6 +87,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
         nonlocal look_split
+        refuse_markup(Path(file))
         allowance = Allowance(Path(file), settings["unpack_ratio"])
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):

@@ -91,6 +91,25 @@ def name_without_compression(name: str) -> str:
     return name.removesuffix(".gz").removesuffix(".zst")
 
 
+_WEB_PAGE = "of web pages use `source: warc` on a crawl's WET files"
+_MARKUP = {
+    ".xml": "of a wiki's dump use `source: wikimedia`",
+    ".html": _WEB_PAGE,
+    ".htm": _WEB_PAGE,
+    ".xhtml": _WEB_PAGE,
+}
+
+
+def refuse_markup(path: Path) -> None:
+    """Raise BertlineError for a file of markup: its tags would be taken for text."""
+    name = name_without_compression(path.name.lower()).removesuffix(".bz2")
+    for ending, advice in _MARKUP.items():
+        if name.endswith(ending):
+            raise BertlineError(
+                f"{path} is {ending[1:].upper()}, not plain text; {advice}, or extract the text to .txt"
+            )
+
+
 @contextmanager
 def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
     """Yield a file's bytes, unpacked if its name ends with `.gz`, `.tgz` or `.zst`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from bertline.corpus.wikitext_lines import OTHER_SITE, ListItems, join_lines
@@ -73,17 +73,20 @@ class Text(NamedTuple):
     headings: list[str]  # the lines that are headings, without that full stop
 
 
-def text_of_page(wikitext: str, hidden: Collection[str], list_items: ListItems) -> Text:
+def text_of_page(
+    wikitext: str, hidden: Collection[str], list_items: ListItems, templates: Mapping[str, Shown] | None = None
+) -> Text:
     """Return the text of a page.
 
     Args:
         wikitext: its source.
         hidden: the names, in lower case, of the wiki's namespaces for files and categories.
         list_items: which ones to keep; see `wikitext_lines`.
+        templates: further ones that show words, by `wikitext_templates.known_name`.
     """
     if "<poem" in wikitext:
         wikitext = _POEM.sub(lambda match: match[1].replace("\n", "\n\n"), wikitext)
-    text = _without_tables(_without_templates("\n" + wikitext, hidden))
+    text = _without_tables(_without_templates("\n" + wikitext, hidden, templates or {}))
     if "-{" in text:
         text = _VARIANTS.sub(_of_first_variant, text)
     if "__" in text:
@@ -102,7 +105,7 @@ def _finished(text: str) -> str:
     return html.unescape(_NO_CHARACTER.sub("", text)) if "&" in text else text
 
 
-def _without_templates(text: str, hidden: Collection[str]) -> str:
+def _without_templates(text: str, hidden: Collection[str], templates: Mapping[str, Shown]) -> str:
     """Replace comments, templates and the elements of extensions by their visible text: MediaWiki's preprocessor."""
     pieces: list[str] = []
     opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and its visible text
@@ -116,7 +119,7 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
         if text[start] == "{":
             opened += [(len(pieces), None)] * ((end - start) // 2)
             if len(opened) <= MAX_TEMPLATE_DEPTH and (name := _NAME.match(text, end)):
-                opened[-1] = (len(pieces), shows(name[0]))
+                opened[-1] = (len(pieces), shows(name[0], templates))
         elif text[start] == "}":
             for _ in range(min((end - start) // 2, len(opened))):
                 first, shown = opened.pop()
@@ -124,6 +127,8 @@ def _without_templates(text: str, hidden: Collection[str]) -> str:
                 del pieces[first:]
                 if shown:
                     pieces.append(show_call(_without_links(call, hidden), shown))
+                elif pieces and pieces[-1].endswith("''") and text.startswith("''", end):
+                    pieces.append(_NOTHING)
         elif match[1] is None:
             at = _end_of_comment(text, start)
         elif match[0].endswith("/>"):

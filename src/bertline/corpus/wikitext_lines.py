@@ -7,8 +7,8 @@ Only list items that are sentences are kept: bare names and titles are of little
 an article (See also, References, External links) contain nothing else. The names of appendices differ between
 languages, but they are at the end of a page and have no paragraphs. So an item is kept if
 
-- it ends like a sentence, in any script, and has 40 bytes or more, which are seven English words or a dozen Chinese
-  characters;
+- it ends like a sentence, in any script, or with a semicolon, and has 40 bytes or more, which are seven English words
+  or a dozen Chinese characters;
 - its own or a later section has a paragraph of text;
 - it has no link to another site and no number of a book or an article.
 """
@@ -28,6 +28,7 @@ OTHER_SITE = "\x1f"
 _MIN_SENTENCE_BYTES = 40
 _SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}][\p{SB=Close}\p{SB=Sp}]*+$")
 _MAX_SENTENCE_END_LENGTH = 8
+_SEMICOLONS = (";", "；", "؛")
 _CITATION = re.compile(rf"{OTHER_SITE}|\b(?:ISBN|ISSN|OCLC|LCCN|JSTOR|PMID|arXiv|doi)\b")
 _LIST_MARKS = "*#:;"
 _FIRST_MARKS = "*#:;=|!- "
@@ -72,7 +73,8 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
 def _is_wanted(item: str, list_items: ListItems, in_appendix: bool) -> bool:
     if list_items != "sentences":
         return list_items == "all"
-    return not in_appendix and _is_sentence(item) and not _CITATION.search(item)
+    sentence = f"{item[:-1]}." if item.endswith(_SEMICOLONS) else item
+    return not in_appendix and _is_sentence(sentence) and not _CITATION.search(item)
 
 
 def _is_sentence(text: str) -> bool:

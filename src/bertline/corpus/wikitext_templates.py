@@ -9,10 +9,12 @@ languages share; each is described at https://en.wikipedia.org/wiki/Template:NAM
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 # A call's positional parameters, in order, and its named ones -> the visible text.
 Shown = Callable[[Sequence[str], dict[str, str]], str]
+# Names or numbers (from 1) of a template's arguments, in the order in which they are looked for.
+Arguments = int | str | list[int | str]
 
 _NUMBERED = re.compile(r"\s*(\d{1,2})\s*=\s*")
 _NAMED = re.compile(r"\s*([a-z][a-z _-]{0,30}?)\s*=\s*")
@@ -141,9 +143,31 @@ _TABLE: dict[str, Shown] = {
 _SHOWN = {name: shown for names, shown in _TABLE.items() for name in names.split("|")}
 
 
-def shows(name: str) -> Shown | None:
-    """Return what shows the template or parser function of this name, or None if it is dropped."""
-    name = name.strip().lower().replace("_", " ")
+def show_arguments(arguments: Arguments) -> Shown:
+    """Return a function that shows the first argument that a call has, by its name or its number, -1 for the last."""
+    wanted = arguments if isinstance(arguments, list) else [arguments]
+
+    def shown(positional: Sequence[str], named: dict[str, str]) -> str:
+        by_number = {-1: positional[-1] if positional else "", **dict(enumerate(positional, 1))}
+        found = (named.get(one) if isinstance(one, str) else by_number.get(one) for one in wanted)
+        return next(filter(None, found), "")
+
+    return shown
+
+
+def known_name(name: str) -> str:
+    """Return the form of a template's name in which names are compared."""
+    return name.strip().lower().replace("_", " ")
+
+
+def shows(name: str, more: Mapping[str, Shown]) -> Shown | None:
+    """Return what shows the template or parser function of this name, or None if it is dropped.
+
+    `more` are further templates, by `known_name`, which come first.
+    """
+    name = known_name(name)
+    if name in more:
+        return more[name]
     if name not in _SHOWN and name.startswith(("lang-", "formatnum:", "lc:", "uc:", "lcfirst:", "ucfirst:")):
         return _SHOWN["nowrap"]
     return _SHOWN.get(name)

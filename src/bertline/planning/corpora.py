@@ -37,11 +37,12 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         _check_contact(config, name, problems)
-        if "list_items" in semantic and corpus["extractor"] != "bertline":
-            raise BertlineError(
-                f"configuration: corpora.{name}.list_items: given '{corpus['list_items']}', but wikiextractor keeps no "
-                "list items; add extractor: bertline or leave it out"
-            )
+        for setting in ("list_items", "templates"):
+            if setting in semantic and corpus["extractor"] != "bertline":
+                raise BertlineError(
+                    f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but wikiextractor keeps no "
+                    f"{setting.replace('_', ' ')}; add extractor: bertline or leave it out"
+                )
         resolved["wiki"] = f"{corpus['language']}wiki"
     elif "paths" not in corpus:
         resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
