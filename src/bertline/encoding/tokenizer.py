@@ -251,9 +251,10 @@ def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
     of such a script.
     """
     starts = ~continuations(tokenizer)
-    decode, tokens = decoders.ByteLevel().decode if is_byte_level(tokenizer) else "".join, _tokens(tokenizer)
+    tokens, byte_level = _tokens(tokenizer), is_byte_level(tokenizer)
+    decode = decoders.ByteLevel().decode
     for index in np.flatnonzero(~starts).tolist():
-        first = decode([tokens[index]]).removeprefix(CONTINUATION_PREFIX)[:1]
+        first = decode([tokens[index]])[:1] if byte_level else tokens[index][len(CONTINUATION_PREFIX) :][:1]
         if first > "\u0e00" and first.isalpha() and unicodedata.name(first, "").startswith(SCRIPTS_WITHOUT_SPACES):
             starts[index] = True
     return starts

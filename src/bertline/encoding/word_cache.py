@@ -121,8 +121,6 @@ def stripped_marks(word: str) -> int:
 
     It removes the marks of category Mn, such as vowels of Thai, and decomposes the syllables of Korean.
     """
-    if word.isascii():
-        return 0
     count, base = 0, ""
     for character in unicodedata.normalize("NFD", word):
         if unicodedata.category(character) != "Mn":
@@ -238,7 +236,8 @@ class WordCache:
             with_unknown = np.unique(order[np.searchsorted(np.cumsum(ordered), places, side="right")])
             unknown[with_unknown] = self._hidden_by_unknown([new[index] for index in with_unknown.tolist()])
         if self._strips:
-            stripped[:] = [stripped_marks(word) for word in new]
+            for index in [index for index, word in enumerate(new) if not word.isascii()]:
+                stripped[index] = stripped_marks(new[index])
         self._unknown_characters = np.append(self._unknown_characters, unknown)
         self._stripped_characters = np.append(self._stripped_characters, stripped)
 
