@@ -235,13 +235,15 @@ def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
     """Return which ids continue a word (`##ing`; for BPE all that do not begin with a space): bool [vocabulary]."""
+    return _continue_words(_tokens(tokenizer), tokenizer)
+
+
+def _continue_words(tokens: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
     if is_byte_level(tokenizer):
-        continues = ~begins_with_space(tokenizer)
+        continues = np.array([not token.startswith(SPACE) for token in tokens])
         continues[list(special_token_ids(tokenizer).values())] = False
         return continues
-    return np.array(
-        [token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in _tokens(tokenizer)]
-    )
+    return np.array([token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in tokens])
 
 
 def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
@@ -250,8 +252,8 @@ def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
     Those that begin a word; and, because text of scripts without spaces has few of them, those that begin with a letter
     of such a script.
     """
-    starts = ~continuations(tokenizer)
     tokens, byte_level = _tokens(tokenizer), is_byte_level(tokenizer)
+    starts = ~_continue_words(tokens, tokenizer)
     decode = decoders.ByteLevel().decode
     for index in np.flatnonzero(~starts).tolist():
         first = decode([tokens[index]])[:1] if byte_level else tokens[index][len(CONTINUATION_PREFIX) :][:1]

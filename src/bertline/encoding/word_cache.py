@@ -26,6 +26,7 @@ WORDS_PER_TEXT = 500
 WORDS_PER_CALL = 32_000
 # Marks that BERT's pre-tokenizer always splits off and that no other character is normalized to.
 SEPARATORS = "|^~_*+="
+AFTER_CYRILLIC = "\u0530"  # before it are Latin, Greek and Cyrillic letters and their accents
 # A word cannot contain a newline: END marks the end of a line, and BEGIN before a word that it begins a line.
 END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
@@ -236,8 +237,9 @@ class WordCache:
             with_unknown = np.unique(order[np.searchsorted(np.cumsum(ordered), places, side="right")])
             unknown[with_unknown] = self._hidden_by_unknown([new[index] for index in with_unknown.tolist()])
         if self._strips:
-            for index in [index for index, word in enumerate(new) if not word.isascii()]:
-                stripped[index] = stripped_marks(new[index])
+            for index, word in enumerate(new):
+                if not word.isascii() and max(word) >= AFTER_CYRILLIC:
+                    stripped[index] = stripped_marks(word)
         self._unknown_characters = np.append(self._unknown_characters, unknown)
         self._stripped_characters = np.append(self._stripped_characters, stripped)
 
