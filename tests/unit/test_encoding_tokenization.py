@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bz2
 import tempfile
+import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from bertline.encoding.tokenizer import (
     special_token_ids,
     take_tokenizer,
 )
+from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
 from bertline.encoding.word_cache import WordCache
 
 LETTERS = [chr(code) for code in range(33, 127)]
@@ -232,3 +235,23 @@ def test_characters_that_are_hidden_or_stripped_are_counted(
     found = tokenize_shard(shard, tokenizer, tmp_path)
     assert found.characters == 2 * len(text.replace(" ", "")) + len("theking")
     assert (found.unknown_characters, found.stripped_characters) == (2 * unknown, 2 * stripped)
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level])
+def test_in_scripts_without_spaces_a_token_that_begins_with_a_letter_can_begin_a_segment(
+    tmp_path: Path, train: Callable[..., Tokenizer]
+) -> None:
+    sentence = "ライブアクトとともに祝日前の渋谷の夜を盛り上げてくれそうだ running ที่บ้าน"
+    shard = write_shard(tmp_path / "0.txt.zst", [[sentence]] * 2)
+    tokenizer = train([shard], vocab_size=400, lowercase=True, strip_accents=False, seed=1)
+    found = tokenize_shard(shard, tokenizer, tmp_path)
+    begins = np.frombuffer(found.word_starts, dtype=np.uint8).astype(bool)
+    tokens = [tokenizer.decode([index]).removeprefix("##").lstrip() for index in found.ids.tolist()]
+    first = np.array([token[:1] for token in tokens])
+    letters = np.array([character.isalpha() and character > "\u0e00" for character in first])
+    assert letters.sum() > 5
+    assert begins[letters].all()
+    marks = np.array([character != "" and unicodedata.category(character) == "Mn" for character in first])
+    pieces = np.array([token in ("unning", "ning", "g", "ing", "n", "i") for token in tokens])
+    broken = first == "\ufffd"
+    assert not begins[marks | pieces | broken].any()

@@ -62,23 +62,33 @@ def _of_tokens(card: Json) -> Iterator[str]:
 
 
 def _of_samples(card: Json) -> Iterator[str]:
-    pairs = card.get("settings", {}).get("pair_objective") == "next_sentence"
-    for length, section in card["sequence_lengths"].items():
-        samples, held_out = section["samples"], sum(entry["samples"] for entry in section["held_out"])
-        share = section.get("samples_with_random_next", 0) / max(samples, 1)
-        if pairs and samples and abs(share - 0.5) > RANDOM_MARGIN:
+    """Yield the warnings of the sequence length for which they are worst: those of the others have the same reason."""
+    sections = [(length, section) for length, section in card["sequence_lengths"].items() if section["train"]]
+    if not sections:
+        return
+    if card.get("settings", {}).get("pair_objective") == "next_sentence":
+        shares = [section["samples_with_random_next"] / max(section["samples"], 1) for _, section in sections]
+        far, length = max((abs(share - 0.5), length) for share, (length, _) in zip(shares, sections, strict=True))
+        if far > RANDOM_MARGIN:
+            share = shares[[length for length, _ in sections].index(length)]
             yield (
                 f"{share:.0%} of the samples of length {length} have a random second segment, not half; give each "
                 "shard several documents: divide the texts by separator or sentences: lines, or lower shards"
             )
-        if held_out < MIN_HELD_OUT_SAMPLES:
-            yield (
-                f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; raise "
-                "held_out, or divide the texts into more documents"
-            )
-        empty = sum(not entry["samples"] for entry in section["train"])
-        if empty > EMPTY_SHARE * len(section["train"]):
-            yield (
-                f"{empty} of {len(section['train'])} shards of length {length} are empty, with "
-                f"{card.get('documents', 0)} documents to train on; lower shards, or divide the texts into documents"
-            )
+    held_out, length = min(
+        (sum(entry["samples"] for entry in section["held_out"]), length) for length, section in sections
+    )
+    if held_out < MIN_HELD_OUT_SAMPLES:
+        yield (
+            f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; raise "
+            "held_out, or divide the texts into more documents"
+        )
+    empty, length, shards = max(
+        (sum(not entry["samples"] for entry in section["train"]), length, len(section["train"]))
+        for length, section in sections
+    )
+    if empty > EMPTY_SHARE * shards:
+        yield (
+            f"{empty} of {shards} shards of length {length} are empty, with {card.get('documents', 0)} documents to "
+            "train on; lower shards, or divide the texts into documents"
+        )

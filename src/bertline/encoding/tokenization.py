@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.spool import Spool
-from bertline.encoding.tokenizer import continuations, id_type, special_token_ids
+from bertline.encoding.tokenizer import id_type, segment_starts, special_token_ids
 from bertline.encoding.word_cache import WordCache
 
 
@@ -22,7 +22,7 @@ class TokenizedShard:
 
     Attributes:
         ids: uint16 or uint32 [tokens], see `id_type`.
-        word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins: fast to search.
+        word_starts: uint8 [tokens] as bytes, 1 where a word or a sentence begins, see `segment_starts`: fast to search.
         sentence_offsets: int64 [sentences + 1], where each sentence begins in `ids`; no sentence is empty.
         document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
         documents_with_text: int64, the documents that are not empty, in order.
@@ -60,7 +60,7 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """
     words = WordCache(tokenizer)
-    begins_word = ~continuations(tokenizer)
+    can_begin = segment_starts(tokenizer)
     unknown = special_token_ids(tokenizer)["[UNK]"]
     ids_of = Spool(folder, id_type(tokenizer.get_vocab_size()))
     starts = Spool(folder, np.uint8)
@@ -80,7 +80,7 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
         if not ends_line:
             lengths, ends, empty = lengths[:-1], ends[:-1], empty[:-1]
         line_starts = (ends - lengths)[lengths > 0]
-        begins = begins_word[ids]
+        begins = can_begin[ids]
         # An unfinished line at the end of a block is not yet a sentence, but its first word begins one.
         last_start = int(ends[-1]) if len(ends) else tokens - unfinished
         here = np.append(line_starts, last_start) - tokens

@@ -7,6 +7,7 @@ a literal `[SEP]` or `<mask>` is text.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
 BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in characters
+SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
 # In a folder with weights; the first existing one is read.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
@@ -233,13 +235,31 @@ def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
     """Return which ids continue a word (`##ing`; for BPE all that do not begin with a space): bool [vocabulary]."""
+    return _continue_words(_tokens(tokenizer), tokenizer)
+
+
+def _continue_words(tokens: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
     if is_byte_level(tokenizer):
-        continues = ~begins_with_space(tokenizer)
+        continues = np.array([not token.startswith(SPACE) for token in tokens])
         continues[list(special_token_ids(tokenizer).values())] = False
         return continues
-    return np.array(
-        [token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in _tokens(tokenizer)]
-    )
+    return np.array([token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in tokens])
+
+
+def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
+    """Return with which ids a segment of a sample can begin: bool [vocabulary].
+
+    Those that begin a word; and, because text of scripts without spaces has few of them, those that begin with a letter
+    of such a script.
+    """
+    tokens, byte_level = _tokens(tokenizer), is_byte_level(tokenizer)
+    starts = ~_continue_words(tokens, tokenizer)
+    decode = decoders.ByteLevel().decode
+    for index in np.flatnonzero(~starts).tolist():
+        first = decode([tokens[index]])[:1] if byte_level else tokens[index][len(CONTINUATION_PREFIX) :][:1]
+        if first > "\u0e00" and first.isalpha() and unicodedata.name(first, "").startswith(SCRIPTS_WITHOUT_SPACES):
+            starts[index] = True
+    return starts
 
 
 def begins_with_space(tokenizer: Tokenizer) -> np.ndarray:

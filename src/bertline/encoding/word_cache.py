@@ -26,6 +26,7 @@ WORDS_PER_TEXT = 500
 WORDS_PER_CALL = 32_000
 # Marks that BERT's pre-tokenizer always splits off and that no other character is normalized to.
 SEPARATORS = "|^~_*+="
+AFTER_CYRILLIC = "\u0530"  # before it are Latin, Greek and Cyrillic letters and their accents
 # A word cannot contain a newline: END marks the end of a line, and BEGIN before a word that it begins a line.
 END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
@@ -121,8 +122,6 @@ def stripped_marks(word: str) -> int:
 
     It removes the marks of category Mn, such as vowels of Thai, and decomposes the syllables of Korean.
     """
-    if word.isascii():
-        return 0
     count, base = 0, ""
     for character in unicodedata.normalize("NFD", word):
         if unicodedata.category(character) != "Mn":
@@ -238,7 +237,9 @@ class WordCache:
             with_unknown = np.unique(order[np.searchsorted(np.cumsum(ordered), places, side="right")])
             unknown[with_unknown] = self._hidden_by_unknown([new[index] for index in with_unknown.tolist()])
         if self._strips:
-            stripped[:] = [stripped_marks(word) for word in new]
+            for index, word in enumerate(new):
+                if not word.isascii() and max(word) >= AFTER_CYRILLIC:
+                    stripped[index] = stripped_marks(word)
         self._unknown_characters = np.append(self._unknown_characters, unknown)
         self._stripped_characters = np.append(self._stripped_characters, stripped)
 
