@@ -235,13 +235,16 @@ def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
         shard: 00000, 00001, ... or held_out.
         output: the `.txt.zst` to write.
 
-    Raises BertlineError if the plan does not contain the shard or does not match a part.
+    Raises BertlineError if the plan does not contain the shard or does not match a part, and if a part is missing.
     """
     pieces = read_json(plan)["shards"]
     if shard not in pieces:
         raise BertlineError(
             f"{plan} has no shard '{shard}', only {', '.join(list(pieces)[:3])}, ..., {HELD_OUT}; name one of these"
         )
+    missing = [piece["part"] for piece in pieces[shard] if not Path(piece["part"]).exists()]
+    if missing:
+        raise BertlineError(f"{missing[0]} does not exist; run `snakemake corpus`, which makes what is missing again")
     with write_compressed(output) as file:
         for piece in progress(pieces[shard], description=f"shard {shard}", unit="parts", total=len(pieces[shard])):
             with read_compressed(piece["part"]) as part:
