@@ -193,7 +193,7 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
         write_part(tmp_path, "wiki", number, texts[number::3])
     order = texts[0::3] + texts[1::3] + texts[2::3]
     parts = [str(tmp_path / f"wiki/signatures/part-0000{number}.npy") for number in range(3)]
-    duplicate_of, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
+    duplicate_of, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True, folder=tmp_path)
     kept = np.flatnonzero(duplicate_of < 0)
     assert all(jaccard(order[one], order[other]) < 0.93 for one in kept for other in kept if one < other)
     removed = np.flatnonzero(duplicate_of >= 0)
@@ -202,12 +202,12 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
     assert all(jaccard(order[one], order[duplicate_of[one]]) > 0.65 for one in removed)
     assert all(order[one] in order[:one] for one in np.flatnonzero(is_exact))
     assert len(removed) >= 60
-    for most in (100, 7, 1):
+    for most in (100, 7, 4):
         monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", most)
-        again = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True)
+        again = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True, folder=tmp_path)
         assert np.array_equal(again[0], duplicate_of)
         assert np.array_equal(again[1], is_exact)
-    nobody, _ = find_duplicates(parts, np.ones(len(order), dtype=bool), near=True)
+    nobody, _ = find_duplicates(parts, np.ones(len(order), dtype=bool), near=True, folder=tmp_path)
     assert (nobody < 0).all()
 
 

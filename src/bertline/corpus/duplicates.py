@@ -6,8 +6,9 @@ share 80 percent of their sequences of five words, 99 at 85 percent, 99.99 at 90
 minima, so that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80
 percent).
 
-Bands are processed one at a time, about `DOCUMENTS_AT_ONCE` documents at once. This takes some 40 bytes of memory for
-each of these, and 12 for every document, whatever its length.
+The signatures are read once. Their bands are copied to temporary files, 16 bytes a document and band, each with about
+`DOCUMENTS_AT_ONCE` documents, and processed one after the other: the time grows with the number of documents, and the
+memory is some 40 bytes for each document of a file and 12 for every one, whatever its length.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from bertline.console import progress
 from bertline.corpus.signatures import PERMUTATIONS, SIGNATURE_TYPE, Signatures, open_signatures
+from bertline.spool import Spool
 
 BANDS = 16
 ROWS_OF_BAND = PERMUTATIONS // BANDS
@@ -29,8 +31,9 @@ SIMILARITY = 0.8
 # take quadratic time.
 MAX_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 16
-# More than in any Wikipedia. A dataset of n times as many reads its signatures n times for each band.
-DOCUMENTS_AT_ONCE = 1 << 23
+# More than in any Wikipedia.
+DOCUMENTS_AT_ONCE = 1 << 24
+_ENTRY_TYPE = np.dtype([("key", "<u8"), ("document", "<i8")])
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 KEPT = -1
@@ -38,6 +41,7 @@ KEPT = -1
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.uint64]
+Entries = npt.NDArray[np.void]  # of _ENTRY_TYPE
 
 
 class _Documents(NamedTuple):
@@ -47,13 +51,14 @@ class _Documents(NamedTuple):
     firsts: Numbers  # [parts + 1], the number of each part's first document, and that of all documents
 
 
-def find_duplicates(parts: Sequence[Path | str], ignored: Flags, *, near: bool) -> tuple[Numbers, Flags]:
+def find_duplicates(parts: Sequence[Path | str], ignored: Flags, *, near: bool, folder: Path) -> tuple[Numbers, Flags]:
     """Find the documents that duplicate an earlier one; the first one is kept.
 
     Args:
         parts: signature files; documents are numbered through all of them, in this order.
         ignored: bool [documents], those that are neither compared nor a duplicate's original.
         near: whether to find near-duplicates in addition to exact ones.
+        folder: for temporary files.
 
     Returns:
         duplicate_of: int64 [documents], the number of the document that is kept instead, or KEPT. is_exact: bool
@@ -64,43 +69,48 @@ def find_duplicates(parts: Sequence[Path | str], ignored: Flags, *, near: bool) 
     """
     documents = _Documents(parts, np.cumsum([0, *(len(open_signatures(part)) for part in parts)]))
     duplicate_of = np.full(documents.firsts[-1], KEPT, dtype=np.int64)
-    _link(documents, duplicate_of, ignored, band=None)
+    exact, *bands = _write_keys(documents, ignored, [None, *range(BANDS)] if near else [None], folder)
+    _link(documents, duplicate_of, exact, exact=True)
     is_exact = duplicate_of != KEPT
-    if near:
-        for band in progress(range(BANDS), description="near-duplicates", unit="bands", total=BANDS):
-            _link(documents, duplicate_of, ignored, band=band)
+    for band in progress(bands, description="near-duplicates", unit="bands", total=len(bands), shown=near):
+        _link(documents, duplicate_of, band, exact=False)
     removed = np.flatnonzero(duplicate_of != KEPT)
     while (again := removed[duplicate_of[duplicate_of[removed]] != KEPT]).size:
         duplicate_of[again] = duplicate_of[duplicate_of[again]]
     return duplicate_of, is_exact
 
 
-def _link(documents: _Documents, duplicate_of: Numbers, ignored: Flags, band: int | None) -> None:
-    """Link documents that agree in a band (None: in the text) to the first document similar to them."""
-    passes = -(-len(duplicate_of) // DOCUMENTS_AT_ONCE)
-    for number in range(passes):
-        members, keys = _candidates(documents, (duplicate_of == KEPT) & ~ignored, band, number, passes)
-        _link_groups(documents, duplicate_of, members, keys, exact=band is None)
+def _write_keys(documents: _Documents, ignored: Flags, bands: Sequence[int | None], folder: Path) -> list[list[Spool]]:
+    """Write the keys of all documents that are not ignored; return the files of each band (None: of the texts).
 
-
-def _candidates(documents: _Documents, wanted: Flags, band: int | None, number: int, of: int) -> tuple[Numbers, Keys]:
-    """Return the wanted documents of one pass out of `of`, and their keys: sorted by key, then by document.
-
-    All documents with the same key are in the same pass.
+    In each file documents are in order, and all with the same key are in the same file.
     """
-    found, keys_found = [], []
-    for part, first in zip(documents.parts, documents.firsts[:-1].tolist(), strict=True):
-        keys = _keys(open_signatures(part), band)
-        here = np.flatnonzero(wanted[first : first + len(keys)] & (keys % np.uint64(of) == number))
-        found.append(first + here)
-        keys_found.append(keys[here])
-    members, keys = np.concatenate(found), np.concatenate(keys_found)
-    order = np.argsort(keys, kind="stable")
-    return members[order], keys[order]
+    files = -(-len(ignored) // DOCUMENTS_AT_ONCE)
+    spools = [[Spool(folder, _ENTRY_TYPE) for _ in range(files)] for _ in bands]
+    parts = zip(documents.parts, documents.firsts[:-1].tolist(), strict=True)
+    for part, first in progress(parts, description="signatures", unit="parts", total=len(documents.parts)):
+        signatures = open_signatures(part)
+        compared = np.flatnonzero(~ignored[first : first + len(signatures)])
+        for band, of_band in zip(bands, spools, strict=True):
+            entries = np.empty(len(compared), _ENTRY_TYPE)
+            entries["key"], entries["document"] = _keys(signatures, band)[compared], first + compared
+            file_of = entries["key"] % np.uint64(files)
+            for number, spool in enumerate(of_band):
+                spool.append(entries[file_of == number])
+    return spools
+
+
+def _link(documents: _Documents, duplicate_of: Numbers, keys: Sequence[Spool], *, exact: bool) -> None:
+    """Link documents that agree in a band, or with `exact` in the text, to the first document similar to them."""
+    for spool in keys:
+        entries: Entries = spool.read()
+        entries = entries[duplicate_of[entries["document"]] == KEPT]
+        entries = entries[np.argsort(entries["key"], kind="stable")]
+        _link_groups(documents, duplicate_of, entries["document"], entries["key"], exact=exact)
 
 
 def _link_groups(documents: _Documents, duplicate_of: Numbers, members: Numbers, keys: Keys, *, exact: bool) -> None:
-    """Link each of these documents, as returned by `_candidates`, to the first similar one with its key."""
+    """Link each of these documents, sorted by key, then by number, to the first similar one with its key."""
     in_group = np.zeros(len(keys), dtype=np.bool_)
     in_group[1:] = keys[1:] == keys[:-1]
     in_group[:-1] |= in_group[1:]

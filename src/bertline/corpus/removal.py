@@ -72,7 +72,7 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
         overlapping[[first + document for document in found]] = True
     duplicate_of, is_exact = np.full(len(overlapping), KEPT, dtype=np.int64), np.zeros(len(overlapping), dtype=np.bool_)
     if parts:
-        duplicate_of, is_exact = find_duplicates(parts, overlapping, near=near)
+        duplicate_of, is_exact = find_duplicates(parts, overlapping, near=near, folder=Path(output).parent)
 
     def locate(document: int) -> tuple[int, dict[str, Any]]:
         place = int(np.searchsorted(firsts, document, side="right")) - 1

@@ -27,10 +27,10 @@ from bertline.encoding.interchange import (
 )
 from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
-from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import Json, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.spool import Spool
 
 # The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
 SPOOLED = {

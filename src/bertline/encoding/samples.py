@@ -38,8 +38,8 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.spool import Spool
 from bertline.encoding.tokenization import TokenizedShard
+from bertline.spool import Spool
 
 PAIR_OBJECTIVES = ("next_sentence", "sentence_order", "none")
 FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, LABEL, DOCUMENT = range(6)

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.shards import read_text_blocks
-from bertline.encoding.spool import Spool
 from bertline.encoding.tokenizer import id_type, segment_starts, special_token_ids
 from bertline.encoding.word_cache import WordCache
+from bertline.spool import Spool
 
 
 @dataclass(frozen=True)
