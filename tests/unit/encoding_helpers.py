@@ -11,6 +11,7 @@ import numpy as np
 from pyzstd import SeekableZstdFile
 from tokenizers import Tokenizer
 
+from bertline.corpus import shards as shards_module
 from bertline.encoding.card import write_card
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
@@ -50,7 +51,7 @@ def make_documents(count: int, seed: int, sentences: int = 12) -> list[Document]
 
 
 def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Path:
-    """A plan.json from (corpus, corpus index, documents) of each shard; the places in the parts are made up."""
+    """A plan from (corpus, corpus index, documents) of each shard; the places in the parts are made up."""
     entries = {
         shard: [
             {"corpus": corpus, "corpus_index": index, "part": "made-up.txt.zst", "ranges": [[0, documents, 0, 1]]}
@@ -58,7 +59,8 @@ def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Pat
         ]
         for shard, corpora in shards.items()
     }
-    path.write_text(json.dumps({"shards": entries}))
+    names = dict(sorted((index, corpus) for corpora in shards.values() for corpus, index, _ in corpora))
+    shards_module.write_plan(path, {"corpora": [{"name": name} for name in names.values()], "shards": entries})
     return path
 
 
@@ -77,7 +79,7 @@ def make_dataset(
     folder.mkdir(parents=True, exist_ok=True)
     made = tokenizer or make_tokenizer(VOCABULARY, lowercase=True, source="the test")
     save_tokenizer(made, folder / "tokenizer.json")
-    write_plan(folder / "plan.json", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
+    write_plan(folder / "plan.jsonl", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
     settings = {"seed": 12345, "pair_objective": pair_objective}
     recipe = {"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": lengths}
     for seed, (name, (a, b)) in enumerate(sizes.items()):

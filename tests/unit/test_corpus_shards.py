@@ -28,10 +28,13 @@ from bertline.corpus.shards import (
     index_of,
     make_plan,
     read_index,
+    read_pieces,
+    read_plan,
     split_part,
+    write_plan,
     write_shard,
 )
-from bertline.files import read_json, write_json
+from bertline.files import write_json
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 Corpora = list[tuple[str, list[str]]]
@@ -111,15 +114,15 @@ def test_every_document_is_in_exactly_one_balanced_shard(
             make_plan(corpora, shards, held_out, removed)
         return
     try:
-        write_json(folder / "plan.json", make_plan(corpora, shards, held_out, removed))
+        write_plan(folder / "plan.jsonl", make_plan(corpora, shards, held_out, removed))
     except BertlineError as error:
         assert "all documents are held out" in str(error)  # noqa: PT017
         return
-    plan = read_json(folder / "plan.json")
-    assert list(plan["shards"]) == [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
+    plan = read_plan(folder / "plan.jsonl")
+    assert plan["shards"] == [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
     content = {}
     for shard in plan["shards"]:
-        write_shard(folder / "plan.json", shard, folder / f"{shard}.txt.zst")
+        write_shard(folder / "plan.jsonl", shard, folder / f"{shard}.txt.zst")
         content[shard] = content_of(folder / f"{shard}.txt.zst")
     whole = b"".join(content_of(part) for _, parts in corpora for part in parts)
     # In order, and each once: the shards one after the other are the corpora without the held-out documents.
@@ -169,8 +172,8 @@ def test_the_hash_of_an_id_never_changes() -> None:
 def test_a_held_out_document_stays_held_out_when_others_come(tmp_path: Path) -> None:
     def held_out(texts: list[str]) -> set[bytes]:
         part = write_part(tmp_path, "books", 0, texts)
-        write_json(tmp_path / "plan.json", make_plan([("books", [part])], 2, 0.3))
-        write_shard(tmp_path / "plan.json", HELD_OUT, tmp_path / "held_out.txt.zst")
+        write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 2, 0.3))
+        write_shard(tmp_path / "plan.jsonl", HELD_OUT, tmp_path / "held_out.txt.zst")
         return set(documents_of(content_of(tmp_path / "held_out.txt.zst")))
 
     texts = [f"Text {number}." for number in range(200)]
@@ -206,27 +209,27 @@ def test_at_least_one_document_is_held_out_unless_there_are_very_few(
 
 def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One.", "Two.", "Three."])
-    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 1, 1e-9))
+    write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 1, 1e-9))
     write_part(tmp_path, "books", 0, ["One."])
-    with pytest.raises(BertlineError, match=r"plan\.json does not fit bytes 0 to 20 of .*books0\.txt\.zst"):
-        write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
+    with pytest.raises(BertlineError, match=r"plan\.jsonl does not fit bytes 0 to 20 of .*books0\.txt\.zst"):
+        write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")
     assert not (tmp_path / "00000.txt.zst").exists()
     with pytest.raises(BertlineError, match="has no shard '00001'"):
-        write_shard(tmp_path / "plan.json", "00001", tmp_path / "00001.txt.zst")
+        write_shard(tmp_path / "plan.jsonl", "00001", tmp_path / "00001.txt.zst")
 
 
 def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     parts = [write_part(tmp_path, "books", number, []) for number in range(2)]
     with pytest.raises(BertlineError, match="the corpus books is empty: its 2 parts hold no document"):
-        write_json(tmp_path / "plan.json", make_plan([("books", parts)], 1, 0.1))
-    assert not (tmp_path / "plan.json").exists()
+        write_plan(tmp_path / "plan.jsonl", make_plan([("books", parts)], 1, 0.1))
+    assert not (tmp_path / "plan.jsonl").exists()
 
 
 def test_holding_out_everything_is_one_line(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One.", "Two."])
     with pytest.raises(BertlineError, match=r"all documents are held out; lower held_out, given 1\.0"):
-        write_json(tmp_path / "plan.json", make_plan([("books", [part])], 2, 1.0))
-    assert not (tmp_path / "plan.json").exists()
+        write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 2, 1.0))
+    assert not (tmp_path / "plan.jsonl").exists()
 
 
 def test_what_is_no_index_is_told(tmp_path: Path) -> None:
@@ -276,15 +279,15 @@ def test_the_scripts_make_shards_from_text_files(tmp_path: Path) -> None:
         f"read_part.py {of_corpus} --part part-00000 {documents} --counts {folder}/documents/part-00000.counts.json",
         f"train_punkt.py {of_corpus} --output {folder}/punkt",
         f"split_sentences.py {of_corpus} {documents} --sentences {sentences}.txt.zst --index {sentences}.index.npy",
-        f"plan_shards.py --recipe {of_dataset} --output plan.json",
-        "write_shard.py --plan plan.json --shard 00000 --output shards/00000.txt.zst",
+        f"plan_shards.py --recipe {of_dataset} --output plan.jsonl",
+        "write_shard.py --plan plan.jsonl --shard 00000 --output shards/00000.txt.zst",
     ]
     for command in commands:
         script, *arguments = command.split()
         subprocess.run([sys.executable, SCRIPTS / script, *arguments], cwd=tmp_path, check=True)
     content = content_of(tmp_path / "shards" / "00000.txt.zst").decode()
     assert content == "One is here.\nTwo is there.\nThree is gone.\n\nFour is here.\n\n"
-    assert read_json(tmp_path / "plan.json")["shards"]["00000"][0]["part"] == f"{sentences}.txt.zst"
+    assert read_pieces(tmp_path / "plan.jsonl", "00000")[0]["part"] == f"{sentences}.txt.zst"
 
 
 def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
@@ -303,18 +306,18 @@ def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
 
 def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, [f"Text {number}." for number in range(1000)])
-    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 1, 1e-9))
+    write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 1, 1e-9))
     content = Path(part).read_bytes()
     Path(part).write_bytes(content[:-20])
     with pytest.raises(BertlineError, match="is damaged"):
-        write_shard(tmp_path / "plan.json", "00000", tmp_path / "00000.txt.zst")
+        write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")
 
 
 def test_a_flipped_bit_in_a_part_reaches_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 300)
-    part, plan, shard = Path(write_part(tmp_path, "books", 0, [f"Text {n}." for n in range(99)])), "plan.json", "shard"
-    write_json(tmp_path / plan, make_plan([("books", [str(part)])], 3, 1e-9))
+    part, plan, shard = Path(write_part(tmp_path, "books", 0, [f"Text {n}." for n in range(99)])), "plan.jsonl", "shard"
+    write_plan(tmp_path / plan, make_plan([("books", [str(part)])], 3, 1e-9))
     write_shard(tmp_path / plan, "00001", tmp_path / shard)
     whole, written = content_of(tmp_path / shard), part.read_bytes()
     for bit in random.Random(3).sample(range(8 * len(written)), 150):  # noqa: S311
@@ -335,10 +338,29 @@ def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:
 
 def test_an_empty_shard_is_a_file(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One."])
-    write_json(tmp_path / "plan.json", make_plan([("books", [part])], 3, 1e-9))
+    write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 3, 1e-9))
     for shard in ("00000", "00001", "00002", HELD_OUT):
-        write_shard(tmp_path / "plan.json", shard, tmp_path / f"{shard}.txt.zst")
+        write_shard(tmp_path / "plan.jsonl", shard, tmp_path / f"{shard}.txt.zst")
     assert [len(content_of(tmp_path / f"{number:05d}.txt.zst")) for number in range(3)] == [0, 6, 0]
     with write_compressed(tmp_path / "empty.zst"):
         pass
     assert content_of(tmp_path / "empty.zst") == b""
+
+
+def test_a_job_parses_its_own_line_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of thousands of shards has tens of megabytes."""
+    part = write_part(tmp_path, "books", 0, [f"Text {number}." for number in range(100)])
+    write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 50, 1e-9))
+    lines = (tmp_path / "plan.jsonl").read_text().splitlines()
+    parsed: list[str] = []
+    monkeypatch.setattr("bertline.corpus.shards.parse_json", lambda text: parsed.append(text) or json.loads(text))
+    write_shard(tmp_path / "plan.jsonl", "00049", tmp_path / "00049.txt.zst")
+    assert [line.strip() for line in parsed] == [lines[50]]
+    assert len(lines) == 1 + 50 + 1
+
+
+@pytest.mark.parametrize("content", ["", "[", "\xff", "{}\n"])
+def test_what_is_no_plan_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "plan.jsonl").write_text(content, encoding="latin-1")
+    with pytest.raises(BertlineError, match=r"plan\.jsonl is not a plan .*delete it and make it again"):
+        write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")

@@ -61,7 +61,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="the test"), folder / "tokenizer.json")
     (folder / "shards").mkdir()
     write_shard(folder / "shards/00000.txt.zst", make_documents(30, 5))
-    write_plan(folder / "plan.json", {"00000": [("news", 0, 20), ("books", 1, 10)], "held_out": []})
+    write_plan(folder / "plan.jsonl", {"00000": [("news", 0, 20), ("books", 1, 10)], "held_out": []})
     run_script(folder, folder / "32.h5")
     return folder
 
@@ -288,11 +288,11 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(encoded, tmp_path / "changed")
-    write_plan(folder / "plan.json", {"00000": [("news", 0, 29)]})
+    write_plan(folder / "plan.jsonl", {"00000": [("news", 0, 29)]})
     shutil.copy(folder / "shards/00000.txt.zst", folder / "shards/00001.txt.zst")
-    with pytest.raises(BertlineError, match=r"holds 30 documents, .*plan.json announces 29"):
+    with pytest.raises(BertlineError, match=r"holds 30 documents, .*plan\.jsonl announces 29"):
         encode_shard(recipe_of(passes=1), "00000", folder)
-    with pytest.raises(BertlineError, match="has no shard '00001'; it has 00000"):
+    with pytest.raises(BertlineError, match="has no shard .00001., only 00000"):
         encode_shard(recipe_of(passes=1), "00001", folder)
     assert not list(folder.glob("seq32/*"))
 

@@ -76,7 +76,7 @@ def peak_megabytes(folder: Path, size: int, *, one_document: bool = False, one_l
         ),
         folder / "tokenizer.json",
     )
-    write_plan(folder / "plan.json", {"00000": [("news", 0, documents)]})
+    write_plan(folder / "plan.jsonl", {"00000": [("news", 0, documents)]})
     return peak_of(ENCODE, folder)
 
 

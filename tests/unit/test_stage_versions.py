@@ -19,14 +19,14 @@ from training_processes import Trainer
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import make_plan, split_part, write_shard
+from bertline.corpus.shards import make_plan, split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.files import Recipe, read_json, write_json
+from bertline.files import Recipe
 from bertline.finetuning.options import Options
 from bertline.finetuning.ranking.collection import tokenize_collection
 from bertline.finetuning.train import finetune
@@ -47,7 +47,7 @@ DIGESTS = {
     ("sentences", 1): "f2cd59fd7fcb2f8b",
     ("sentences", 2): "f2cd59fd7fcb2f8b",
     ("shards", 1): "bf9fa8f1551e3df5",
-    ("shards", 2): "bf9fa8f1551e3df5",
+    ("shards", 2): "f16ad969b0e5686d",
     ("tokenizer", 2): "4481ebf372ba2639",
     ("tokenizer", 3): "dad5542981ecf366",
     ("samples", 1): "de27b451f8978e3f",
@@ -131,8 +131,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     find_overlap("part.jsonl.zst", "ngrams.npz", "overlap.json")
     train_punkt(["part.jsonl.zst"], ["part.counts.json"], "punkt")
     split_part("part.jsonl.zst", "books", load_splitter("punkt"), "part.txt.zst", "part.index.npy")
-    write_json("plan.json", make_plan([("books", ["part.txt.zst"])], 1, 0.3))
-    write_shard("plan.json", "00000", "00000.txt.zst")
+    write_plan("plan.jsonl", make_plan([("books", ["part.txt.zst"])], 1, 0.3))
+    write_shard("plan.jsonl", "00000", "00000.txt.zst")
     save_tokenizer(
         train_wordpiece([Path("00000.txt.zst")], vocab_size=90, lowercase=True, strip_accents=False, seed=1),
         Path("tok.json"),
@@ -150,7 +150,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         # Not the archive's own bytes, which Pythons write differently.
         "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
         "sentences": digest(uncompressed(Path("part.txt.zst"))),
-        "shards": digest(uncompressed(Path("00000.txt.zst")) + json.dumps(read_json("plan.json")["shards"]).encode()),
+        "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.jsonl").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),

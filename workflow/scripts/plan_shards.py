@@ -2,7 +2,7 @@
 
 example:
   python workflow/scripts/plan_shards.py \\
-    --recipe results/recipes/0123456789abcdef.json --output plan.json
+    --recipe results/recipes/0123456789abcdef.json --output plan.jsonl
 """
 
 from bertline.command_line import run_command

@@ -1,7 +1,7 @@
 """Make one shard by copying its ranges of the parts.
 
 example:
-  python workflow/scripts/write_shard.py --plan plan.json --shard 00000 \\
+  python workflow/scripts/write_shard.py --plan plan.jsonl --shard 00000 \\
     --output shards/00000.txt.zst
 """
 

@@ -51,12 +51,13 @@ class Writer:
         self._pending = bytearray()
         self._entries: list[tuple[int, int]] = []
 
-    def write(self, content: bytes) -> None:
-        """Append to the file."""
+    def write(self, content: bytes) -> int:
+        """Append to the file; return the number of bytes, as files do."""
         self._pending += content
         while len(self._pending) >= FRAME_BYTES:
             self._write_frame(self._pending[:FRAME_BYTES])
             del self._pending[:FRAME_BYTES]
+        return len(content)
 
     def _write_frame(self, content: bytearray) -> None:
         compressed = compress(content, OPTIONS)

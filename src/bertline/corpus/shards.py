@@ -3,14 +3,19 @@
 This is the input format of Google's BERT. Each part of a corpus is split into sentences in this format, with an index
 of its documents; one plan, made from the indexes, lists the ranges of parts that make each shard; one job per shard
 then copies them. At most one part's index is in memory. Version 1.
+
+The plan, `plan.jsonl`, has its sums and the names of its shards in its first line, and then a line for each shard, of
+which a job parses its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +25,7 @@ from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import read_documents
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Json, Recipe, read_json, write_atomically, write_json
+from bertline.files import Json, Recipe, parse_json, write_atomically
 from bertline.results import paths
 
 Index = npt.NDArray[np.void]
@@ -215,38 +220,81 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
     return ranges
 
 
+def write_plan(path: Path | str, plan: Json) -> None:
+    """Write a plan of `make_plan` atomically."""
+    with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({**plan, "shards": list(plan["shards"])}, ensure_ascii=False) + "\n")
+        for shard, pieces in plan["shards"].items():
+            file.write(_begin_of_line(shard) + json.dumps(pieces, ensure_ascii=False) + "}\n")
+
+
+def _begin_of_line(shard: str) -> str:
+    return f'{{"shard": "{shard}", "pieces": '
+
+
+def read_plan(path: Path | str) -> Json:
+    """Return a plan as `make_plan` does, but with the names of its shards only. Raises BertlineError."""
+    plan: Json = _parsed(next(_lines_of(path), ""), path)
+    if "shards" not in plan:
+        raise BertlineError(f"{path} is not a plan (its first line names no shards); delete it and make it again")
+    return plan
+
+
+def read_pieces(path: Path | str, shard: str) -> list[Json]:
+    """Return the pieces of one shard of a plan. Raises BertlineError if the plan does not contain it."""
+    for line in _lines_of(path):
+        if line.startswith(_begin_of_line(shard)):
+            pieces: list[Json] = _parsed(line, path)["pieces"]
+            return pieces
+    first = ", ".join(read_plan(path)["shards"][:3])
+    raise BertlineError(f"{path} has no shard '{shard}', only {first}, ..., {HELD_OUT}; name one of these")
+
+
+def _lines_of(path: Path | str) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from file
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    except UnicodeDecodeError:
+        raise BertlineError(f"{path} is not a plan (it is not UTF-8); delete it and make it again") from None
+
+
+def _parsed(line: str, path: Path | str) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise BertlineError(f"{path} is not a plan ({error}); delete it and make it again") from None
+
+
 def plan_shards(recipe: Recipe, output: Path) -> None:
     """Write the plan of a dataset's shards.
 
     Args:
         recipe: of the dataset.
-        output: the plan.json to write.
+        output: the plan.jsonl to write.
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
     corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
-    write_json(output, make_plan(corpora, settings["shards"], settings["held_out"], removed))
+    write_plan(output, make_plan(corpora, settings["shards"], settings["held_out"], removed))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
     """Write one shard (or `held_out`) by copying its ranges, streaming.
 
     Args:
-        plan: the plan.json of the dataset.
+        plan: the plan.jsonl of the dataset.
         shard: 00000, 00001, ... or held_out.
         output: the `.txt.zst` to write.
 
     Raises BertlineError if the plan does not contain the shard or does not match a part, and if a part is missing.
     """
-    pieces = read_json(plan)["shards"]
-    if shard not in pieces:
-        raise BertlineError(
-            f"{plan} has no shard '{shard}', only {', '.join(list(pieces)[:3])}, ..., {HELD_OUT}; name one of these"
-        )
-    missing = [piece["part"] for piece in pieces[shard] if not Path(piece["part"]).exists()]
+    pieces = read_pieces(plan, shard)
+    missing = [piece["part"] for piece in pieces if not Path(piece["part"]).exists()]
     if missing:
         raise BertlineError(f"{missing[0]} does not exist; run `snakemake corpus`, which makes what is missing again")
     with write_compressed(output) as file:
-        for piece in progress(pieces[shard], description=f"shard {shard}", unit="parts", total=len(pieces[shard])):
+        for piece in progress(pieces, description=f"shard {shard}", unit="parts", total=len(pieces)):
             with read_compressed(piece["part"]) as part:
                 for _, _, start, length in piece["ranges"]:
                     part.seek(start)

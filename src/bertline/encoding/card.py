@@ -13,6 +13,7 @@ import numpy as np
 from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
 from bertline.corpus.removal import overlap_template
+from bertline.corpus.shards import read_plan
 from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.advice import warnings_of
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
@@ -41,7 +42,7 @@ def write_dataset_card(recipe: Recipe, directory: Path) -> None:
 
     Args:
         recipe: of the dataset.
-        directory: the dataset's folder with plan.json, tokenizer.json and seq{length}/{shard}.h5.
+        directory: the dataset's folder with plan.jsonl, tokenizer.json and seq{length}/{shard}.h5.
     """
     reports = recipe["settings"]["evaluation_overlap"] != "ignore"
     overlap = files_of_dataset(recipe, overlap_template(recipe)) if reports else None
@@ -64,7 +65,7 @@ def write_card(
     Raises BertlineError if documents were lost between the corpora and the encoded files, or a file does not belong to
     this dataset.
     """
-    plan = read_json(directory / paths.PLAN)
+    plan = read_plan(directory / paths.PLAN)
     shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
     files = {
         length: [open_samples(directory / paths.SAMPLES.format(length=length, shard=shard)) for shard in shards]
@@ -169,10 +170,10 @@ def _describe_corpora(
     encoded: Counter[int] = Counter()
     for file in next(iter(files.values())):
         encoded.update(dict(enumerate(file.attributes["documents_of_corpora"].tolist())))
-    indices = {entry["corpus"]: entry["corpus_index"] for entries in plan["shards"].values() for entry in entries}
-    if missing := sorted(set(indices) - set(counts)):
+    planned = {corpus["name"]: corpus for corpus in plan["corpora"]}
+    indices = {name: index for index, name in enumerate(planned)}
+    if missing := sorted(set(planned) - set(counts)):
         raise BertlineError(f"no counts are given for {', '.join(missing)}; the plan has documents of it")
-    planned = {corpus["name"]: corpus for corpus in plan.get("corpora", [])}
     samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
     for name, of_parts in counts.items():
@@ -186,7 +187,7 @@ def _describe_corpora(
         if total["kept"] != documents + sum(removed.values()):
             raise BertlineError(
                 f"corpus {name}: {total['kept']} documents were kept, {sum(removed.values())} removed, {documents} are "
-                "in the encoded files; delete the dataset's plan.json and run `snakemake encode`"
+                "in the encoded files; delete the dataset's plan.jsonl and run `snakemake encode`"
             )
         entry = {**total, "name": name, "removed": removed, "documents": documents, **sources.get(name, {})}
         entry |= {key: summary[key] for key in ("sentences", "length_histogram") if key in summary}

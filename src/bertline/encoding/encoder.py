@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.corpus.shards import read_pieces, read_plan
 from bertline.encoding.layout import write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.samples import (
@@ -21,7 +22,7 @@ from bertline.encoding.samples import (
 )
 from bertline.encoding.tokenization import tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
-from bertline.files import Recipe, read_json, sha256_of_file
+from bertline.files import Recipe, sha256_of_file
 from bertline.results import paths
 
 SETTINGS_OF_SAMPLES = ("seed", "pair_objective", "passes", "short_sequence_probability")
@@ -35,10 +36,10 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
     Args:
         recipe: of the dataset.
         shard: 00000, 00001, ... or held_out; its name also seeds the random choices.
-        directory: the dataset's folder with tokenizer.json, plan.json and shards/; receives seq{length}/{shard}.h5.
+        directory: the dataset's folder with tokenizer.json, plan.jsonl and shards/; receives seq{length}/{shard}.h5.
     """
     settings = {key: recipe["settings"][key] for key in SETTINGS_OF_SAMPLES}
-    text_file, plan_json = directory / paths.SHARD.format(shard=shard), directory / paths.PLAN
+    text_file, plan_file = directory / paths.SHARD.format(shard=shard), directory / paths.PLAN
     outputs = {
         length: directory / paths.SAMPLES.format(length=length, shard=shard) for length in recipe["sequence_lengths"]
     }
@@ -48,10 +49,10 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = tokenize_shard(text_file, tokenizer, folder)
     documents = len(text.document_offsets) - 1
-    corpora, ends, documents_of_corpora = corpora_of_documents(read_json(plan_json), shard, plan_json)
+    corpora, ends, documents_of_corpora = corpora_of_documents(plan_file, shard)
     if (announced := int(documents_of_corpora.sum())) != documents:
         raise BertlineError(
-            f"{text_file} holds {documents} documents, {plan_json} announces {announced}; "
+            f"{text_file} holds {documents} documents, {plan_file} announces {announced}; "
             "delete the shard and make it again"
         )
     shared: dict[str, Any] = {
@@ -104,22 +105,17 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
         log.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
 
 
-def corpora_of_documents(plan: Any, shard: str, where: Path | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def corpora_of_documents(plan: Path, shard: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the corpora of the documents of a shard, as runs, and the number of documents of each corpus.
 
     Returns:
         corpora: uint8 [runs]. ends: int64 [runs], the number of documents up to the end of each run. counts: int64
         [corpora of the dataset].
     """
-    if shard not in plan["shards"]:
-        raise BertlineError(f"{where} has no shard '{shard}'; it has {', '.join(plan['shards'])}")
-    of_dataset = 1 + max(
-        (entry["corpus_index"] for entries in plan["shards"].values() for entry in entries), default=-1
-    )
-    pieces = plan["shards"][shard]
+    pieces = read_pieces(plan, shard)
     corpora = np.array([piece["corpus_index"] for piece in pieces], dtype=np.uint8)
     documents = np.array(
         [sum(last - first for first, last, _, _ in piece["ranges"]) for piece in pieces], dtype=np.int64
     )
-    counts = np.bincount(corpora, weights=documents, minlength=of_dataset).astype(np.int64)
+    counts = np.bincount(corpora, weights=documents, minlength=len(read_plan(plan)["corpora"])).astype(np.int64)
     return corpora, np.cumsum(documents), counts
