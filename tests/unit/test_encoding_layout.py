@@ -292,7 +292,7 @@ def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path)
     shutil.copy(folder / "shards/00000.txt.zst", folder / "shards/00001.txt.zst")
     with pytest.raises(BertlineError, match=r"holds 30 documents, .*plan\.jsonl announces 29"):
         encode_shard(recipe_of(passes=1), "00000", folder)
-    with pytest.raises(BertlineError, match="has no shard .00001., only 00000"):
+    with pytest.raises(BertlineError, match=r"has no shard '00001', only 00000"):
         encode_shard(recipe_of(passes=1), "00001", folder)
     assert not list(folder.glob("seq32/*"))
 
