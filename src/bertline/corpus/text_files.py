@@ -36,7 +36,8 @@ from bertline.files import Json
 logger = logging.getLogger(__name__)
 
 NAME_STARTS = "/./"
-LINES_TO_JUDGE = 2000  # at the beginning of a text
+# At the beginning of a text; lines may have a million characters.
+LINES_TO_JUDGE, CHARACTERS_TO_JUDGE = 2000, 1 << 20
 
 
 def name_of(file: str) -> str:
@@ -99,7 +100,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             with as_damage_error(where):
                 lines = decoded_lines(stream, where, encoding)
                 if separator is None and not converter.lines_are_sentences:
-                    first = list(islice(lines, LINES_TO_JUDGE))
+                    first = _beginning(lines)
                     look_split += looks_split(first)
                     yield from converter.documents(chain(first, lines), origin)
                     continue
@@ -113,6 +114,17 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     if skipped:
         logger.info("members of archives that are not read: %s", dict(skipped))
     counts.update(files=len(files), members_skipped=dict(skipped), look_split=look_split)
+
+
+def _beginning(lines: Iterator[str]) -> list[str]:
+    """Take the lines by which a text is judged."""
+    taken, characters = [], 0
+    for line in islice(lines, LINES_TO_JUDGE):
+        taken.append(line)
+        characters += len(line)
+        if characters >= CHARACTERS_TO_JUDGE:
+            break
+    return taken
 
 
 def _title(name: str) -> str:
