@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
+from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
 
-import pip
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -109,7 +109,8 @@ def test_torch_may_come_from_either_index_and_its_libraries_for_cuda_only_with_i
 def project(tmp_path: Path) -> Path:
     """A checkout with the real installer, an environment with pip alone, and a folder of three tiny packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
-    (site_packages(tmp_path) / "pip").symlink_to(Path(pip.__file__).parent)
+    # Not by its import, after which setuptools leaves distutils to Python, and torch cannot compile in this process.
+    (site_packages(tmp_path) / "pip").symlink_to(Path(str(distribution("pip").locate_file("pip"))))
     (tmp_path / "envs/lock").mkdir(parents=True)
     (tmp_path / "wheels").mkdir()
     shutil.copy(ROOT / "envs/install.py", tmp_path / "envs/install.py")
