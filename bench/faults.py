@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,7 +30,7 @@ ROOMS = ("workflow", "unit", "services", "slurm")  # one after another: each has
 Row = Literal["killed", "elastic", "slurm", "disk", "tracker", "inputs", "configurations"]
 ROWS: dict[Row, tuple[str, str]] = {
     "killed": (
-        "SIGKILL to every process at a random moment of the whole graph, then the same command",
+        "SIGKILL to every process at a random moment of the whole graph, then the same command until it is done",
         "the same bytes in the end",
     ),
     "elastic": (
@@ -102,8 +103,10 @@ def table_of(results: list[dict[str, Any]]) -> str:
         for result in found:
             name = result["test"].partition("::")[2]
             notes += [f"{row}: {name}: {key} {value}" for key, value in result["measured"].items()]
-            if result["outcome"] != "passed":
-                notes.append(f"{row}: {name} {result['outcome'].upper()} {result['reason']}".rstrip())
+            if result["outcome"] == "failed":
+                notes.append(f"{row}: FAILED: {result['test']}")
+        reasons = Counter(result["reason"] for result in found if result["outcome"] == "skipped")
+        notes += [f"{row}: {number} tests skipped: {reason}" for reason, number in reasons.items()]
     machine = (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, PyTorch {torch.__version__}"
     )

@@ -49,7 +49,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             "outcome": report.outcome,
             "faults": properties.pop("faults", 1),
             "seconds": report.duration,
-            "reason": report.longrepr[2] if report.skipped else "",
+            "reason": report.longrepr[2].removeprefix("Skipped: ") if report.skipped else "",
             "measured": properties,
         }
         with open(file, "a", encoding="utf-8") as appended:

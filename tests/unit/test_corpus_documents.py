@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import re
 import subprocess
 import unicodedata
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_counts import TIMES, drawing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyzstd import SeekableZstdFile
@@ -192,7 +192,7 @@ def test_frames_are_indexed_and_zstd_reads_them(tmp_path: Path) -> None:
 
 
 def test_files_written_without_checksums_are_read(tmp_path: Path) -> None:
-    content = random.Random(1).randbytes(3 * FRAME_BYTES)  # noqa: S311
+    content = random.Random(1).randbytes(3 * FRAME_BYTES)
     path = tmp_path / "a.zst"
     with SeekableZstdFile(path, "w", max_frame_content_size=FRAME_BYTES) as file:
         file.write(content)
@@ -203,17 +203,23 @@ def test_files_written_without_checksums_are_read(tmp_path: Path) -> None:
         assert reader.read(10) == content[2 * FRAME_BYTES - 5 :][:10]
 
 
-def flipped(path: Path, number: int = 400) -> Iterator[None]:
-    """Write the file with one of its bits flipped, `number` times."""
+FLIPS = 400 * TIMES
+
+
+def flipped(path: Path) -> Iterator[None]:
+    """Write the file with one of its bits flipped, FLIPS times."""
     content = path.read_bytes()
-    for bit in random.Random(7).sample(range(8 * len(content)), number):  # noqa: S311
+    for bit in drawing("flipped bits").choices(range(8 * len(content)), k=FLIPS):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         yield
 
 
-def test_a_flipped_bit_in_documents_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault(row="inputs")
+def test_a_flipped_bit_in_documents_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
     monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 250)
     path = tmp_path / "a.jsonl.zst"
     written = [document(id=str(number), text=f"the {number}th text") for number in range(9)]
@@ -224,12 +230,16 @@ def test_a_flipped_bit_in_documents_is_told(tmp_path: Path, monkeypatch: pytest.
             assert list(read_documents(path)) == written
         except BertlineError as error:
             messages.append(str(error))
-    assert len(messages) > 380  # the headers have a few bits that mean nothing
+    assert len(messages) > 0.9 * FLIPS  # the headers have a few bits that mean nothing
+    record_property("faults", FLIPS)
     wanted = re.compile(rf"{re.escape(str(path))} is damaged \(.*\); delete it and make it again")
     assert [message for message in messages if not wanted.fullmatch(message)] == []
 
 
-def test_a_flipped_bit_is_told_to_a_reader_of_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault(row="inputs")
+def test_a_flipped_bit_is_told_to_a_reader_of_a_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
     monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 100)
     path = tmp_path / "a.txt.zst"
     content = b"".join(b"sentence %d\n" % number for number in range(30))
@@ -241,6 +251,7 @@ def test_a_flipped_bit_is_told_to_a_reader_of_a_range(tmp_path: Path, monkeypatc
                 reader.seek(first)
                 assert reader.read(last - first) == content[first:last]
                 assert reader.seek(0, 2) == len(content)
+    record_property("faults", FLIPS)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "another format", "empty"])

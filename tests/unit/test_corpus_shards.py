@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus_recipe import corpus_recipe
+from fault_counts import TIMES, drawing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +37,7 @@ from bertline.corpus.shards import (
 from bertline.files import write_json
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+FLIPS = 150 * TIMES
 Corpora = list[tuple[str, list[str]]]
 
 
@@ -313,20 +314,24 @@ def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
         write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")
 
 
-def test_a_flipped_bit_in_a_part_reaches_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault(row="inputs")
+def test_a_flipped_bit_in_a_part_reaches_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 300)
     part, plan, shard = Path(write_part(tmp_path, "books", 0, [f"Text {n}." for n in range(99)])), "plan.jsonl", "shard"
     write_plan(tmp_path / plan, make_plan([("books", [str(part)])], 3, 1e-9))
     write_shard(tmp_path / plan, "00001", tmp_path / shard)
     whole, written = content_of(tmp_path / shard), part.read_bytes()
-    for bit in random.Random(3).sample(range(8 * len(written)), 150):  # noqa: S311
+    for bit in drawing("flipped bits").choices(range(8 * len(written)), k=FLIPS):
         damaged = bytearray(written)
         damaged[bit // 8] ^= 1 << bit % 8
         part.write_bytes(damaged)
         with suppress(BertlineError):
             write_shard(tmp_path / plan, "00001", tmp_path / shard)
         assert content_of(tmp_path / shard) == whole
+    record_property("faults", FLIPS)
 
 
 def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:
