@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def kill_all(snakemake: psutil.Process) -> None:
     """End a process and all that it started, as a power cut does: none of them is told."""
     snakemake.suspend()  # starts nothing meanwhile
     for process in [*snakemake.children(recursive=True), snakemake]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it has just ended, or followed the one before
+            process.kill()
 
 
 def kill_later(folder: Path, draw: random.Random) -> str:
