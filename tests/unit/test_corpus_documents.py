@@ -193,7 +193,7 @@ def test_frames_are_indexed_and_zstd_reads_them(tmp_path: Path) -> None:
 
 
 def test_files_written_without_checksums_are_read(tmp_path: Path) -> None:
-    content = random.Random(1).randbytes(3 * FRAME_BYTES)
+    content = random.Random(1).randbytes(3 * FRAME_BYTES)  # noqa: S311
     path = tmp_path / "a.zst"
     with SeekableZstdFile(path, "w", max_frame_content_size=FRAME_BYTES) as file:
         file.write(content)
