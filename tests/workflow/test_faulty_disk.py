@@ -124,7 +124,7 @@ def test_a_quota_that_is_reached_at_a_random_stage(
 def encoded(tmp_path: Path, finished: Path) -> Path:
     """A graph whose data is encoded, and nothing trained."""
     folder = shutil.copytree(finished, tmp_path / "encoded", symlinks=True)
-    for name in ("phases", "finetunings", "runs", "report"):
+    for name in ("phases", "finetunings", "kept", "runs", "report"):
         shutil.rmtree(folder / "results" / name)
     return folder
 
