@@ -83,10 +83,14 @@ def write_external_weights(folder: Path) -> None:
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
 
 
+def environment() -> dict[str, str]:
+    """Return this one, with the programs beside this Python."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+
+
 def start_snakemake(folder: Path, *arguments: str, output: str | None) -> BaseProcess:
     """Start snakemake in `folder`; both of its streams go to the file `output`, or to the terminal."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
-    process = CONTEXT.Process(target=_call_snakemake, args=(folder, arguments, environment, output))
+    process = CONTEXT.Process(target=_call_snakemake, args=(folder, arguments, environment(), output))
     process.start()
     return process
 
