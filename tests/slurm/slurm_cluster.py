@@ -157,19 +157,6 @@ class Cluster:
         path = self.root / "log" / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def stop_controller(self) -> None:
-        """Stop what answers sbatch, squeue and sacct, as for maintenance; nodes and their jobs stay."""
-        for name in ("slurmctld", "slurmdbd"):
-            process = self._daemons.pop(name)
-            process.terminate()
-            process.wait()
-
-    def start_controller(self) -> None:
-        """Start it again, with the state that it saved."""
-        self.start("slurmdbd", "slurmdbd", "-D")
-        wait_until(lambda: _succeeds("sacctmgr", "--noheader", "list", "cluster"), "slurmdbd", self)
-        self.start("slurmctld", "slurmctld", "-D")
-
     def start_node(self, name: str) -> None:
         self.start(f"slurmd.{name}", shutil.which("slurmd") or "slurmd", "-D", "-N", name)
 

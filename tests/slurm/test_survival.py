@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import STEPS
-from fault_counts import TIMES
 from graphs import (
     ONE_NODE,
     accounted,
@@ -116,23 +113,6 @@ def test_a_job_whose_node_dies_goes_on_elsewhere(training: Path, undisturbed: Pa
     jobs = accounted(before)
     assert [state for _, state, *_ in jobs] == ["NODE_FAIL", "COMPLETED"]
     assert dead not in jobs[1][2]
-
-
-@pytest.mark.long
-def test_a_controller_that_does_not_answer_for_minutes_loses_no_job(
-    training: Path, undisturbed: Path, cluster: Cluster, record_property: Any
-) -> None:
-    """sbatch, squeue and sacct fail meanwhile; a minute in short, ten in the long form of `make faults`."""
-    minutes = min(TIMES, 10)
-    with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
-        submission.wait_until(lambda: durable_step(training) >= 40, "training")
-        cluster.stop_controller()
-        time.sleep(60 * minutes)
-        assert submission.process.poll() is None, submission.output()[-3000:]
-        cluster.start_controller()
-        submission.finish()
-    assert_as_if_nothing_happened(training, undisturbed)
-    record_property("minutes without an answer", minutes)
 
 
 @pytest.mark.long
