@@ -25,15 +25,15 @@ def _results_of(folder: Path) -> dict[str, Any]:
     files = [path for name in KEPT for path in sorted((folder / "results" / name).rglob("*"))]
     found: dict[str, Any] = {}
     for path in files:
-        # What a training needs for its resumption is no result.
-        if path.is_dir() or "checkpoints" in path.parts or path.name in OF_ONE_RUN:
+        # What a training needs for its resumption is no result, nor is the unnamed beginning of a file of a killed job.
+        if path.is_dir() or "checkpoints" in path.parts or path.name in OF_ONE_RUN or path.name.startswith("."):
             continue
         name = str(path.relative_to(folder))
         if path.name == "metrics.jsonl":
             found[name] = [_learned(json.loads(line)) for line in path.read_text().splitlines()]
         elif path.name == "metrics.json":
             found[name] = {key: value for key, value in json.loads(path.read_text()).items() if key != "seconds"}
-        elif path.name != ".snakemake_timestamp":
+        else:
             found[name] = sha256_of_file(path)
     return found
 
