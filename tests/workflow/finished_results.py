@@ -25,8 +25,9 @@ def _results_of(folder: Path) -> dict[str, Any]:
     files = [path for name in KEPT for path in sorted((folder / "results" / name).rglob("*"))]
     found: dict[str, Any] = {}
     for path in files:
-        # What a training needs for its resumption is no result, nor is the unnamed beginning of a file of a killed job.
-        if path.is_dir() or "checkpoints" in path.parts or path.name in OF_ONE_RUN or path.name.startswith("."):
+        # What a training needs for its resumption is no result, nor is the hidden beginning of a killed job's output.
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_dir() or is_hidden or "checkpoints" in path.parts or path.name in OF_ONE_RUN:
             continue
         name = str(path.relative_to(folder))
         if path.name == "metrics.jsonl":
