@@ -44,7 +44,7 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 	python envs/install.py $(if $(TORCH_LOCK),--torch-lock '$(TORCH_LOCK)') $(TORCH_OPTIONS)
 	touch $@
 
-# The tools of a release stand alone: users need none of them.
+# The tools of a release have an environment of their own: users need none of them.
 $(TOOLS)/ready: envs/install.py envs/lock/release.txt
 	$(PYTHON) -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/python envs/install.py --release

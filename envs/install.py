@@ -62,7 +62,7 @@ def unmet_requirements() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Install everything, torch last: only its own metadata tells whether it is the build for CUDA."""
+    """Install everything, torch last: only its metadata shows whether it is the build for CUDA."""
     if arguments == ["--release"]:
         install(LOCK / "release.txt")
         return

@@ -1,6 +1,6 @@
 """Write dist/bertline-<version>.cdx.json: what `make setup` installed, as a CycloneDX list, with versions and licences.
 
-Run it with `make sbom`. The same packages give the same bytes, wherever the checkout lies.
+Run it with `make sbom`. The same packages give the same bytes, wherever the checkout is.
 """
 
 import json

@@ -29,7 +29,7 @@ STARTED = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
 
 
 def kill_all(snakemake: psutil.Process) -> None:
-    """End a process and all that it started, as a power cut does: none of them is told."""
+    """End a process and all that it started, as a power cut does: without a signal that they could handle."""
     snakemake.suspend()  # starts nothing meanwhile
     for process in [*snakemake.children(recursive=True), snakemake]:
         with suppress(psutil.NoSuchProcess):  # it has just ended, or followed the one before

@@ -87,7 +87,7 @@ def scan_pages(
 
     `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
     their redirects) and `articles`; `oversized` are the empty ones. In the `not_utf_8` pages U+FFFD replaces the bytes
-    that are not UTF-8: wikiextractor stands still at one of them.
+    that are not UTF-8: wikiextractor hangs at one of them.
 
     Raises BertlineError, which names the `part`, for an incomplete page.
     """

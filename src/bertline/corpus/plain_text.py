@@ -233,7 +233,7 @@ def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
                 f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
                 "convert the file or set the corpus's encoding"
             ) from None
-        except UnicodeError as error:  # of a text without the mark that its encoding wants, as utf-16
+        except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
             raise BertlineError(
                 f"{name} is not {encoding} ({error}); set the corpus's encoding, as utf-16-le"
             ) from None

@@ -44,7 +44,7 @@ class Spread:
 class ScoreRow:
     """One score of one task.
 
-    `random_weights` is by learning rate; `baselines` are known for the main score only; `official` tells whether the
+    `random_weights` is by learning rate; `baselines` are known for the main score only; `official` is whether the
     development set is the official one, None if that is not known; `published` is None unless it is; `dev_examples` is
     the size of the set. `p_values`, by baseline, are those of rankings from
     pretrained weights, the largest over seeds.
