@@ -61,7 +61,7 @@ def metadata_of_run(run: Record) -> dict[str, Any]:
 
 
 def card_of_finetuned(path: Path, run: Record) -> bytes:
-    """Return the card of a fine-tuned model with the metadata of its run. Raises BertlineError for a malformed header."""
+    """Return a fine-tuned model's card with the metadata of its run. Raises BertlineError for a malformed header."""
     try:
         card = ModelCard.load(path)
     except (ValueError, yaml.YAMLError) as error:
