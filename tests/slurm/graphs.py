@@ -33,6 +33,11 @@ SLURM = (*PROFILE, "--configfile", "small.yaml")
 # What a rank computes at once decides the last bits, so it is the same here and on one machine.
 MICRO_BATCH_TOKENS = 1024
 ONE_NODE = {"nodes": 1, "gpus_per_node": 1}
+EVERY_STEP = (
+    "--set-resources",
+    "pretrain_phase:log_every=1",
+    "pretrain_phase:trainer_options='--checkpoint-every 20'",
+)
 
 
 def config(steps: int = 4) -> dict[str, Any]:
@@ -65,10 +70,10 @@ def write_site(folder: Path, size: dict[str, Any], **others: Any) -> None:
 
 
 def trained_weights(folder: Path) -> str:
-    """What a test of training alone asks snakemake for, without export and tracking."""
+    """What a test of training alone asks snakemake for, without export and tracking: the weights of the last phase."""
     with contextlib.chdir(folder):
         plan = make_plan(yaml.safe_load(Path("small.yaml").read_text()), "config/config.schema.yaml", "config/models")
-    (phase,) = plan.phases
+    *_, phase = plan.phases
     return f"results/phases/{phase}/model.safetensors"
 
 

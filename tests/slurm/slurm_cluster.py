@@ -160,6 +160,18 @@ class Cluster:
     def start_node(self, name: str) -> None:
         self.start(f"slurmd.{name}", shutil.which("slurmd") or "slurmd", "-D", "-N", name)
 
+    def stop_daemon(self, name: str) -> None:
+        """Stop slurmctld or slurmdbd, as for an upgrade."""
+        process = self._daemons.pop(name)
+        process.terminate()
+        process.wait(60)
+
+    def signal_daemon(self, name: str, number: signal.Signals) -> None:
+        self._daemons[name].send_signal(number)
+
+    def start_daemon(self, name: str) -> None:
+        self.start(name, name, "-D")
+
     def kill_node(self, name: str) -> None:
         """What a power cut leaves: neither slurmd nor anything it started, and nobody who tells of it."""
         self._daemons.pop(f"slurmd.{name}").kill()
@@ -281,7 +293,7 @@ def _start(cluster: Cluster) -> None:
     wait_until((root / "run/munge.socket").exists, "munge", cluster)
     if cluster.accounting:
         _start_accounting(cluster)
-    cluster.start("slurmctld", "slurmctld", "-D")
+    cluster.start_daemon("slurmctld")
     for name in NODES:
         cluster.start_node(name)
     wait_until(lambda: len(nodes_in_state("idle")) == len(NODES), "idle nodes", cluster)
@@ -302,12 +314,12 @@ def _start_accounting(cluster: Cluster) -> None:
     mariadb = ["mariadb", f"--socket={root}/run/mysqld.sock", "--user=root", "--execute"]
     user = "slurm@'127.0.0.1'"
     create = f"create database slurm; create user {user} identified by 'slurm'; grant all on slurm.* to {user};"
-    wait_until(lambda: _succeeds(*mariadb, "select 1"), "MariaDB", cluster)
+    wait_until(lambda: succeeds(*mariadb, "select 1"), "MariaDB", cluster)
     subprocess.run([*mariadb, create], capture_output=True, check=True)
     # slurmdbd looks for its configuration beside slurm.conf, and /etc is not ours.
     cluster._environment["SLURM_CONF"] = str(root / "etc/slurm.conf")
-    cluster.start("slurmdbd", "slurmdbd", "-D")
-    wait_until(lambda: _succeeds("sacctmgr", "--noheader", "list", "cluster"), "slurmdbd", cluster)
+    cluster.start_daemon("slurmdbd")
+    wait_until(lambda: succeeds("sacctmgr", "--noheader", "list", "cluster"), "slurmdbd", cluster)
     for entry in (
         "cluster lab",
         "account bert Description=bert Organization=lab Cluster=lab",
@@ -336,7 +348,7 @@ def wait_until(
         time.sleep(0.1)
 
 
-def _succeeds(*command: str) -> bool:
+def succeeds(*command: str) -> bool:
     try:
         return subprocess.run(command, timeout=5, capture_output=True, check=False).returncode == 0
     except subprocess.TimeoutExpired:

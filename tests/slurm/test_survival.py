@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import STEPS
 from graphs import (
+    EVERY_STEP,
     ONE_NODE,
     accounted,
     config,
@@ -28,12 +29,6 @@ from graphs import (
 from slurm_cluster import Cluster, nodes_in_state, trainers_of, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault(row="slurm")]
-
-EVERY_STEP = (
-    "--set-resources",
-    "pretrain_phase:log_every=1",
-    "pretrain_phase:trainer_options='--checkpoint-every 20'",
-)
 
 
 @pytest.fixture

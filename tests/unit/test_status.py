@@ -123,6 +123,19 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     assert found == {shard: 4, **older}
 
 
+def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(plan: Plan) -> None:
+    remains = [
+        write(Path("results/corpora/a/documents/.part-00000.jsonl.zst.a4a83d33.part"), "half"),
+        write(Path("results/corpora/a/extracted/part-00000/articles.jsonl"), "text").parent,
+    ]
+    write(Path("results/corpora/a/documents/part-00000.jsonl.zst"), "documents")
+    needed = write(Path("results/corpora/a/extracted/part-00001/articles.jsonl"), "text").parent
+    assert prunable(plan) == []
+    for path in [*remains, needed]:
+        os.utime(path, (0, 0))
+    assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
+
+
 def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
     finish(PHASE)
     finish(Path("results/phases/other"))

@@ -11,7 +11,9 @@ from bertline.files import sha256_of_file
 
 # Corpora, datasets, phases and fine-tunings; not reports and records of what was sent to MLflow.
 KEPT = ("corpora", "datasets", "phases", "finetunings")
-OF_ONE_RUN = {"recipe.json"}  # when, where and with which packages
+# What a training needs for its resumption; extracted text, which Snakemake deletes unless it is killed at that moment;
+# when, where and with which packages a stage ran. Hidden files are none either: beginnings of killed jobs' outputs.
+NO_RESULTS = {"checkpoints", "extracted", "recipe.json"}
 # A journal has times and speeds beside what was learned.
 LEARNED = re.compile(r"(train/(loss|mlm_loss|gradient_norm|samples)|held_out/.*|dev/.*)")
 
@@ -25,9 +27,9 @@ def _results_of(folder: Path) -> dict[str, Any]:
     files = [path for name in KEPT for path in sorted((folder / "results" / name).rglob("*"))]
     found: dict[str, Any] = {}
     for path in files:
-        # What a training needs for its resumption is no result, nor is the hidden beginning of a killed job's output.
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_dir() or is_hidden or "checkpoints" in path.parts or path.name in OF_ONE_RUN:
+        parts = path.relative_to(folder).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if path.is_dir() or is_hidden or not NO_RESULTS.isdisjoint(parts):
             continue
         name = str(path.relative_to(folder))
         if path.name == "metrics.jsonl":

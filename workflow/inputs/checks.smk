@@ -5,6 +5,7 @@ import time
 
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
+from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
 
 # Machines of one cluster may differ by so much.
@@ -17,6 +18,7 @@ def check_cluster():
     try:
         if SITE and hasattr(settings, "status_command"):
             check_site(SITE, status_command=settings.status_command)
+            use_waiting_sbatch(Path(workflow.basedir) / "workflow/slurm")
     except BertlineError as error:
         sys.exit(f"error: {error}")
 

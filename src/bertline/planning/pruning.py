@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.results.kept import kept_by_any, model_of, read_choice
+
+# A job changes its unfinished output more often.
+SECONDS_OF_A_JOB = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,22 @@ def prunable(plan: Plan) -> list[Prunable]:
             kept |= set(choice["finetunings"])
     finetunings = paths.finished_folders(paths.FINETUNING, paths.FINETUNING_OUTPUTS)
     models = (model_of(folder.name) for folder in finetunings if folder.name not in kept)
-    return found + _entries("models of other seeds and settings", (model for model in models if model.exists()))
+    found += _entries("models of other seeds and settings", (model for model in models if model.exists()))
+    return found + _entries("remains of killed jobs", _remains())
+
+
+def _remains() -> Iterator[Path]:
+    """Yield beginnings of outputs, and extracted text that is cleaned already, which no living job has in its hands."""
+    before = time.time() - SECONDS_OF_A_JOB
+    extracted = Path(paths.EXTRACTED.format(corpus="*", part="*"))
+    cleaned = (
+        folder
+        for folder in Path().glob(str(extracted))
+        if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
+    )
+    for path in [*Path("results").rglob(".*.part"), *cleaned]:
+        if path.stat().st_mtime < before:
+            yield path
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:
