@@ -125,6 +125,35 @@ def test_masks_are_as_published(made: Path, tmp_path: Path) -> None:
     assert np.mean([len(masks) for sample, masks in copies.items() if len(sample[0]) > 30]) > 4.5
 
 
+def test_the_comparison_counts_what_another_reader_counts_in_every_layout(made: Path) -> None:
+    files = [f"data/seq{LENGTH}/0000{n}.h5" for n in range(2)]
+    files += [f"nvidia/b_training_0000{n}.hdf5" for n in range(2)] + [f"gpauloski/train_0000{n}.hdf5" for n in range(2)]
+    compared = [sys.executable, SCRIPTS / "compare_samples.py", *files]
+    printed = subprocess.run(compared, cwd=made, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [row for n in range(2) for row in read_nvidia(made / files[2 + n])]
+    tokens = sum(int(row["input_mask"].sum()) for row in rows)
+    pairs = [row for row in rows if row["segment_ids"].any()]
+    labels = [
+        (int(seen), int(label)) for row in rows for seen, label in zip(row["input_ids"], row["labels"], strict=True)
+    ]
+    masked = [(seen, label) for seen, label in labels if label >= 0]
+    shares = [
+        tokens / len(rows),
+        100 - 100 * tokens / (LENGTH * len(rows)),
+        100 * len(pairs) / len(rows),
+        100 * np.mean([row["next_sentence_labels"] for row in pairs]),
+        100 * len(masked) / (tokens - 2 * len(rows) - len(pairs)),
+        100 * np.mean([seen == MASK for seen, _ in masked]),
+        100 * np.mean([seen == label for seen, label in masked]),
+        100 * np.mean([seen not in (MASK, label) for seen, label in masked]),
+    ]
+    by_layout = {line.split()[1]: [float(word.replace(",", "")) for word in line.split()[2:]] for line in printed[2:]}
+    assert by_layout["nvidia"] == pytest.approx([len(rows), *shares], abs=0.06)
+    # Each sample five times; native samples and gpauloski's are masked during training.
+    for layout in ("native", "gpauloski"):
+        assert by_layout[layout] == pytest.approx([len(rows) / 5, *shares[:4]], abs=0.06)
+
+
 def test_room_for_fewer_predictions_limits_them(made: Path, tmp_path: Path) -> None:
     card = made / "data/dataset.json"
     export_samples(

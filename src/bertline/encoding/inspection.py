@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding import interchange, layout
 from bertline.encoding.dataset import SPLITS, check_belongs, read_card
-from bertline.encoding.interchange import Block, open_any
+from bertline.encoding.interchange import Block, InterchangeFile, open_any
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
 from bertline.files import Json, sha256_of_file
@@ -104,29 +104,38 @@ def show_samples(
             name = f" ({corpora[corpus]})" if corpus < len(corpora) else ""
             origin = f"document {opened.document_index[number]}, corpus {corpus}{name}"
             objective = opened.attributes["pair_objective"]
-            lines += _lines(number, _native_sample(opened, number), origin, objective, taken)
+            lines += _lines(number, _native_block(opened, slice(number, number + 1)), origin, objective, taken)
         else:
             for block in interchange.read_blocks(opened, number, number + 1):
                 lines += _lines(number, block, f"layout {opened.layout}", "next_sentence", taken)
     return "\n".join(lines)
 
 
-def _native_sample(file: SampleFile, number: int) -> Block:
-    """Return one sample in the form in which interchange files are read."""
-    begin, end = file.sample_offsets[number : number + 2].tolist()
-    one = slice(number, number + 1)
+def blocks_of(file: SampleFile | InterchangeFile) -> Iterator[Block]:
+    """Yield the samples of a file of any layout in one form, in blocks."""
+    if isinstance(file, SampleFile):
+        yield from (_native_block(file, samples) for samples in file.blocks())
+    else:
+        yield from interchange.read_blocks(file)
+
+
+def _native_block(file: SampleFile, samples: slice) -> Block:
+    """Return some samples in the form in which interchange files are read."""
+    offsets = file.sample_offsets[samples.start : samples.stop + 1].astype(np.int64)
+    counts = np.zeros(samples.stop - samples.start, dtype=np.int64)
     positions = seen = np.zeros(0, dtype=np.int64)
     if file.masks is not None:
-        masks = slice(*file.masks.mask_offsets[number : number + 2].tolist())
+        of_masks = file.masks.mask_offsets[samples.start : samples.stop + 1].astype(np.int64)
+        counts, masks = np.diff(of_masks), slice(of_masks[0], of_masks[-1])
         positions, seen = file.masks.masked_positions[masks], file.masks.masked_input_ids[masks]
     return Block(
-        file.input_ids[begin:end].astype(np.int64),
-        np.array([end - begin]),
-        file.second_segment_start[one],
-        file.next_sentence_labels[one],
-        np.array([len(positions)]),
-        positions,
-        seen,
+        file.input_ids[offsets[0] : offsets[-1]].astype(np.int64),
+        np.diff(offsets),
+        file.second_segment_start[samples].astype(np.int64),
+        file.next_sentence_labels[samples].astype(np.int64),
+        counts,
+        positions.astype(np.int64),
+        seen.astype(np.int64),
     )
 
 

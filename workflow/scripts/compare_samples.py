@@ -1,0 +1,25 @@
+"""Print statistics of files of samples, a row for each folder: padding, random second segments, masks.
+
+examples:
+  python workflow/scripts/compare_samples.py results/runs/demo/dataset/seq128/*.h5 \\
+    results/runs/demo/dataset/nvidia/*/*_training_*.hdf5
+  python workflow/scripts/compare_samples.py hdf5/*_training_*.hdf5
+"""
+
+from pathlib import Path
+
+from bertline.command_line import run_command
+from bertline.encoding.statistics import compare_samples
+
+
+def compare(files: list[Path]) -> None:
+    """Compare files.
+
+    Args:
+        files: files of samples, in any layout.
+    """
+    print(compare_samples(files))
+
+
+if __name__ == "__main__":
+    run_command(compare, __doc__)
