@@ -35,7 +35,7 @@ OUTAGE_SECONDS = 60 * TIMES
 SBATCH = ROOT / "workflow/slurm/sbatch"
 
 
-def sbatch(name: str, terminal: Path) -> subprocess.Popen[str]:
+def sbatch(name: str, messages: Path) -> subprocess.Popen[str]:
     """Submit a job as the executor does."""
     command = [
         SBATCH,
@@ -47,7 +47,7 @@ def sbatch(name: str, terminal: Path) -> subprocess.Popen[str]:
         "--wrap=sleep 600",
     ]
     folders = (str(SBATCH.parent), str(Path(sys.executable).parent), os.environ["PATH"])
-    environment = {**os.environ, "PATH": os.pathsep.join(folders), "BERTLINE_TERMINAL": str(terminal)}
+    environment = {**os.environ, "PATH": os.pathsep.join(folders), "BERTLINE_MESSAGES": str(messages)}
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -68,9 +68,9 @@ def hung(cluster: Cluster) -> Callable[[], None]:
 def test_a_submission_waits_for_the_controller_and_happens_once(
     cluster: Cluster, tmp_path: Path, outage: Callable[[Cluster], Callable[[], None]]
 ) -> None:
-    end_outage, terminal = outage(cluster), tmp_path / "terminal.txt"
-    with sbatch(outage.__name__, terminal) as waiting:
-        wait_until(terminal.exists, "a message of the first failure", cluster)
+    end_outage, messages = outage(cluster), tmp_path / "messages.txt"
+    with sbatch(outage.__name__, messages) as waiting:
+        wait_until(messages.exists, "a message of the first failure", cluster)
         end_outage()
         printed, errors = waiting.communicate(timeout=120)
     listed = subprocess.run(
@@ -79,7 +79,7 @@ def test_a_submission_waits_for_the_controller_and_happens_once(
     subprocess.run(["scancel", "--name", outage.__name__], check=True)
     assert (waiting.returncode, errors) == (0, "")
     assert listed.stdout.split() == [printed.strip()]
-    assert terminal.read_text().count("\n") == 1
+    assert messages.read_text().count("\n") == 1
 
 
 def test_a_request_that_slurm_refuses_fails_at_once_with_its_reason(cluster: Cluster, tmp_path: Path) -> None:

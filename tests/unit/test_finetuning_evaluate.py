@@ -51,6 +51,15 @@ def test_nothing_imports_evaluate_before_it_scores(tmp_path: Path, module: str) 
     assert (job.communicate(timeout=300)[1], job.returncode) == ("", 0)
 
 
+def test_scoring_leaves_the_pipelines_of_transformers_as_they_were(tmp_path: Path) -> None:
+    code = (
+        "import sys; from bertline.finetuning.scoring import load_metric; load_metric('texts', 'mrpc');"
+        "assert 'transformers.pipelines' not in sys.modules; from transformers import pipeline"
+    )
+    job = run_python(code, tmp_path)
+    assert (job.communicate(timeout=300)[1], job.returncode) == ("", 0)
+
+
 @pytest.mark.parametrize("kind", ["random", "one class", "constant predictions"])
 @pytest.mark.filterwarnings("ignore")
 def test_texts_agree_with_scikit_learn_and_scipy(kind: str) -> None:

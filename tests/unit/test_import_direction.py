@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
+# Commands and the Snakefile's own imports start often, or while a person waits.
+WITHOUT_TORCH = (
+    "bertline.planning.resolve",
+    "bertline.planning.progress",
+    "bertline.reporting.page",
+    "bertline.training.lock",
+)
 STAGES = ("corpus", "encoding", "training", "finetuning", "reporting")  # in the order that text flows through them
 ROOMS = sorted(
     {path.relative_to(SOURCE).with_suffix("").parts[1] for path in SOURCE.glob("bertline/**/*.py")} - {"cluster"}
@@ -56,3 +65,8 @@ def test_a_room_imports_nothing_that_comes_after_it(room: str) -> None:
         if any(is_within(module, name) for name in forbidden(room))
     ]
     assert violations == []
+
+
+def test_what_starts_often_starts_without_torch() -> None:
+    code = f"import sys; sys.modules['torch'] = None; import {', '.join(WITHOUT_TORCH)}"
+    subprocess.run([sys.executable, "-c", code], check=True)

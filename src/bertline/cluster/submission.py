@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,8 @@ import tenacity
 from bertline.cluster.slurm import output_of
 
 MAX_SECONDS = 24 * 3600
-# The executor captures the output of sbatch: messages for a person go to the standard error of snakemake.
-TERMINAL = "BERTLINE_TERMINAL"
+# The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own output.
+MESSAGES = "BERTLINE_MESSAGES"
 # Messages of Slurm when no answer of the controller arrived. The request may have arrived all the same.
 NO_ANSWER = re.compile(
     r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|controller in standby mode"
@@ -39,7 +40,15 @@ def use_waiting_sbatch(folder: Path) -> None:
     """Put `folder`, which contains the waiting sbatch, first on the PATH of this process and its children."""
     # And this interpreter, because snakemake can be started without its environment on the PATH.
     os.environ["PATH"] = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
-    os.environ[TERMINAL] = f"/proc/{os.getpid()}/fd/2"
+    read, write = os.pipe()
+    os.environ[MESSAGES] = f"/proc/{os.getpid()}/fd/{write}"
+    threading.Thread(target=_print_lines, args=[read], daemon=True).start()
+
+
+def _print_lines(descriptor: int) -> None:
+    with open(descriptor, encoding="utf-8") as lines:
+        for line in lines:
+            print(line, end="", file=sys.stderr, flush=True)
 
 
 def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
@@ -107,8 +116,8 @@ def _job_in_queue(arguments: Sequence[str]) -> str | None:
 
 
 def _announce(state: tenacity.RetryCallState) -> None:
-    """Print once, on snakemake's terminal, that submission waits."""
+    """Say once, in snakemake's output, that the submission waits."""
     error = state.outcome.exception() if state.outcome else None
     if state.attempt_number == 1:
-        with suppress(OSError, KeyError), open(os.environ[TERMINAL], "a") as terminal:
-            print(f"Slurm's controller does not answer, submission waits for it: {error}", file=terminal)
+        with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:
+            print(f"Slurm's controller does not answer, a submission waits for it: {error}", file=messages)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.finetuning.tasks.registry import TASKS, name_of_task
-from bertline.modeling.heads import Head
 from bertline.results import describe
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
+
+    from bertline.modeling.heads import Head
 
 PIPELINES: dict[Head, str] = {
     "sequence": "text-classification",

@@ -6,8 +6,10 @@ folder of this process, so that concurrent jobs share no file.
 
 from __future__ import annotations
 
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 MODULES = Path(__file__).parent / "metrics"
+PIPELINES = "transformers.pipelines"
 
 
 def compute_scores(
@@ -34,11 +37,24 @@ def compute_scores(
 @cache
 def load_metric(module: str, config: str | None = None) -> Any:
     """Load a metric module of the package as an `evaluate.Metric`; for the arguments see `compute_scores`."""
-    import evaluate  # takes seconds: it imports the pipelines of transformers
+    with _without_pipelines():
+        import evaluate  # takes seconds
 
     evaluate.config.HF_EVALUATE_OFFLINE = True
     evaluate.config.HF_MODULES_CACHE = _cache_folder().name
     return evaluate.load(str(MODULES / f"{module}.py"), config, cache_dir=_cache_folder().name, keep_in_memory=True)
+
+
+@contextmanager
+def _without_pipelines() -> Iterator[None]:
+    """Let imports of transformers' pipelines fail, which take seconds: only the evaluators of `evaluate` use them."""
+    loaded = {PIPELINES: sys.modules[PIPELINES]} if PIPELINES in sys.modules else {}
+    sys.modules[PIPELINES] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[PIPELINES]
+        sys.modules.update(loaded)
 
 
 @cache

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock
@@ -23,10 +23,17 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.results import paths
-from bertline.training.distributed.process_group import Group
-from bertline.training.started import own_job
+
+if TYPE_CHECKING:  # it imports torch, and the lock is read by commands that need none
+    from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
+
+
+def own_job() -> str | None:
+    """Return scheduler and number of the job of this process, as in `slurm 4711`; None outside of jobs."""
+    return os.environ.get("BERTLINE_JOB")
+
 
 HEARTBEAT_SECONDS = 10.0
 # A network file system may delay a heartbeat by nearly as long.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -14,13 +13,9 @@ import torch
 
 from bertline.files import read_json, write_json
 from bertline.results import paths
+from bertline.training.lock import own_job
 
 PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
-
-
-def own_job() -> str | None:
-    """Return scheduler and number of the job of this process, as in `slurm 4711`; None outside of jobs."""
-    return os.environ.get("BERTLINE_JOB")
 
 
 def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
