@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -124,10 +124,16 @@ GRES_CONF = "AutoDetect=off\nNodeName=gpu[1-3] Name=gpu File={root}/dev/gpu[0-1]
 
 
 class Cluster:
-    """A running cluster. `root` is its folder."""
+    """A running cluster.
 
-    def __init__(self, root: Path, environment: dict[str, str], *, accounting: bool) -> None:
-        self.root, self.accounting = root, accounting
+    Attributes:
+        root: its folder.
+        accounting: whether it keeps accounts.
+        as_node: a command that runs another one as on a machine of its own, before the slurmd of each node.
+    """
+
+    def __init__(self, root: Path, environment: dict[str, str], *, accounting: bool, as_node: Sequence[str]) -> None:
+        self.root, self.accounting, self.as_node = root, accounting, as_node
         self._environment = environment
         self._daemons: dict[str, subprocess.Popen] = {}
 
@@ -158,7 +164,7 @@ class Cluster:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def start_node(self, name: str) -> None:
-        self.start(f"slurmd.{name}", shutil.which("slurmd") or "slurmd", "-D", "-N", name)
+        self.start(f"slurmd.{name}", *self.as_node, shutil.which("slurmd") or "slurmd", "-D", "-N", name)
 
     def stop_daemon(self, name: str) -> None:
         """Stop slurmctld or slurmdbd, as for an upgrade."""
@@ -238,11 +244,11 @@ def why_not(*, accounting: bool) -> str | None:
 
 
 @contextlib.contextmanager
-def running_cluster(*, accounting: bool) -> Iterator[Cluster]:
+def running_cluster(*, accounting: bool, as_node: Sequence[str] = ()) -> Iterator[Cluster]:
     """Bring a cluster up, wait until every node is idle, and take it down in the end."""
     root = Path(tempfile.mkdtemp(prefix="bertline-slurm-", dir="/tmp"))  # sockets want a short path
     root.chmod(0o755)
-    cluster = Cluster(root, {**os.environ, MARK: str(root)}, accounting=accounting)
+    cluster = Cluster(root, {**os.environ, MARK: str(root)}, accounting=accounting, as_node=as_node)
     os.environ[MARK] = str(root)
     try:
         _write_files(root, accounting=accounting)
