@@ -52,12 +52,14 @@ def test_files_are_late(shared: Path) -> None:
     assert (shared / "new").exists()
 
 
-def test_text_to_weights_has_the_same_bytes_where_files_are_seen_late(
+def test_encoding_and_training_have_the_same_bytes_where_files_are_seen_late(
     shared: Path, prepared: Path, tmp_path: Path
 ) -> None:
     graph = shutil.copytree(prepared, shared / "graph", symlinks=True)
-    for made in ("corpora", "datasets"):
-        shutil.rmtree(graph / "results" / made)
+    (dataset,) = (graph / "results/datasets").iterdir()
+    for length in (128, 512):
+        shutil.rmtree(dataset / f"seq{length}")
+    (dataset / "dataset.json").unlink()
     straight = trained_here(prepared, tmp_path / "straight", steps=STEPS)
     write_yaml(graph / "small.yaml", config(STEPS))
     write_site(graph, ONE_NODE)
