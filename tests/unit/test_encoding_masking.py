@@ -181,6 +181,15 @@ def test_a_row_of_too_few_words_masks_what_it_has():
     assert labels.tolist() == [9]
 
 
+def test_a_row_without_predictions_is_left_as_it_is():
+    rows, lengths = random_rows(3)
+    counts = count_masked(lengths, Masking(0.15))
+    counts[[0, 2]] = 0
+    _, flat, _ = mask(rows, counts)
+    assert len(flat) == counts[1]
+    assert (flat // rows.shape[1] == 1).all()
+
+
 def test_held_out_positions_are_those_of_evaluation(tmp_path):
     reader = open_dataset(write_dataset(tmp_path / "dataset"), 32, "held_out")
     positions = dict(held_out_positions(reader))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import logging
 import tempfile
 import unicodedata
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,15 @@ from pyzstd import SeekableZstdFile
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
-from bertline.encoding import tokenization
+from bertline.encoding import lines, tokenization
+from bertline.encoding.lines import EncodeLines, line_encoder, wordpiece_encoder
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.tokenization import tokenize_shard
 from bertline.encoding.tokenizer import (
     ROBERTA_NAMES,
     SPECIAL_TOKENS,
     bert_normalizer,
+    is_byte_level,
     load_tokenizer,
     make_tokenizer,
     special_token_ids,
@@ -66,6 +70,8 @@ def load_json(text: str) -> Tokenizer:
 TOKENIZERS = {
     "uncased": UNCASED,
     "cased": CASED,
+    "accents": make_tokenizer(dict.fromkeys(RICH), lowercase=True, strip_accents=False, source="the test"),
+    "no-accents": make_tokenizer(dict.fromkeys(RICH), lowercase=False, strip_accents=True, source="the test"),
     "roberta": byte_level(),
     "bpe-uncased": byte_level(lowercase=True, prefix_space=True),
     "bpe-cased": byte_level(prefix_space=True),
@@ -84,21 +90,84 @@ ANY = st.characters(exclude_characters="\n", exclude_categories=["Cs"])
 LINE = st.lists(st.one_of(TRICKY, TRICKY, ANY)).map("".join)
 
 
-def assert_equal_to_library(cache: WordCache, tokenizer: Tokenizer, lines: list[str]) -> None:
-    ids, lengths, empty = cache.encode_lines("".join(f"{line}\n" for line in lines))
+def assert_equal_to_library(encode: EncodeLines, tokenizer: Tokenizer, lines: list[str]) -> None:
+    ids, lengths = encode(lines, False)
     expected = [row.ids for row in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
     assert lengths.tolist() == [len(row) for row in expected]
     assert ids.tolist() == [index for row in expected for index in row]
-    assert empty.tolist() == [line == "" for line in lines]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
-@given(blocks=st.lists(st.lists(LINE, min_size=1), min_size=1, max_size=4), remembered=st.sampled_from([0, 5, 1000]))
+@given(blocks=st.lists(st.lists(LINE, min_size=1), min_size=1, max_size=4))
 @settings(max_examples=50, deadline=None)
-def test_ids_are_those_of_the_library(tokenizer: Tokenizer, blocks: list[list[str]], remembered: int) -> None:
-    cache = WordCache(tokenizer, max_remembered=remembered)
-    for lines in blocks:
-        assert_equal_to_library(cache, tokenizer, lines)
+def test_ids_are_those_of_the_library(tokenizer: Tokenizer, blocks: list[list[str]]) -> None:
+    encode = line_encoder(tokenizer)
+    for block in blocks:
+        assert_equal_to_library(encode, tokenizer, block)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bpe-uncased", "bpe-cased", "bpe-nfkc"])
+@given(blocks=st.lists(st.lists(LINE, min_size=1), min_size=1, max_size=4), remembered=st.sampled_from([0, 5]))
+@settings(max_examples=20, deadline=None)
+def test_a_cache_that_is_full_gives_the_library_s_ids_too(kind: str, blocks: list[list[str]], remembered: int) -> None:
+    cache = WordCache(TOKENIZERS[kind], max_remembered=remembered)
+    for block in blocks:
+        assert_equal_to_library(cache.encode_lines, TOKENIZERS[kind], block)
+
+
+ADVERSARIAL = [*LETTERS, *" \t\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\u3000", *"\x00\xad\u200b\u200d\ufffd\ue000"]
+ADVERSARIAL += [*"\u0301\u0338\u0345\u20dd", *"ÉßẞİıΣςσﬁ½ＫÅ東가がनี", "👩\u200d👧", "don't", "##s", "river", "  "]
+ADVERSARIAL += [*SPECIAL_TOKENS, *ROBERTA_NAMES.values(), *("x" * length for length in (15, 16, 63, 64, 65, 99, 101))]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_adversarial_lines_have_the_library_s_ids_cold_and_warm(tokenizer: Tokenizer) -> None:
+    random = Random(1)  # noqa: S311 - not a secret
+    encode = line_encoder(tokenizer)
+    block = ["".join(random.choices(ADVERSARIAL, k=random.randrange(30))) for _ in range(1250)]
+    for _ in range(2):
+        assert_equal_to_library(encode, tokenizer, block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lowercase", "strip_accents"), [(True, None), (True, False)])
+def test_every_character_has_the_library_s_ids(lowercase: bool, strip_accents: bool | None) -> None:
+    """Of the first two planes, the compatibility ideographs and the tags: all that normalization changes."""
+    codes = [*range(0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)]
+    points = [chr(code) for code in codes if not 0xD800 <= code < 0xE000 and chr(code) != "\n"]
+    vocabulary = dict.fromkeys([*SPECIAL_TOKENS, *points, *(f"##{point}" for point in points)])
+    tokenizer = make_tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents, source="the test")
+    assert_equal_to_library(wordpiece_encoder(tokenizer), tokenizer, [f"a{point}b {point}" for point in points])
+
+
+def test_a_tokenizer_that_nanotoken_does_not_have_is_encoded_by_the_library_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tokenizer = make_tokenizer(dict.fromkeys(RICH), lowercase=True, source="the test")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    with caplog.at_level(logging.WARNING):
+        encode = line_encoder(tokenizer)
+    assert_equal_to_library(encode, tokenizer, ["The river's é,  东", "", "ab|c"])
+    [message] = caplog.messages
+    assert "Split" in message
+    assert "\n" not in message
+
+
+def test_a_tokenizer_that_nanotoken_encodes_otherwise_is_encoded_by_the_library_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accents = TOKENIZERS["accents"]
+    monkeypatch.setattr(lines, "wordpiece_encoder", lambda tokenizer: wordpiece_encoder(accents))
+    with caplog.at_level(logging.WARNING):
+        encode = line_encoder(UNCASED)
+    assert_equal_to_library(encode, UNCASED, ["The café"])
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("kind", [kind for kind, tokenizer in TOKENIZERS.items() if not is_byte_level(tokenizer)])
+def test_wordpiece_is_encoded_by_nanotoken(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    line_encoder(TOKENIZERS[kind])
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
@@ -106,17 +175,10 @@ def test_ids_are_those_of_the_library(tokenizer: Tokenizer, blocks: list[list[st
 @settings(max_examples=20, deadline=None)
 def test_text_never_gives_a_special_token(tokenizer: Tokenizer, line: str) -> None:
     names = " ".join((*SPECIAL_TOKENS, *ROBERTA_NAMES.values()))
-    ids = WordCache(tokenizer).encode_lines(f"{names}\n{line}{names}{line}\n")[0]
+    ids, _ = line_encoder(tokenizer)([names, f"{line}{names}{line}"], False)
     special = special_token_ids(tokenizer)
     assert len(special) == 5
     assert not set(ids.tolist()) & (set(special.values()) - {special["[UNK]"]})
-
-
-@given(lines=st.lists(LINE, min_size=1))
-@settings(max_examples=50, deadline=None)
-def test_a_vocabulary_without_marks_gives_the_library_s_ids_too(lines: list[str]) -> None:
-    tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="the test")
-    assert_equal_to_library(WordCache(tokenizer), tokenizer, lines)
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +201,9 @@ def test_ids_of_real_text_are_those_of_the_library_cold_and_warm(
         tokenizer = take_tokenizer(test_data / f"vocab/bert-base-{case}-vocab.txt", lowercase=case == "uncased")
     else:
         tokenizer = TOKENIZERS[case]
-    cache = WordCache(tokenizer)
+    encode = line_encoder(tokenizer)
     for text in (*real_texts, *real_texts[:10]):
-        assert_equal_to_library(cache, tokenizer, text.split("\n"))
+        assert_equal_to_library(encode, tokenizer, text.split("\n"))
 
 
 def test_sentences_and_documents_are_found_again(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """HDF5 layouts of other programs: NVIDIA's, statically masked, and gpauloski's, unmasked. Writer, reader, validator.
 
-N samples of at most S tokens, padded with zeros to rows of S; all datasets are compressed with gzip.
+N samples of at most S tokens, padded with zeros to rows of S; all datasets are shuffled by byte and
+compressed with gzip, which HDF5 itself reads.
 
 `nvidia` (DeepLearningExamples before 2022; also hetseq, DeepSpeed and others), P predictions at most:
 
@@ -126,7 +127,8 @@ def write_interchange(
             shape = (samples, widths[width]) if width else (samples,)
             # A dataset without rows cannot be chunked.
             compressed: Json = {"chunks": (min(samples, ROWS_OF_A_CHUNK if width else 1 << 14), *shape[1:])}
-            compressed |= {"compression": "gzip", "compression_opts": 4}
+            # A tenth smaller than gzip's level 4 without the shuffle, in half the time.
+            compressed |= {"compression": "gzip", "compression_opts": 1, "shuffle": True}
             file.create_dataset(name, shape, dtype, track_times=False, **(compressed if samples else {}))
         written = 0
         for block in blocks:

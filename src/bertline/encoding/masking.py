@@ -111,7 +111,7 @@ def mask_tokens(
     """Mask a batch.
 
     Args:
-        input_ids: int64, of any shape with T elements; padding must be a special token.
+        input_ids: int64, T elements, each row of whole sequences; padding must be a special token.
         counts: int64 [N], positions to mask in each sequence. One with fewer ordinary tokens gets all of them masked.
         samples, epochs: int64 [N], hashed to choose the positions.
         predictions: size of the result, at least the sum of `counts`.
@@ -132,10 +132,9 @@ def mask_tokens(
     scores = uniform(drawn).masked_fill(special, UNIFORM_RANGE)
     # One key sorts by sequence, then by score; the position makes it unique, so every device sorts alike.
     keys = (places.sequence << (UNIFORM_BITS + 1 + POSITION_BITS)) | (scores << POSITION_BITS) | places.position
-    order = keys.argsort()
-    ranks = torch.empty_like(order)
-    ranks[order] = torch.arange(len(ids), device=ids.device)
-    chosen = (ranks - places.starts[places.sequence] < counts[places.sequence]) & ~special
+    ascending = _sort_rows(keys.view(input_ids.shape)).flatten()
+    greatest = torch.where(counts > 0, ascending[(places.starts + counts - 1).clamp(min=0)], -1)
+    chosen = (keys <= greatest[places.sequence]) & ~special
 
     # Avoid reading the number of chosen tokens, which synchronises with the GPU.
     flat = (~chosen).to(torch.uint8).argsort(stable=True)[:predictions]
@@ -149,6 +148,11 @@ def mask_tokens(
     masked_ids = ids.clone()
     masked_ids[flat] = torch.where(chosen[flat], replaced, originals)
     return masked_ids.view_as(input_ids), flat, originals.masked_fill(~chosen[flat], IGNORED)
+
+
+def _sort_rows(values: Tensor) -> Tensor:
+    """Sort along the last dimension; of int64 on a CPU, NumPy sorts short rows ten times faster than PyTorch."""
+    return torch.from_numpy(np.sort(values.numpy())) if values.is_cpu else values.sort().values
 
 
 def held_out_samples(count: int) -> np.ndarray:

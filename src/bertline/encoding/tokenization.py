@@ -10,9 +10,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.lines import CharacterCounts, line_encoder
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.tokenizer import id_type, segment_starts, special_token_ids
-from bertline.encoding.word_cache import WordCache
 from bertline.spool import Spool
 
 
@@ -27,7 +27,7 @@ class TokenizedShard:
         document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
         documents_with_text: int64, the documents that are not empty, in order.
         unknown_tokens: number of [UNK] tokens.
-        characters, unknown_characters, stripped_characters: see `WordCache`.
+        characters, unknown_characters, stripped_characters: see `CharacterCounts`.
         spools: the storage of the arrays.
     """
 
@@ -59,7 +59,8 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
 
     Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """
-    words = WordCache(tokenizer)
+    encode_lines = line_encoder(tokenizer)
+    counts = CharacterCounts(tokenizer, encode_lines)
     can_begin = segment_starts(tokenizer)
     unknown = special_token_ids(tokenizer)["[UNK]"]
     ids_of = Spool(folder, id_type(tokenizer.get_vocab_size()))
@@ -72,7 +73,10 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     unknown_tokens = 0
     goes_on, in_document = False, False
     for text, ends_line in read_text_blocks(path):
-        ids, lengths, empty = words.encode_lines(text, goes_on=goes_on)
+        lines = text.split("\n")[:-1]
+        ids, lengths = encode_lines(lines, goes_on)
+        counts.add(lines, ids, lengths)
+        empty = np.array([not line for line in lines])
         lengths[0] += unfinished
         ends = tokens - unfinished + np.cumsum(lengths)
         if goes_on:
@@ -112,8 +116,8 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
         document_offsets,
         texts,
         unknown_tokens,
-        words.characters,
-        words.unknown_characters,
-        words.stripped_characters,
+        counts.characters,
+        counts.unknown_characters,
+        counts.stripped_characters,
         spools,
     )
