@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
+import tracemalloc
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertline import spool as spool_module
 from bertline.console import BertlineError
 from bertline.corpus import duplicates as duplicates_module
 from bertline.corpus import ngrams as ngrams_module
@@ -27,7 +30,13 @@ from bertline.corpus.ngrams import word_ngrams
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
 from bertline.corpus.removal import Removed, read_removals, write_removals
 from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_plan, write_shard
-from bertline.corpus.signatures import open_signatures, signature_of, write_signatures
+from bertline.corpus.signatures import (
+    PERMUTATIONS,
+    SIGNATURE_TYPE,
+    open_signatures,
+    signature_of,
+    write_signatures,
+)
 from bertline.files import Recipe, read_json
 
 SHARES = (0.6, 0.8, 0.97, 1.0)
@@ -193,7 +202,7 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
         write_part(tmp_path, "wiki", number, texts[number::3])
     order = texts[0::3] + texts[1::3] + texts[2::3]
     parts = [str(tmp_path / f"wiki/signatures/part-0000{number}.npy") for number in range(3)]
-    duplicate_of, is_exact = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True, folder=tmp_path)
+    duplicate_of, is_exact = duplicates_of(parts, len(order), folder=tmp_path)
     kept = np.flatnonzero(duplicate_of < 0)
     assert all(jaccard(order[one], order[other]) < 0.93 for one in kept for other in kept if one < other)
     removed = np.flatnonzero(duplicate_of >= 0)
@@ -204,11 +213,117 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
     assert len(removed) >= 60
     for most in (100, 7, 4):
         monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", most)
-        again = find_duplicates(parts, np.zeros(len(order), dtype=bool), near=True, folder=tmp_path)
+        again = duplicates_of(parts, len(order), folder=tmp_path)
         assert np.array_equal(again[0], duplicate_of)
         assert np.array_equal(again[1], is_exact)
-    nobody, _ = find_duplicates(parts, np.ones(len(order), dtype=bool), near=True, folder=tmp_path)
+    nobody, _ = duplicates_of(parts, len(order), range(len(order)), folder=tmp_path)
     assert (nobody < 0).all()
+
+
+def duplicates_of(
+    parts: list[str], documents: int, ignored: Iterable[int] = (), *, near: bool = True, folder: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """The document that is kept instead of each, or -1, and whether it is the same."""
+    duplicate_of, is_exact = np.full(documents, -1), np.zeros(documents, dtype=bool)
+    for links in find_duplicates(parts, [np.array([*ignored], dtype=int)], near=near, folder=folder):
+        duplicate_of[links["document"]], is_exact[links["document"]] = links["original"], links["exact"]
+    return duplicate_of, is_exact
+
+
+def drifting_signatures(documents: int, seed: int, pool: int = 12) -> np.ndarray:
+    """Rows that are copies of earlier ones, or differ from them in some minima: chains of near-duplicates."""
+    rng = np.random.default_rng(seed)
+    rows = np.frombuffer(rng.bytes(documents * SIGNATURE_TYPE.itemsize), SIGNATURE_TYPE).copy()
+    for number in range(1, documents):
+        kind = rng.random()
+        if kind > 0.2:
+            rows[number] = rows[rng.integers(max(0, number - pool), number)]
+        if kind > 0.4:
+            rows["digest"][number, rng.integers(2)] ^= np.uint64(number)  # the other half stays
+            changed = rng.random(PERMUTATIONS) < rng.choice([0.0, 0.06, 0.12, 0.3])
+            rows["minima"][number, changed] = rng.integers(0, 1 << 16, changed.sum())
+    return rows
+
+
+def duplicates_by_definition(rows: np.ndarray, ignored: set[int], *, near: bool) -> dict[int, tuple[int, bool]]:
+    """Of each duplicate the original and whether they are equal, compared one by one and in memory."""
+    original: dict[int, int] = {}
+    exact: set[int] = set()
+    for band in [None, *range(16)] if near else [None]:
+        groups = defaultdict(list)
+        for number in range(len(rows)):
+            if number not in ignored and number not in original:
+                row = rows[number]
+                key = row["digest"] if band is None else row["minima"][8 * band : 8 * band + 8]
+                groups[key.tobytes()].append(number)
+        for group in groups.values():
+            while group:
+                leader, *others = group
+                group = []
+                for other in others:
+                    if band is None or (rows[leader]["minima"] == rows[other]["minima"]).mean() >= 0.8:
+                        original[other] = leader
+                    else:
+                        group.append(other)
+        if band is None:
+            exact = set(original)
+    last = dict(original)
+    while any(of in original for of in last.values()):
+        last = {number: original.get(of, of) for number, of in last.items()}
+    return {number: (of, number in exact) for number, of in last.items()}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    documents=st.integers(0, 60),
+    seed=st.integers(0, 1 << 32),
+    parts=st.integers(1, 4),
+    at_once=st.sampled_from([1, 3, 7, 50]),
+    near=st.booleans(),
+    ignored=st.sets(st.integers(0, 59), max_size=5),
+)
+def test_duplicates_are_those_of_the_definition_whatever_is_read_at_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    documents: int,
+    seed: int,
+    parts: int,
+    at_once: int,
+    near: bool,
+    ignored: set[int],
+) -> None:
+    folder = tmp_path_factory.mktemp("signatures")
+    rows = drifting_signatures(documents, seed)
+    ignored = {number for number in ignored if number < documents}
+    paths = [str(folder / f"{part}.npy") for part in range(parts)]
+    for path, some in zip(paths, np.array_split(rows, parts), strict=True):
+        np.save(path, some)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", at_once)
+        patch.setattr(duplicates_module, "ROWS_AT_ONCE", at_once)
+        patch.setattr(duplicates_module, "COMPARED_AT_ONCE", 2)
+        patch.setattr(spool_module, "BLOCK_BYTES", 100)
+        duplicate_of, is_exact = duplicates_of(paths, documents, ignored, near=near, folder=folder)
+    found = {number: (duplicate_of[number], is_exact[number]) for number in np.flatnonzero(duplicate_of >= 0).tolist()}
+    assert found == duplicates_by_definition(rows, ignored, near=near)
+
+
+def test_the_memory_for_finding_duplicates_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", 1 << 10)
+    monkeypatch.setattr(duplicates_module, "ROWS_AT_ONCE", 1 << 7)
+    monkeypatch.setattr(duplicates_module, "COMPARED_AT_ONCE", 1 << 6)
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 1 << 13)
+    rng = np.random.default_rng(1)
+    rows = np.frombuffer(rng.bytes((1 << 12) * SIGNATURE_TYPE.itemsize), SIGNATURE_TYPE).copy()
+    rows["minima"][1::4] = rows["minima"][::4]
+    np.save(tmp_path / "part.npy", rows)
+    peaks = []
+    for copies in (1, 6):
+        tracemalloc.start()
+        found = sum(map(len, find_duplicates([tmp_path / "part.npy"] * copies, [], near=True, folder=tmp_path)))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert found == len(rows) // 4 + (copies - 1) * len(rows)
+    assert peaks[1] < 1.3 * peaks[0]
 
 
 def test_thousands_from_one_template_are_compared_in_bounded_time_and_stay(tmp_path: Path) -> None:
