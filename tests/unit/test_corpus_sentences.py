@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,8 @@ def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph:
 def plain_punkt(model: Path) -> PunktSentenceTokenizer:
     """NLTK's own."""
     tokenizer, model_read = PunktSentenceTokenizer(), load_parameters(model)
-    for name, value in model_read._asdict().items():
-        setattr(tokenizer._params, name, value)
+    for field in fields(model_read):
+        setattr(tokenizer._params, field.name, getattr(model_read, field.name))
     tokenizer._params.ortho_context = defaultdict(int, model_read.ortho_context)
     return tokenizer
 

@@ -33,7 +33,7 @@ SIMILARITY = 0.8
 MAX_LEADERS = 64
 COMPARED_AT_ONCE = 1 << 17
 ROWS_AT_ONCE = 1 << 16
-DOCUMENTS_AT_ONCE = 1 << 22
+DOCUMENTS_AT_ONCE = 1 << 21
 _TEXT_TYPE = np.dtype([("key", "<u8"), ("rest", "<u8"), ("document", "<i8")])
 _BAND_TYPE = np.dtype([("key", "<u8"), ("document", "<i8")])
 # `original`: the document that is kept instead; `exact`: whether `document` equals the one that it was compared with.

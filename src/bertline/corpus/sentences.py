@@ -33,7 +33,7 @@ MAX_PIECE_CHARACTERS = 20_000
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
-_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])[」』）】》〉”’\"')\]»]*\s*")
+_UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉”’\"')\]»]*\s*")
 
 
 def splitter_of(corpus: Json) -> Splitter:
@@ -55,11 +55,11 @@ def load_splitter(model: Path | str) -> Splitter:
     parameters = load_parameters(model)
 
     def split(paragraph: str) -> list[str]:
+        if paragraph.isascii() or not _UNMISTAKABLE_END.search(paragraph):
+            return split_by_punkt(paragraph, parameters)
         ends = outside_quotations([match.end() for match in _UNMISTAKABLE_END.finditer(paragraph)], paragraph)
         pieces = (paragraph[start:end].rstrip() for start, end in pairwise([0, *ends, len(paragraph)]))
-        return [
-            sentence for piece in pieces for sentence in map(str.strip, split_by_punkt(piece, parameters)) if sentence
-        ]
+        return [sentence for piece in pieces for sentence in split_by_punkt(piece, parameters)]
 
     return split
 
