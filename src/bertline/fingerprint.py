@@ -15,8 +15,8 @@ from typing import Any
 STAGE_VERSIONS = {
     "extraction": 2,  # by bertline's own extractor
     "documents": 3,
-    "signatures": 2,
-    "overlap": 2,
+    "signatures": 3,
+    "overlap": 3,
     "sentences": 2,
     "shards": 2,
     "tokenizer": 3,

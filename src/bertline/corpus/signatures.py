@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from rensa import RMinHash
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
-from bertline.corpus.ngrams import word_ngrams
+from bertline.corpus.ngrams import Hashes, ngram_hashes
 from bertline.files import read_json, write_atomically
 
 PERMUTATIONS = 128
@@ -32,15 +33,17 @@ Signatures = npt.NDArray[np.void]
 
 def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
     """Return the two fields of a row. Texts of fewer than five words are similar only to equal ones."""
-    sketch = RMinHash(PERMUTATIONS, SEED)
-    found = False
-    for ngrams in word_ngrams(text, NGRAM_WORDS):
-        sketch.update(ngrams)
-        found = found or bool(ngrams)
-    if not found:
-        sketch.update([text])
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
-    return digest, np.array(sketch.digest(), dtype=np.uint32).astype(np.uint16)
+    blocks = [_minima(hashes) for hashes in ngram_hashes(text, NGRAM_WORDS) if len(hashes)]
+    minima = np.minimum.reduce(blocks) if blocks else _minima(digest[:1])
+    return digest, minima.astype(np.uint16)
+
+
+def _minima(hashes: Hashes) -> npt.NDArray[np.uint32]:
+    """Return the least value of each permutation of some hashes, at least one."""
+    borders = np.array([0, len(hashes)], dtype=np.uint64)
+    found: Any = RMinHash.digest_matrix_from_flat_token_hashes(hashes, borders, PERMUTATIONS, SEED)
+    return np.array(found.to_rows()[0], dtype=np.uint32)
 
 
 def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
