@@ -26,7 +26,7 @@ from bertline.console import BertlineError
 from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
 from bertline.corpus.punkt import split_by_punkt
-from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
+from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, split_by_sentencex, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
 
 
@@ -227,9 +227,10 @@ def test_sentences_of_any_script(paragraph: str, expected: list[str]) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.text().map(tidy))
+@given(st.text().map(tidy) | st.text(st.sampled_from("aB1.?!。 ,)(“”「」\"'é\u0301۔।…[]"), max_size=30).map(tidy))
 def test_no_document_is_without_sentences(empty_model_of_module: Path, paragraph: str) -> None:
-    for split in (split_by_marks, load_splitter(empty_model_of_module)):
+    languages = ("en", "de", "ja", "th", "hi", "ltg")
+    for split in (split_by_marks, load_splitter(empty_model_of_module), *map(split_by_sentencex, languages)):
         sentences = split(paragraph)
         assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
         assert bool(sentences) == bool(paragraph)
@@ -242,6 +243,27 @@ def empty_model_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in MODEL_FILES:
         (folder / name).write_text("")
     return folder
+
+
+def test_sentencex_knows_abbreviations_of_the_language_and_loses_nothing(test_data: Path) -> None:
+    assert split_by_sentencex("de")("Er kam z. B. am 3. Mai. Dann ging er.") == [
+        "Er kam z. B. am 3. Mai.",
+        "Dann ging er.",
+    ]
+    for language in ("ar", "de", "en", "hi", "ja", "ko", "th"):
+        text = tidy((test_data / f"multilingual/{language}.txt").read_text(encoding="utf-8"))
+        sentences = split_by_sentencex(language)(text)
+        assert "".join(sentences).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_paragraph_is_split_in_pieces() -> None:
+    """The time that sentencex takes for quotations which never end is quadratic."""
+    paragraph = "「あ。" * 20_000 + " " + "He said, “no. " * 2_000
+    pieces = list(module._pieces(paragraph))
+    assert "".join(pieces) == paragraph
+    assert max(map(len, pieces)) <= module.MAX_PIECE_CHARACTERS
+    sentences = split_by_sentencex("ja")(paragraph)
+    assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
 
 
 def test_the_model_does_not_depend_on_hash_seeds(tmp_path: Path, book: tuple[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Sentence splitting of a corpus: by Punkt, see `punkt`, or by marks alone, see `unicode_sentences`.
+"""Sentence splitting of a corpus: by Punkt, see `punkt`, by marks alone, see `unicode_sentences`, or by sentencex.
 
 A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
 on the corpus. No model is downloaded or taken from the environment.
@@ -43,8 +43,35 @@ def splitter_of(corpus: Json) -> Splitter:
         return lambda line: [line]
     if settings["sentences"] == "unicode":
         return split_by_marks
+    if settings["sentences"] == "sentencex":
+        return split_by_sentencex(settings["sentence_language"])
     is_trained = settings["punkt"] == "trained"
     return load_splitter(paths.PUNKT.format(corpus=corpus["key"]) if is_trained else settings["punkt"])
+
+
+def split_by_sentencex(language: str) -> Splitter:
+    """Return the splitter of the library sentencex for a language, by its ISO 639 code.
+
+    A long paragraph is split at spaces first: the library compares every end with every quotation.
+    """
+    from sentencex import segment
+
+    def split(paragraph: str) -> list[str]:
+        sentences = [sentence.strip() for piece in _pieces(paragraph) for sentence in segment(language, piece)]
+        return [sentence for sentence in sentences if sentence]
+
+    return split
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    """Split a paragraph into pieces of MAX_PIECE_CHARACTERS at most, at spaces where it has any."""
+    start = 0
+    while start < len(paragraph):
+        end = start + MAX_PIECE_CHARACTERS
+        if end < len(paragraph):
+            end = paragraph.rfind(" ", start, end) + 1 or end
+        yield paragraph[start:end]
+        start = end
 
 
 def load_splitter(model: Path | str) -> Splitter:
