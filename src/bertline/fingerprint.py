@@ -17,7 +17,7 @@ STAGE_VERSIONS = {
     "documents": 3,
     "signatures": 3,
     "overlap": 3,
-    "sentences": 2,
+    "sentences": 3,
     "shards": 2,
     "tokenizer": 3,
     "samples": 2,

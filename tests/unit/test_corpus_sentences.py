@@ -28,6 +28,7 @@ from bertline.corpus.documents import Document, Dropped, read_documents, tidy, w
 from bertline.corpus.punkt import split_by_punkt
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, split_by_sentencex, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
+from bertline.files import read_json
 
 
 def as_tuple(parameters: Any) -> tuple[object, ...]:
@@ -284,6 +285,28 @@ def test_a_sample_is_about_as_large_as_asked_and_depends_on_the_seed(tmp_path: P
     assert samples[0] == samples[1] != samples[2]
     assert 0.2 < len(samples[0]) / 2000 < 0.3
     assert len(list(module._sample([paths], 1.0, 1))) == 2000
+
+
+def test_punkt_reads_some_parts_of_a_large_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAMPLED_PARTS", 3)
+    monkeypatch.setattr(module, "SAMPLED_TIMES", 2)
+    written = [write_part(tmp_path, ["It is an old mill. " * 20], f"part-{number:05d}") for number in range(40)]
+    documents, counts = map(list, zip(*written, strict=True))
+    size = read_json(counts[0])["bytes"]
+    chosen = {}
+    for sample_bytes in (size, 5 * size, 100 * size):
+        for seed in (1, 1, 2):
+            train_punkt(documents, counts, tmp_path / "all", seed=seed, sample_bytes=sample_bytes)
+            parts = module._sampled_parts(documents, [size] * 40, sample_bytes, seed)
+            assert chosen.setdefault((sample_bytes, seed), parts) == parts
+            there = [documents[part] for part in parts]
+            few = [counts[part] for part in parts]
+            train_punkt(there, few, tmp_path / "few", seed=seed, sample_bytes=sample_bytes)
+            assert all(
+                (tmp_path / "all" / name).read_text() == (tmp_path / "few" / name).read_text() for name in MODEL_FILES
+            )
+        assert chosen[sample_bytes, 1] != chosen[sample_bytes, 2] or sample_bytes == 100 * size
+    assert [len(chosen[sample_bytes, 1]) for sample_bytes in (size, 5 * size, 100 * size)] == [3, 10, 40]
 
 
 def test_one_huge_paragraph_is_sampled_in_pieces(tmp_path: Path) -> None:

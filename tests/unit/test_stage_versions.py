@@ -48,6 +48,7 @@ DIGESTS = {
     ("overlap", 3): "bb7330cbfaf2fa88",
     ("sentences", 1): "f2cd59fd7fcb2f8b",
     ("sentences", 2): "f2cd59fd7fcb2f8b",
+    ("sentences", 3): "f2cd59fd7fcb2f8b",
     ("shards", 1): "bf9fa8f1551e3df5",
     ("shards", 2): "f16ad969b0e5686d",
     ("tokenizer", 2): "4481ebf372ba2639",
