@@ -27,7 +27,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-gpu rehearse-gpu faults licences audit sbom lock
+.PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
 .PHONY: plan status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
 
@@ -99,6 +99,12 @@ test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the re
 
 bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text
 	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)
+
+bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench-sentences TREEBANKS=folder
+	python bench/sentences.py $(TREEBANKS)
+
+bench-scale: $(READY) ## measure the steps that read a whole corpus, on millions of synthetic documents
+	python bench/scale.py
 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)

@@ -15,9 +15,9 @@ from typing import Any
 STAGE_VERSIONS = {
     "extraction": 2,  # by bertline's own extractor
     "documents": 3,
-    "signatures": 2,
-    "overlap": 2,
-    "sentences": 2,
+    "signatures": 3,
+    "overlap": 3,
+    "sentences": 3,
     "shards": 2,
     "tokenizer": 3,
     "samples": 2,

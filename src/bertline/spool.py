@@ -1,9 +1,14 @@
-"""Temporary storage for numbers that may not fit into memory: an unnamed file, appended to, then memory-mapped."""
+"""Temporary storage for numbers that may not fit into memory, in unnamed files.
+
+A `Spool` is appended to, then memory-mapped; a `BucketSpool` is appended to in any order, then read bucket by bucket.
+"""
 
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,8 @@ import numpy as np
 
 # A smaller spool is read into memory: the tokens of a shard of 100 MB fit, which is a tenth faster.
 HELD_BYTES = 64_000_000
+# Rows of a BucketSpool that are sorted and written together: 100 buckets are then read in pieces of 40 KB.
+BLOCK_BYTES = 1 << 22
 
 
 class Spool:
@@ -45,3 +52,47 @@ class Spool:
         """Free the memory of the pages read so far."""
         if isinstance(self.memory, mmap.mmap):
             self.memory.madvise(mmap.MADV_DONTNEED)
+
+
+class BucketSpool:
+    """Rows in buckets, in one unnamed file. The rows of a bucket keep the order in which they were appended.
+
+    The memory is about three times BLOCK_BYTES while a block is written, and 8 bytes for each bucket and block.
+    """
+
+    def __init__(self, folder: Path, dtype: Any, buckets: int) -> None:
+        """Create a spool of `dtype` on the disk of `folder`, with at most 65,536 buckets."""
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed when nobody needs it any more
+        self.dtype = np.dtype(dtype)
+        self._buckets = buckets
+        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
+        self._pending_rows = self._written_rows = 0
+        self._borders: list[np.ndarray] = []  # of the buckets in each block, in rows of the file
+
+    def append(self, rows: np.ndarray, buckets: np.ndarray) -> None:
+        """Append rows, each to its bucket. Raises OSError on a full disk."""
+        self._pending.append((rows, buckets.astype(np.uint16)))
+        self._pending_rows += len(rows)
+        if self._pending_rows * self.dtype.itemsize >= BLOCK_BYTES:
+            self._write_block()
+
+    def _write_block(self) -> None:
+        if not self._pending_rows:
+            return
+        rows, buckets = (np.concatenate(arrays) for arrays in zip(*self._pending, strict=True))
+        counts = np.bincount(buckets, minlength=self._buckets)
+        self._borders.append(self._written_rows + np.concatenate([[0], np.cumsum(counts)]))
+        self._file.write(rows[np.argsort(buckets, kind="stable")].data)
+        self._written_rows += len(rows)
+        self._pending, self._pending_rows = [], 0
+
+    def read(self, bucket: int) -> Iterator[np.ndarray]:
+        """Yield the rows of a bucket, in arrays of at most a block. Meanwhile rows may be appended to other buckets."""
+        self._write_block()
+        self._file.flush()
+        for borders in self._borders:
+            first, last = borders[bucket : bucket + 2].tolist()
+            if first < last:
+                size = self.dtype.itemsize
+                content = os.pread(self._file.fileno(), (last - first) * size, first * size)
+                yield np.frombuffer(content, dtype=self.dtype)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from bertline.console import BertlineError
 from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
 from bertline.corpus.punkt import split_by_punkt
-from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, train_punkt
+from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, split_by_sentencex, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
+from bertline.files import read_json
 
 
 def as_tuple(parameters: Any) -> tuple[object, ...]:
@@ -147,8 +149,8 @@ def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph:
 def plain_punkt(model: Path) -> PunktSentenceTokenizer:
     """NLTK's own."""
     tokenizer, model_read = PunktSentenceTokenizer(), load_parameters(model)
-    for name, value in model_read._asdict().items():
-        setattr(tokenizer._params, name, value)
+    for field in fields(model_read):
+        setattr(tokenizer._params, field.name, getattr(model_read, field.name))
     tokenizer._params.ortho_context = defaultdict(int, model_read.ortho_context)
     return tokenizer
 
@@ -226,9 +228,10 @@ def test_sentences_of_any_script(paragraph: str, expected: list[str]) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.text().map(tidy))
+@given(st.text().map(tidy) | st.text(st.sampled_from("aB1.?!。 ,)(“”「」\"'é\u0301۔।…[]"), max_size=30).map(tidy))
 def test_no_document_is_without_sentences(empty_model_of_module: Path, paragraph: str) -> None:
-    for split in (split_by_marks, load_splitter(empty_model_of_module)):
+    languages = ("en", "de", "ja", "th", "hi", "ltg")
+    for split in (split_by_marks, load_splitter(empty_model_of_module), *map(split_by_sentencex, languages)):
         sentences = split(paragraph)
         assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
         assert bool(sentences) == bool(paragraph)
@@ -241,6 +244,27 @@ def empty_model_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in MODEL_FILES:
         (folder / name).write_text("")
     return folder
+
+
+def test_sentencex_knows_abbreviations_of_the_language_and_loses_nothing(test_data: Path) -> None:
+    assert split_by_sentencex("de")("Er kam z. B. am 3. Mai. Dann ging er.") == [
+        "Er kam z. B. am 3. Mai.",
+        "Dann ging er.",
+    ]
+    for language in ("ar", "de", "en", "hi", "ja", "ko", "th"):
+        text = tidy((test_data / f"multilingual/{language}.txt").read_text(encoding="utf-8"))
+        sentences = split_by_sentencex(language)(text)
+        assert "".join(sentences).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_paragraph_is_split_in_pieces() -> None:
+    """The time that sentencex takes for quotations which never end is quadratic."""
+    paragraph = "「あ。" * 20_000 + " " + "He said, “no. " * 2_000
+    pieces = list(module._pieces(paragraph))
+    assert "".join(pieces) == paragraph
+    assert max(map(len, pieces)) <= module.MAX_PIECE_CHARACTERS
+    sentences = split_by_sentencex("ja")(paragraph)
+    assert "".join(sentences).replace(" ", "") == paragraph.replace(" ", "")
 
 
 def test_the_model_does_not_depend_on_hash_seeds(tmp_path: Path, book: tuple[str, str]) -> None:
@@ -261,6 +285,28 @@ def test_a_sample_is_about_as_large_as_asked_and_depends_on_the_seed(tmp_path: P
     assert samples[0] == samples[1] != samples[2]
     assert 0.2 < len(samples[0]) / 2000 < 0.3
     assert len(list(module._sample([paths], 1.0, 1))) == 2000
+
+
+def test_punkt_reads_some_parts_of_a_large_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAMPLED_PARTS", 3)
+    monkeypatch.setattr(module, "SAMPLED_TIMES", 2)
+    written = [write_part(tmp_path, ["It is an old mill. " * 20], f"part-{number:05d}") for number in range(40)]
+    documents, counts = map(list, zip(*written, strict=True))
+    size = read_json(counts[0])["bytes"]
+    chosen = {}
+    for sample_bytes in (size, 5 * size, 100 * size):
+        for seed in (1, 1, 2):
+            train_punkt(documents, counts, tmp_path / "all", seed=seed, sample_bytes=sample_bytes)
+            parts = module._sampled_parts(documents, [size] * 40, sample_bytes, seed)
+            assert chosen.setdefault((sample_bytes, seed), parts) == parts
+            there = [documents[part] for part in parts]
+            few = [counts[part] for part in parts]
+            train_punkt(there, few, tmp_path / "few", seed=seed, sample_bytes=sample_bytes)
+            assert all(
+                (tmp_path / "all" / name).read_text() == (tmp_path / "few" / name).read_text() for name in MODEL_FILES
+            )
+        assert chosen[sample_bytes, 1] != chosen[sample_bytes, 2] or sample_bytes == 100 * size
+    assert [len(chosen[sample_bytes, 1]) for sample_bytes in (size, 5 * size, 100 * size)] == [3, 10, 40]
 
 
 def test_one_huge_paragraph_is_sampled_in_pieces(tmp_path: Path) -> None:

@@ -307,6 +307,14 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             "corpora.books.punkt: given 'model', but sentences is unicode",
         ),
         (
+            {"corpora__books__sentences": "sentencex"},
+            "corpora.books: sentences is sentencex, and sentence_language is missing",
+        ),
+        (
+            {"corpora__books__sentence_language": "de"},
+            "corpora.books: sentences is punkt, and sentence_language is 'de'",
+        ),
+        (
             {"datasets__both__corpora": [f"corpus{number}" for number in range(257)]},
             "allowed is a list with at most 256 entries",
         ),

@@ -8,6 +8,10 @@ Scripts written without spaces have no words to be found without a dictionary, a
 a sequence of 13 characters is a common phrase. Two Han characters or kana count as a word, and three characters with
 their marks in Thai, Lao, Khmer and Burmese, about as many as a word has there: the 1000 sentences of the parallel
 treebanks PUD have 18,000 words in German, and 74,000 such characters in Thai.
+
+A sequence is known by a hash of 64 bits: that of its words' hashes, which are those of their characters. Both are
+polynomials with random odd bases, taken from running sums, so that a text takes a few array operations and no string
+is made for any of its words.
 """
 
 from __future__ import annotations
@@ -19,49 +23,98 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import regex
-from rensa import RMinHash
 
-_PAIRS = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70"  # the last two, long vowels, belong to several scripts
-_TRIPLES = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_IS_PAIRED, _IS_TRIPLED = regex.compile(f"[{_PAIRS}]"), regex.compile(f"[{_TRIPLES}]")
-_IS_UNSPACED = regex.compile(f"[{_PAIRS}{_TRIPLES}]")
-_WORD = regex.compile(r"\w+")
-_WORD_OR_CHARACTER = regex.compile(rf"[\w--[{_PAIRS}{_TRIPLES}]]+|[\w&&[{_PAIRS}{_TRIPLES}]]\p{{M}}*+", regex.VERSION1)
-_WHOLE, _HALF, _THIRD = 6, 3, 2  # sixths of a word
-PIECE_CHARACTERS = 1_000_000  # long documents are read in pieces: their words take many times their memory
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+_PAIRS = r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70]"  # the last two, long vowels, belong to several scripts
+_TRIPLES = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+# What a character is: nothing, part of a word, or of one of these scripts, and whether it is a mark.
+_OF_WORD, _PAIRED, _TRIPLED, _SCRIPT, _MARK = 1, 2, 3, 3, 4
+_SIXTHS = np.array([0, 6, 3, 2])  # of a word, that a unit of each kind counts as
+_ASSIGNED = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE1000))  # no other code point is part of a word
+# Long documents are read in pieces, whose arrays fit into the processor's cache.
+PIECE_CHARACTERS = 1 << 16
+_BASE = 0x9E3779B97F4A7C15
 
 
-def word_ngrams(text: str, length: int) -> Iterator[list[str]]:
-    """Yield all sequences of `length` words of a text, joined by spaces, in order and in blocks.
+def ngram_hashes(text: str, length: int) -> Iterator[Hashes]:
+    """Yield the hashes of all sequences of `length` words of a text, in order and in blocks.
 
     A text of fewer words has none. One sequence begins at each word, or character of a script without spaces, and is
     the shortest of at least `length` words.
     """
-    units: list[str] = []
-    has_unspaced = False
+    units, sixths = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     for piece in _pieces(text):
-        piece = piece.lower()
-        has_unspaced = has_unspaced or (not piece.isascii() and _IS_UNSPACED.search(piece) is not None)
-        units += (_WORD_OR_CHARACTER if has_unspaced else _WORD).findall(piece)
-        ends = _ends(units, length) if has_unspaced else range(length, len(units) + 1)
-        yield [" ".join(units[first:end]) for first, end in enumerate(ends)]
-        units = units[len(ends) :]
+        codes = np.frombuffer(piece.lower().encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        kinds = _kinds()[codes]
+        starts, ends = _units(kinds)
+        units = np.concatenate([units, _hash_runs(codes.astype(np.uint64), starts, ends)])
+        sixths = np.concatenate([sixths, _SIXTHS[kinds[starts] & _SCRIPT]])
+        positions = np.concatenate([[0], np.cumsum(sixths)])
+        ends = np.searchsorted(positions, positions[:-1] + length * _SIXTHS[_OF_WORD])
+        ends = ends[ends <= len(units)]
+        yield _hash_runs(units, np.arange(len(ends)), ends)
+        units, sixths = units[len(ends) :], sixths[len(ends) :]
 
 
-def _ends(units: list[str], length: int) -> list[int]:
-    """Return where the sequence that begins at each unit ends, up to the last one that is long enough."""
-    positions = np.cumsum([0, *(_size(unit[0]) for unit in units)])
-    ends = np.searchsorted(positions, positions + length * _WHOLE)
-    found: list[int] = ends[ends <= len(units)].tolist()
-    return found
+def _units(kinds: npt.NDArray[np.uint8]) -> tuple[Places, Places]:
+    """Return where the words, or the characters of a script without spaces, with their marks, begin and end."""
+    script = kinds & _SCRIPT
+    if script.max(initial=0) <= _OF_WORD:
+        borders = np.flatnonzero(np.diff(script, prepend=0, append=0))
+        return borders[::2], borders[1::2]
+    numbers = np.arange(len(kinds))
+    is_mark, is_unspaced = kinds >= _MARK, script > _OF_WORD
+    # Marks belong to the character without spaces before them; after another one, such a script's own mark begins one.
+    base = np.maximum.accumulate(np.where(is_mark, -1, numbers))
+    own_mark = np.maximum.accumulate(np.where(is_mark & is_unspaced, numbers, -1))
+    own_mark_before = np.concatenate([[-1], own_mark[:-1]])
+    is_attached = is_mark & ((is_unspaced[base] & (base >= 0)) | (own_mark_before > base))
+    is_of_word = (script == _OF_WORD) & ~is_attached
+    begins = is_unspaced & ~is_attached
+    begins |= is_of_word & ~np.concatenate([[False], is_of_word[:-1]])
+    borders = np.append(np.flatnonzero(begins | (script == 0)), len(kinds))
+    starts = np.flatnonzero(begins)
+    return starts, borders[np.searchsorted(borders, starts) + 1]
+
+
+def _hash_runs(values: Hashes, starts: Places, ends: Places) -> Hashes:
+    """Return a hash of each run `values[start:end]`, the same wherever it is and on every machine."""
+    powers, inverses = _powers(1 << max(0, len(values) - 1).bit_length())
+    sums = np.zeros(len(values) + 1, dtype=np.uint64)
+    np.cumsum(values * powers[: len(values)], out=sums[1:])
+    hashes: Hashes = (sums[ends] - sums[starts]) * inverses[starts]
+    # A polynomial's lowest bits depend on those of the values only: mix them, as in SplitMix64 (Steele et al., 2014).
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return hashes ^ (hashes >> np.uint64(31))
 
 
 @cache
-def _size(character: str) -> int:
-    """Return the part of a word, in sixths, that a unit with this first character counts as."""
-    if _IS_PAIRED.match(character):
-        return _HALF
-    return _THIRD if _IS_TRIPLED.match(character) else _WHOLE
+def _powers(number: int) -> tuple[Hashes, Hashes]:
+    """Return the first powers of the base, and of its inverse, modulo 2**64."""
+    first, second = (
+        np.concatenate([np.ones(1, np.uint64), np.cumprod(np.full(number - 1, base, dtype=np.uint64))])
+        for base in (_BASE, pow(_BASE, -1, 1 << 64))
+    )
+    return first, second
+
+
+@cache
+def _kinds() -> npt.NDArray[np.uint8]:
+    """Return what each code point is."""
+    characters = "".join(chr(code) for codes in _ASSIGNED for code in codes)
+    kinds = np.zeros(0x110000, dtype=np.uint8)
+
+    def codes_of(pattern: str) -> Any:
+        return [ord(character) for character in regex.findall(pattern, characters, regex.VERSION1)]
+
+    kinds[codes_of(r"\w")] = _OF_WORD
+    for script, kind in ((_PAIRS, _PAIRED), (_TRIPLES, _TRIPLED)):
+        kinds[codes_of(rf"[\w&&{script}]")] = kind
+    kinds[codes_of(r"\p{M}")] |= _MARK
+    return kinds
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -73,9 +126,3 @@ def _pieces(text: str) -> Iterator[str]:
             end = max(text.rfind(" ", start, end), text.rfind("\n", start, end)) + 1 or end
         yield text[start:end]
         start = end
-
-
-def hash_ngrams(ngrams: list[str]) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each, the same on every machine."""
-    hashes: Any = RMinHash.hash_token_sets([ngrams])[0]
-    return np.array(hashes, dtype=np.uint64)

@@ -17,7 +17,7 @@ from pyarrow.parquet import ParquetFile
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
-from bertline.corpus.ngrams import hash_ngrams, word_ngrams
+from bertline.corpus.ngrams import ngram_hashes
 from bertline.corpus.tables import arrow_errors, csv_cells, json_objects
 from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
@@ -39,11 +39,10 @@ def collect_ngrams(recipe: Recipe, output: Path) -> None:
     hashes, bits = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.uint32)]
     for number, files in enumerate(sets.values()):
         blocks = [
-            hash_ngrams(ngrams)
+            block
             for file in progress(files, description="evaluation sets", unit="files", total=len(files))
             for text in texts_of(file)
-            for ngrams in word_ngrams(tidy(text), NGRAM_WORDS)
-            if ngrams
+            for block in ngram_hashes(tidy(text), NGRAM_WORDS)
         ]
         distinct = np.unique(np.concatenate([hashes[0], *blocks]))
         hashes.append(distinct)
@@ -114,8 +113,8 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
     overlaps, number = [], -1
     for number, document in enumerate(progress(read_documents(documents), description="overlap", unit="documents")):
         shared: Counter[str] = Counter()
-        for block in word_ngrams(document["text"], NGRAM_WORDS):
-            found = _look_up(hash_ngrams(block), hashes, sets)
+        for block in ngram_hashes(document["text"], NGRAM_WORDS):
+            found = _look_up(block, hashes, sets)
             if len(found):
                 shared.update({name: int((found >> bit & 1).sum()) for bit, name in enumerate(names)})
         if shared := +shared:

@@ -8,14 +8,17 @@ scipy and scikit-learn, in each of a corpus's many jobs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal["end", "abbreviation", "ellipsis", "other"]
 
 
-class PunktModel(NamedTuple):
+@dataclass(frozen=True)
+class PunktModel:
     """What Punkt learns of a language; the names are NLTK's.
 
     Attributes:
@@ -30,6 +33,11 @@ class PunktModel(NamedTuple):
     sent_starters: Set[str]
     ortho_context: Mapping[str, int]
 
+    @cached_property
+    def exceptions(self) -> Set[str]:
+        """The words after which a full stop may not end a sentence, in lower case."""
+        return self.abbrev_types | {first for first, _ in self.collocations}
+
 
 _INNER_UPPER = 1 << 2
 _UPPER = 1 << 1 | _INNER_UPPER | 1 << 3  # at the beginning of a sentence, inside, unknown
@@ -41,67 +49,65 @@ _REPEATED = r"(?:-{2,}|\.{2,}|(?:\.\s){2,}\.)"
 _TOKEN = re.compile(
     rf"{_REPEATED}|(?=[^(\"`{{\[:;&#*@)}}\]\-,])\S+?(?=\s|$|{_NO_WORD}|{_REPEATED}|,(?=$|\s|{_NO_WORD}|{_REPEATED}))|\S"
 )
-_CANDIDATE = re.compile(rf"[.?!](?=(?P<after>{_NO_WORD}|\s+(?P<next>\S+)))")
-_CLOSING = re.compile(r"[\"')\]}\u2018\u2019\u201c\u201d\xab\xbb]+?(?:\s+|(?=--)|$)", re.MULTILINE)
+_CANDIDATE = re.compile(rf"[.?!](?=\s|{_NO_WORD})")
+_CLOSING = re.compile(r"[\"')\]}\u2018\u2019\u201c\u201d\xab\xbb]+?(?:\s+|(?=--)|$)")
 _ELLIPSIS = re.compile(r"\.\.+$")
 _NUMBER = re.compile(r"^-?[.,]?\d[\d,.-]*\.?$")
 _INITIAL = re.compile(r"[^\W\d]\.$")
 _PUNCTUATION = (";", ":", ",", ".", "!", "?")
-_SPACES = " \t\n\r\x0b\x0c"
-
-# A word of at least two letters, so not an initial, its full stop, and a word of letters or a closing mark.
-_PLAIN_CONTEXT = re.compile(r"([^\W\d_]{2,})([.?!])(?:\s+([^\W\d_]+),?|([\"')\]’”»]))")
 
 
 def split_by_punkt(text: str, model: PunktModel) -> list[str]:
-    """Return the sentences of a paragraph, with the closing quotes and brackets that follow their ends."""
-    if "." not in text and "?" not in text and "!" not in text:
-        return [text] if text else []
-    borders = [(0, 0)]  # the end of a sentence, and the beginning of the next
-    for match, context in _contexts(text):
-        if _has_end(context, model):
-            borders.append((match.end(), match.start("next") if match["next"] else match.end()))
-    borders.append((len(text.rstrip()), len(text)))
-    sentences, skipped = [], 0
-    spans = [(start, end) for (_, start), (end, _) in pairwise(borders)]
-    for (start, end), following in zip(spans, [*spans[1:], None], strict=True):
-        start += skipped
-        skipped = 0
-        if following and (closing := _CLOSING.match(text[following[0] : following[1]])):
-            end, skipped = following[0] + len(closing[0].rstrip()), closing.end()
+    """Return the sentences of a tidy paragraph, with the closing quotes and brackets that follow their ends."""
+    sentences, start = [], 0
+    for end in _ends_of_sentences(text, model):
+        following = end + 1 if text[end] == " " else end
+        closing = _CLOSING.match(text, following)
+        if closing:
+            end, following = following + len(closing[0].rstrip()), closing.end()
+        if start < end:
             sentences.append(text[start:end])
-        elif start < end:
-            sentences.append(text[start:end])
+        start = following
+    if start < len(text):
+        sentences.append(text[start:])
     return sentences
 
 
-def _contexts(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield each candidate for an end, the last of those within a word, with its word and what follows."""
-    previous: re.Match[str] | None = None
-    word_start = word_end = 0
+def _ends_of_sentences(text: str, model: PunktModel) -> list[int]:
+    """Return the positions after the marks that end a sentence, without the text's last."""
+    ends = []
+    # Of the candidates inside a word only the last one counts, and one that begins it.
+    waiting = -1
     for match in _CANDIDATE.finditer(text):
-        before = text[word_end : match.start()]
-        space = max(map(before.rfind, _SPACES))
-        start = word_end + space + 1 if space > 0 else word_start
-        if previous and word_end <= start:
-            yield previous, text[word_start:word_end] + previous[0] + previous["after"]
-        previous, word_start, word_end = match, start, match.start()
-    if previous:
-        yield previous, text[word_start:word_end] + previous[0] + previous["after"]
+        mark = match.start()
+        if waiting >= 0 and (waiting == 0 or " " in text[waiting - 1 : mark]) and _is_end(text, waiting, model):
+            ends.append(waiting + 1)
+        waiting = -1
+        if text[mark + 1] != " ":
+            waiting = mark
+        elif _is_end(text, mark, model):
+            ends.append(mark + 1)
+    if waiting >= 0 and _is_end(text, waiting, model):
+        ends.append(waiting + 1)
+    return ends
 
 
-def _has_end(context: str, model: PunktModel) -> bool:
-    """Return whether a sentence ends within a context. For two plain words Punkt only uses its lists."""
-    match = _PLAIN_CONTEXT.fullmatch(context)
-    if match:
-        word, mark, following, closing = match.groups()
-        if mark != ".":
-            return True
-        word = word.lower()
-        if word not in model.abbrev_types:
-            return (word, closing or following.lower()) not in model.collocations
-    tokens = _TOKEN.findall(context)
-    return any(_ends(token, following, model) for token, following in pairwise(tokens))
+def _is_end(text: str, mark: int, model: PunktModel) -> bool:
+    """Return whether the mark at a position, the last candidate of its word, ends a sentence."""
+    # A question or exclamation mark is a token of its own, which always ends one.
+    if text[mark] != ".":
+        return True
+    word = text[text.rfind(" ", 0, mark) + 1 : mark]
+    # An initial is a single letter.
+    if word.isalpha() and len(word) > 1 and word.lower() not in model.exceptions:
+        return True
+    after = mark + 1
+    if text[after] == " ":
+        after = text.find(" ", mark + 2)
+        context = f"{word}{text[mark:after]}" if after >= 0 else f"{word}{text[mark:]}"
+    else:
+        context = f"{word}.{text[after]}"
+    return any(_ends(token, following, model) for token, following in pairwise(_TOKEN.findall(context)))
 
 
 def _kind(token: str, model: PunktModel) -> Kind:
@@ -119,9 +125,9 @@ def _kind(token: str, model: PunktModel) -> Kind:
 
 def _ends(token: str, following: str, model: PunktModel) -> bool:
     """Return whether a token ends a sentence before the following one: token-based classification, section 4."""
-    kind = _kind(token, model)
     if not token.endswith("."):
-        return kind == "end"
+        return token in ("?", "!")
+    kind = _kind(token, model)
     word = _without_full_stop(_type(token))
     next_word = _type(following)
     if _kind(following, model) == "end":

@@ -8,27 +8,32 @@ and `document` of the one that is kept). Version 1.
 
 from __future__ import annotations
 
+import heapq
 import json
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
-from bertline.corpus.duplicates import EXACT, KEPT, NEAR, find_duplicates
+from bertline.corpus.duplicates import EXACT, NEAR, Links, find_duplicates
 from bertline.corpus.overlap import overlapping_documents
-from bertline.corpus.signatures import open_signatures
+from bertline.corpus.signatures import SignatureFiles
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Json, Recipe, read_json
+from bertline.files import Json, Recipe
 from bertline.results import paths
 
 OVERLAP = "evaluation_overlap"
+LINES_AT_ONCE = 1 << 16
 
 Corpora = Sequence[tuple[str, Sequence[str]]]
+Place = tuple[str, str]  # a corpus and a part
+_Line = tuple[int, int, str]  # the number of its place, and of its document in it, by which lines are merged
 
 
 def removal_inputs(dataset: Json) -> dict[str, str]:
@@ -64,30 +69,49 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
     """
     places = [(corpus, part_of(path)) for corpus, paths in signatures or overlaps for path in paths]
     parts, reports = ([path for _, paths in corpora for path in paths] for corpora in (signatures, overlaps))
-    sets = [overlapping_documents(path) for path in reports] or [{} for _ in parts]
-    sizes = [len(open_signatures(path)) for path in parts] or [read_json(path)["documents"] for path in reports]
-    firsts = np.cumsum([0, *sizes])
-    overlapping = np.zeros(firsts[-1], dtype=np.bool_)
-    for first, found in zip(firsts[:-1].tolist(), sets, strict=True):
-        overlapping[[first + document for document in found]] = True
-    duplicate_of, is_exact = np.full(len(overlapping), KEPT, dtype=np.int64), np.zeros(len(overlapping), dtype=np.bool_)
+    lines = _overlap_lines(places, reports)
     if parts:
-        duplicate_of, is_exact = find_duplicates(parts, overlapping, near=near, folder=Path(output).parent)
-
-    def locate(document: int) -> tuple[int, dict[str, Any]]:
-        place = int(np.searchsorted(firsts, document, side="right")) - 1
-        corpus, part = places[place]
-        return place, {"corpus": corpus, "part": part, "document": document - int(firsts[place])}
-
+        firsts = SignatureFiles(parts).firsts
+        ignored = (
+            first + np.array([*overlapping_documents(path)], dtype=np.int64)
+            for first, path in zip(firsts.tolist(), reports, strict=False)
+        )
+        found = find_duplicates(parts, ignored, near=near, folder=Path(output).parent)
+        lines = heapq.merge(lines, _duplicate_lines(places, firsts, found))
     with write_compressed(output) as file:
-        for document in np.flatnonzero(overlapping | (duplicate_of != KEPT)).tolist():
-            place, record = locate(document)
-            if overlapping[document]:
-                record |= {"reason": OVERLAP, "sets": sets[place][record["document"]]}
-            else:
-                _, kept = locate(int(duplicate_of[document]))
-                record |= {"reason": EXACT if is_exact[document] else NEAR, "duplicate_of": kept}
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        for _, _, line in lines:
+            file.write(line.encode())
+
+
+def _overlap_lines(places: Sequence[Place], reports: Sequence[Path | str]) -> Iterator[_Line]:
+    """Yield the lines of documents that overlap, in order; `reports` are those of the places, or none."""
+    for place, report in enumerate(reports):
+        begin = _begin_of_line(places[place])
+        for document, sets in sorted(overlapping_documents(report).items()):
+            end = json.dumps({"reason": OVERLAP, "sets": sets}, ensure_ascii=False)
+            yield place, document, f"{{{begin}{document}, {end[1:]}\n"
+
+
+def _duplicate_lines(places: Sequence[Place], firsts: npt.NDArray[np.int64], found: Iterable[Links]) -> Iterator[_Line]:
+    """Yield the lines of duplicates, in order; `firsts` are the numbers of the places' first documents."""
+    begins = [_begin_of_line(place) for place in places]
+    reasons = [f'"reason": "{reason}", "duplicate_of": {{' for reason in (NEAR, EXACT)]
+    blocks = (links[start : start + LINES_AT_ONCE] for links in found for start in range(0, len(links), LINES_AT_ONCE))
+    for links in blocks:
+        ends = (links["document"], links["original"])
+        of_document, of_original = (np.searchsorted(firsts, numbers, side="right") - 1 for numbers in ends)
+        numbers = [(end - firsts[place]).tolist() for end, place in zip(ends, (of_document, of_original), strict=True)]
+        for place, document, exact, of, original in zip(
+            of_document.tolist(), numbers[0], links["exact"].tolist(), of_original.tolist(), numbers[1], strict=True
+        ):
+            line = f"{{{begins[place]}{document}, {reasons[exact]}{begins[of]}{original}}}}}\n"
+            yield place, document, line
+
+
+def _begin_of_line(place: Place) -> str:
+    """Return the beginning of the JSON of a document, without a brace, up to its number."""
+    corpus, part = place
+    return json.dumps({"corpus": corpus, "part": part, "document": 0}, ensure_ascii=False)[1:-2]
 
 
 def part_of(path: Path | str) -> str:
@@ -103,9 +127,9 @@ class Removed(NamedTuple):
     reasons: Counter[str]
 
 
-def read_removals(path: Path | str) -> dict[tuple[str, str], Removed]:
+def read_removals(path: Path | str) -> dict[Place, Removed]:
     """Return the removed documents of each (corpus, part), 8 bytes each. Raises BertlineError naming a wrong line."""
-    removals: dict[tuple[str, str], Removed] = {}
+    removals: dict[Place, Removed] = {}
     with read_compressed(path) as file:
         for number, line in enumerate(file, 1):
             try:

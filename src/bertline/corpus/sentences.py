@@ -1,4 +1,4 @@
-"""Sentence splitting of a corpus: by Punkt, see `punkt`, or by marks alone, see `unicode_sentences`.
+"""Sentence splitting of a corpus: by Punkt, see `punkt`, by marks alone, see `unicode_sentences`, or by sentencex.
 
 A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
 on the corpus. No model is downloaded or taken from the environment.
@@ -30,10 +30,12 @@ Splitter = Callable[[str], list[str]]
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
 TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer stores every token as an object: about 100 MB for this many
 MAX_PIECE_CHARACTERS = 20_000
+# Parts of a corpus that the sample for Punkt is taken from: at least so many, of at least so many times its size.
+SAMPLED_PARTS, SAMPLED_TIMES = 64, 16
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
-_UNMISTAKABLE_END = re.compile(r"(?<=[。！？｡।॥։؟۔])[」』）】》〉”’\"')\]»]*\s*")
+_UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉”’\"')\]»]*\s*")
 
 
 def splitter_of(corpus: Json) -> Splitter:
@@ -43,8 +45,35 @@ def splitter_of(corpus: Json) -> Splitter:
         return lambda line: [line]
     if settings["sentences"] == "unicode":
         return split_by_marks
+    if settings["sentences"] == "sentencex":
+        return split_by_sentencex(settings["sentence_language"])
     is_trained = settings["punkt"] == "trained"
     return load_splitter(paths.PUNKT.format(corpus=corpus["key"]) if is_trained else settings["punkt"])
+
+
+def split_by_sentencex(language: str) -> Splitter:
+    """Return the splitter of the library sentencex for a language, by its ISO 639 code.
+
+    A long paragraph is split at spaces first: the library compares every end with every quotation.
+    """
+    from sentencex import segment
+
+    def split(paragraph: str) -> list[str]:
+        sentences = [sentence.strip() for piece in _pieces(paragraph) for sentence in segment(language, piece)]
+        return [sentence for sentence in sentences if sentence]
+
+    return split
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    """Split a paragraph into pieces of MAX_PIECE_CHARACTERS at most, at spaces where it has any."""
+    start = 0
+    while start < len(paragraph):
+        end = start + MAX_PIECE_CHARACTERS
+        if end < len(paragraph):
+            end = paragraph.rfind(" ", start, end) + 1 or end
+        yield paragraph[start:end]
+        start = end
 
 
 def load_splitter(model: Path | str) -> Splitter:
@@ -55,11 +84,11 @@ def load_splitter(model: Path | str) -> Splitter:
     parameters = load_parameters(model)
 
     def split(paragraph: str) -> list[str]:
+        if paragraph.isascii() or not _UNMISTAKABLE_END.search(paragraph):
+            return split_by_punkt(paragraph, parameters)
         ends = outside_quotations([match.end() for match in _UNMISTAKABLE_END.finditer(paragraph)], paragraph)
         pieces = (paragraph[start:end].rstrip() for start, end in pairwise([0, *ends, len(paragraph)]))
-        return [
-            sentence for piece in pieces for sentence in map(str.strip, split_by_punkt(piece, parameters)) if sentence
-        ]
+        return [sentence for piece in pieces for sentence in split_by_punkt(piece, parameters)]
 
     return split
 
@@ -89,9 +118,9 @@ def train_punkt(
     Args:
         documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
         model: the folder to write.
-        seed, sample_bytes: a hash of the seed, the document's id and the paragraph's position selects the paragraphs,
-            about `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's
-            models were trained on, and takes a quarter of a minute. Memory does not grow with the corpus.
+        seed, sample_bytes: hashes of the seed and a part's name select parts, see SAMPLED_PARTS; hashes of the seed, a
+            document's id and a paragraph's position select their paragraphs, about `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's models were trained on, and
+            takes a quarter of a minute. Neither time nor memory grows with the corpus.
 
     Raises BertlineError if the corpus has no documents.
     """
@@ -103,10 +132,26 @@ def train_punkt(
         read = sum(summary["read"] for summary in summaries)
         folder = Path(documents[0]).parent
         raise BertlineError(f"the corpus in {folder} is empty: none of {read} documents was kept; see its counts.json")
+    sizes = [summary["bytes"] for summary in summaries]
+    parts = _sampled_parts(documents, sizes, sample_bytes, seed)
+    fraction = min(1.0, sample_bytes / sum(sizes[part] for part in parts))
     trainer = PunktTrainer()
-    for text in _chunks(_sample(documents, min(1.0, sample_bytes / total), seed)):
+    for text in _chunks(_sample([documents[part] for part in parts], fraction, seed)):
         trainer.train(text, finalize=False)
     _write_parameters(cast(PunktModel, trainer.get_params()), Path(model))
+
+
+def _sampled_parts(documents: list[str], sizes: list[int], sample_bytes: int, seed: int) -> list[int]:
+    """Return the numbers of the parts to sample, in order."""
+    digests = [hashlib.sha256(f"{seed}/{Path(path).name}".encode()).digest() for path in documents]
+    chosen: list[int] = []
+    size = 0
+    for part in sorted(range(len(documents)), key=digests.__getitem__):
+        if len(chosen) >= SAMPLED_PARTS and size >= SAMPLED_TIMES * sample_bytes:
+            break
+        chosen.append(part)
+        size += sizes[part]
+    return sorted(chosen)
 
 
 def _sample(documents: list[str], fraction: float, seed: int) -> Iterator[str]:

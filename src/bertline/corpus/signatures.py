@@ -8,7 +8,9 @@ over sequences of five words.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from rensa import RMinHash
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
-from bertline.corpus.ngrams import word_ngrams
+from bertline.corpus.ngrams import Hashes, ngram_hashes
 from bertline.files import read_json, write_atomically
 
 PERMUTATIONS = 128
@@ -31,15 +33,17 @@ Signatures = npt.NDArray[np.void]
 
 def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
     """Return the two fields of a row. Texts of fewer than five words are similar only to equal ones."""
-    sketch = RMinHash(PERMUTATIONS, SEED)
-    found = False
-    for ngrams in word_ngrams(text, NGRAM_WORDS):
-        sketch.update(ngrams)
-        found = found or bool(ngrams)
-    if not found:
-        sketch.update([text])
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
-    return digest, np.array(sketch.digest(), dtype=np.uint32).astype(np.uint16)
+    blocks = [_minima(hashes) for hashes in ngram_hashes(text, NGRAM_WORDS) if len(hashes)]
+    minima = np.minimum.reduce(blocks) if blocks else _minima(digest[:1])
+    return digest, minima.astype(np.uint16)
+
+
+def _minima(hashes: Hashes) -> npt.NDArray[np.uint32]:
+    """Return the least value of each permutation of some hashes, at least one."""
+    borders = np.array([0, len(hashes)], dtype=np.uint64)
+    found: Any = RMinHash.digest_matrix_from_flat_token_hashes(hashes, borders, PERMUTATIONS, SEED)
+    return np.array(found.to_rows()[0], dtype=np.uint32)
 
 
 def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
@@ -79,3 +83,43 @@ def open_signatures(path: Path | str) -> Signatures:
     if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:
         raise BertlineError(f"{path} has the layout {signatures.dtype}, not {SIGNATURE_TYPE}; make it again")
     return signatures
+
+
+class SignatureFiles:
+    """The rows of several signature files, numbered through all of them.
+
+    Attributes:
+        firsts: int64 [files + 1], the number of each file's first row, and that of all rows.
+    """
+
+    def __init__(self, paths: Sequence[Path | str]) -> None:
+        """Check the files. Raises BertlineError if one is missing or invalid."""
+        self._paths = paths
+        sizes, offsets = [], []
+        for path in paths:
+            rows = open_signatures(path)
+            sizes.append(len(rows))
+            offsets.append(getattr(rows, "offset", 0))  # an empty file is not mapped
+        self._offsets = offsets
+        self.firsts = np.cumsum([0, *sizes])
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, Signatures]]:
+        """Yield all rows in copies of at most `rows`, each with the number of its first row."""
+        for file, (first, last) in enumerate(zip(self.firsts[:-1].tolist(), self.firsts[1:].tolist(), strict=True)):
+            for start in range(first, last, rows):
+                # Mapped anew for each block: the pages of a mapping count as memory until it is closed.
+                yield start, np.array(self._open(file)[start - first : min(start + rows, last) - first])
+
+    def rows(self, numbers: npt.NDArray[np.int64]) -> Signatures:
+        """Return copies of some rows, by their numbers, which must be sorted."""
+        rows = np.empty(len(numbers), dtype=SIGNATURE_TYPE)
+        borders = np.searchsorted(numbers, self.firsts)
+        for file in np.flatnonzero(np.diff(borders)).tolist():
+            here = slice(borders[file], borders[file + 1])
+            rows[here] = self._open(file)[numbers[here] - self.firsts[file]]
+        return rows
+
+    def _open(self, file: int) -> Signatures:
+        # Ten times faster than `np.load`, which parses the header.
+        size = int(self.firsts[file + 1] - self.firsts[file])
+        return np.memmap(self._paths[file], SIGNATURE_TYPE, "r", self._offsets[file], (size,))

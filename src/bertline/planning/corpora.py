@@ -56,6 +56,12 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
             f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
             "leave one of the two out"
         )
+    if ("sentence_language" in corpus) != (corpus["sentences"] == "sentencex"):
+        raise BertlineError(
+            f"configuration: corpora.{name}: sentences is {corpus['sentences']}, and sentence_language "
+            + (f"is '{corpus['sentence_language']}'" if "sentence_language" in corpus else "is missing")
+            + "; give both `sentences: sentencex` and a language, or neither"
+        )
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
