@@ -56,16 +56,16 @@ def write_articles(
             if site and page:
                 text, headings = text_of_page(_wikitext(page), site.hidden, list_items, more)
                 fields = {
-                    "id": article.id,
+                    "id": article,
                     "revid": _field(_REVISION, page),
-                    "url": f"{site.address}?curid={article.id}",
+                    "url": f"{site.address}?curid={article}",
                     "title": _field(_TITLE, page),
                     "text": text,
                 }
                 articles.write(json.dumps(fields, ensure_ascii=False) + "\n")
             # As wikitext, which the cleaning expects.
             as_wikitext = [f"== {html.escape(heading, quote=False)} ==" for heading in headings]
-            of_articles.write(json.dumps([article.id, as_wikitext], ensure_ascii=False) + "\n")
+            of_articles.write(json.dumps([article, as_wikitext], ensure_ascii=False) + "\n")
     return counts
 
 

@@ -25,7 +25,7 @@ import psutil
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.dump import headings_of, read_dump, scan_pages
 from bertline.files import Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
                 for page, article in progress(found, description=part.name, unit="pages"):
                     pipe.write(page)
                     if article is not None:
-                        headings.write(json.dumps(article, ensure_ascii=False) + "\n")
+                        headings.write(json.dumps([article, headings_of(page)], ensure_ascii=False) + "\n")
                 pipe.close()
                 program.wait()
             except BrokenPipeError:
