@@ -51,7 +51,8 @@ def extract_part(
     `pages.json` (the counts of `dump.scan_pages`; oversized pages are not passed to any extractor).
 
     Args:
-        recipe: of the corpus, see `sources`. The settings `extractor`, `list_items` and `templates` are used.
+        recipe: of the corpus, see `sources`. The setting `extractor` and, for bertline's own, `list_items`,
+            `templates` and `tables` are used.
         part: a Wikimedia `.xml.bz2`.
         output: the folder to write; an existing one is replaced.
         slice: index of the slice to read, from 0, and number of slices; see `dump.read_dump`.
@@ -62,8 +63,7 @@ def extract_part(
     extractor, (number, of) = recipe["settings"]["extractor"], slice
     with write_folder_atomically(output) as unfinished:
         if extractor == "bertline":
-            settings = recipe["settings"]
-            counts = write_articles(part, unfinished, number, of, settings["list_items"], settings["templates"])
+            counts = write_articles(part, unfinished, number, of, recipe["settings"])
         else:
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:
