@@ -297,7 +297,7 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
         ),
         (
             {"corpora__wikipedia__list_items": "all", "corpora__wikipedia__extractor": "wikiextractor"},
-            "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; leave one of the two out",
+            "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; leave one of the two",
         ),
         (
             {"corpora__wikipedia__tables": "text", "corpora__wikipedia__extractor": "wikiextractor"},
