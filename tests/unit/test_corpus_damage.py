@@ -102,7 +102,7 @@ def outcome(path: Path) -> Any:
     """What the readers make of a file, as (ids or texts, counts)."""
     if path.name.startswith("dump"):
         counts: dict[str, int] = {}
-        found = [article.id for _, article in scan_pages(read_dump(path), counts) if article]
+        found = [article for _, article in scan_pages(read_dump(path), counts) if article]
         assert counts["pages"] == counts["articles"] + counts["redirects"] + counts["other_namespaces"]
         return found, counts
     outputs = path.with_name("o.jsonl.zst"), path.with_name("o.counts.json")

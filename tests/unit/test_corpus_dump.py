@@ -43,7 +43,7 @@ def ids_and_counts(part: Path, of: int) -> tuple[list[str], dict[str, int]]:
     total: dict[str, int] = {}
     for number in range(of):
         counts: dict[str, int] = {}
-        ids += [article.id for _, article in scan_pages(read_dump(part, number, of), counts) if article]
+        ids += [article for _, article in scan_pages(read_dump(part, number, of), counts) if article]
         for key, value in counts.items():
             total[key] = total.get(key, 0) + value
     return ids, total
@@ -121,8 +121,7 @@ def test_a_page_that_breaks_off_is_told(tmp_path: Path, cut: str) -> None:
             ids_and_counts(part, 1)
 
 
-def test_lines_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINE_BYTES", 64)
+def test_pages_longer_than_any_chunk_lose_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = tmp_path / "dump.xml.bz2"
     for chunk in (7, 20, 33):
         monkeypatch.setattr(module, "CHUNK_BYTES", chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter as Numbers
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.corpus import wikitext as module
-from bertline.corpus import wikitext_lines
+from bertline.corpus import wikitext_lines, wikitext_tables
 from bertline.corpus.documents import tidy
 from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_templates import known_name, show_arguments
@@ -19,9 +20,10 @@ HIDDEN = frozenset({"file", "image", "category", "fails"})
 PROSE = "The river rises in the hills, runs to the sea, and is navigable."
 
 
-def text_of(wikitext: str, list_items: Any = "sentences") -> str:
+def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") -> str:
     """The text as the cleaning leaves it."""
-    return "\n".join(map(tidy, text_of_page(wikitext, HIDDEN, list_items).text.split("\n")))
+    text = text_of_page(wikitext, HIDDEN, list_items, tables=tables).text
+    return "\n".join(map(tidy, text.split("\n")))
 
 
 @pytest.mark.parametrize(
@@ -187,19 +189,87 @@ LISTS = f"""
 """
 
 
-def test_list_items_that_are_sentences_are_kept_but_not_after_the_last_paragraph() -> None:
+def test_list_items_that_are_sentences_are_kept() -> None:
     chinese = "这条河发源于山区，流入大海，可以通航。"
-    assert text_of(LISTS).split("\n") == [PROSE, PROSE, PROSE, chinese, PROSE]
+    assert text_of(LISTS).split("\n") == [PROSE, PROSE, PROSE, chinese, PROSE, "Any name.", PROSE]
     assert text_of(LISTS, "none") == PROSE
     every = text_of(LISTS, "all").split("\n")
     assert len(every) == 13
     assert every[1] == "Name"
     assert every[-2:] == ["Any name.", PROSE]
-    assert text_of(f"* {PROSE}\n* {PROSE}") == ""
     law = "the owner of the land through which the river runs;"
     assert text_of(f"* {law}\n* A name;\n* 流入大海的河流的所有者和居民们；\n\n{PROSE}").split("\n") == [
         *(law, "流入大海的河流的所有者和居民们；", PROSE)
     ]
+
+
+PUBLICATIONS = """
+* Duffy, Christopher. The Military Experience in the Age of Reason. Routledge, 1987.
+* Ehret, Christopher. 1995. Reconstructing Proto-Afroasiatic. University of California Press.
+* Державний гімн України: популярний нарис / В. Н. Балязин та ін. — К.: Музична Україна, 2006. — 56 с.
+* 作花文雄『詳解著作権法』ぎょうせい、2004年。
+* Fisher, David Hackett. Washington's Crossing (2004). Oxford University Press.
+"""
+EVENTS = """
+* 1772 — the town becomes a part of the empire, with its castle.
+* 22 July — Richard Davies, a musician and singer of the group (d. 2023).
+* In 1917 the bridge over the river was blown up by the army.
+"""
+
+
+@pytest.mark.parametrize("section", ["", "\n== Any name ==\n=== Another ===\n"])
+def test_sentences_at_the_end_of_a_page_are_kept_unless_they_are_a_bibliography(section: str) -> None:
+    events = [item.removeprefix("* ") for item in EVENTS.strip().split("\n")]
+    before = f"{PROSE}\n{section}"
+    assert text_of(before + EVENTS).split("\n")[-3:] == events
+    assert text_of(f"{before}\n== Books ==\n{PUBLICATIONS}") == PROSE
+    assert text_of(f"{before}\n== Links ==\n* {PROSE} [https://example.org a]\n* [https://example.org b]") == PROSE
+    one = PUBLICATIONS.strip().split("\n")[0]
+    assert text_of(f"{before}\n== Events ==\n{EVENTS}{one}").split("\n")[-1] == one.removeprefix("* ")
+
+
+def test_a_page_that_is_a_list_is_kept_if_half_of_it_are_sentences() -> None:
+    assert text_of(f"* {PROSE}\n* {PROSE}") == f"{PROSE}\n{PROSE}"
+    assert text_of(f"* {PROSE}\n* A name") == PROSE
+    assert text_of(f"* {PROSE}\n* A name\n* Another, of a place in the hills") == ""
+    assert text_of(PUBLICATIONS.replace("*", "\n== A ==\n*", 1)) == ""
+
+
+def test_long_list_items_are_sentences_in_scripts_without_marks() -> None:
+    thai = "แม่น้ำสายนี้มีต้นกำเนิดจากภูเขาทางตอนเหนือและไหลลงสู่ทะเลทางตอนใต้ของประเทศ"
+    assert text_of(f"* {thai}\n* {thai[:20]}") == thai
+    assert text_of(f"* {'The river and the hills of it ' * 9}\n* {PROSE}") == PROSE
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        (
+            "{| class='x'\n|+ Caption\n! Head !! [[b|Second]]\n|-\n| style='x' | 1 || a<br>b\n|}",
+            ["Caption", "Head | Second", "1 | a b"],
+        ),
+        ("{|\n| one\n* two\n\nthree\n| four\n|}", ["one two three | four"]),
+        ("{|\n|-\n|\n|-\n| = a =\n|-\n| * b || || ''c''\n|}", ["= a =", "* b | c"]),
+        ("<table><tr><th>a</th><td>[[File:x.jpg]]b</td></tr>\n<TR><TD class=x>c</table>", ["a | b", "c"]),
+        ("{|\n| a\n{|\n| b || c\n|}\n| d\n|}", ["a b | c | d"]),
+        ("{|\n| {{x|a}} <ref>b</ref>\n|}", []),
+    ],
+)
+def test_tables_are_text_on_request(table: str, rows: list[str]) -> None:
+    assert text_of(f"above\n{table}\nbelow", tables="text").split("\n") == ["above", *rows, "below"]
+    assert text_of(f"above\n{table}\nbelow") == "above\nbelow"
+
+
+def test_constructs_that_are_not_read_are_counted() -> None:
+    left_out = Numbers[str]()
+    page = (
+        f"{{{{box|{{{{inner}}}}}}}} {{{{lang|fr|mot}}}} {{{{box}}}} {PROSE}<ref>a</ref><ref name=x>{{{{b}}}}</ref>\n"
+        "{|\n|a\n{|\n|b\n|}\n|}\n<math>x</math> <gallery>a</gallery> <nowiki>[[</nowiki>\n"
+        f"* name\n* {PROSE}\n[[File:a.jpg|thumb|b]] [[Category:c]] [[fr:d]] [[word]]"
+    )
+    text_of_page(page, HIDDEN, "sentences", left_out=left_out)
+    found = {"templates": 2, "ref": 2, "tables": 1, "math": 1, "gallery": 1, "list_items": 1}
+    assert +left_out == {**found, "files_and_categories": 2, "language_links": 1}
 
 
 MARKS = st.sampled_from(
@@ -216,9 +286,9 @@ ENTITY_OR_LITERAL = re.compile(r"&|<nowiki", re.IGNORECASE)
 
 
 @settings(max_examples=400, deadline=None)
-@given(MARKUP, st.sampled_from(["sentences", "all", "none"]))
-def test_any_markup_ends_as_text_without_marks(wikitext: str, list_items: str) -> None:
-    text, headings = text_of_page(ENTITY_OR_LITERAL.sub("", wikitext), HIDDEN, list_items)
+@given(MARKUP, st.sampled_from(["sentences", "all", "none"]), st.sampled_from(["none", "text"]))
+def test_any_markup_ends_as_text_without_marks(wikitext: str, list_items: Any, tables: Any) -> None:
+    text, headings = text_of_page(ENTITY_OR_LITERAL.sub("", wikitext), HIDDEN, list_items, tables=tables)
     assert not re.search(r"\[\[|\]\]|\{\{|\}\}", text)
     lines = text.split("\n")
     for heading in headings:
@@ -254,13 +324,16 @@ class Counting:
         *("'''a''", "__A", "&#1"),
     ],
 )
-def test_every_pass_looks_at_a_page_a_bounded_number_of_times(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (module, wikitext_lines):
+@pytest.mark.parametrize("tables", ["none", "text"])
+def test_every_pass_looks_at_a_page_a_bounded_number_of_times(
+    piece: str, tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in (module, wikitext_lines, wikitext_tables):
         for name, value in vars(room).items():
             if hasattr(value, "fullmatch") and name.startswith("_"):
                 monkeypatch.setattr(room, name, Counting(value))
     monkeypatch.setattr(module, "_END", {name: Counting(pattern) for name, pattern in module._END.items()})
     for page in (piece * 30_000, piece * 15_000 + "]]}}|}</ref>" * 15_000, (piece + "b c]] }}\n|}") * 10_000):
         Counting.seen = 0
-        text_of_page(page, HIDDEN, "all")
+        text_of_page(page, HIDDEN, "all", tables=tables)
         assert Counting.seen < 60 * len(page)

@@ -230,21 +230,18 @@ def test_a_licence_alters_no_corpus_and_cleaning_does() -> None:
     assert plan_of(changed(corpora__wikipedia__sentences="unicode")).corpora.keys() != before
 
 
-def test_our_own_extractor_and_its_version_make_other_corpora_and_the_default_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_extractor_alters_a_corpus_and_so_does_the_version_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     before = plan_of(CONFIG).corpora.keys()
-    assert plan_of(changed(corpora__wikipedia__extractor="wikiextractor")).corpora.keys() == before
-    ours = changed(corpora__wikipedia__extractor="bertline")
-    of_ours = plan_of(ours).corpora.keys()
-    assert len(of_ours & before) == len(before) - 1
-    ours["corpora"]["wikipedia"]["list_items"] = "sentences"
-    assert plan_of(ours).corpora.keys() == of_ours
-    ours["corpora"]["wikipedia"]["list_items"] = "all"
-    assert plan_of(ours).corpora.keys() != of_ours
+    assert plan_of(changed(corpora__wikipedia__extractor="bertline")).corpora.keys() == before
+    assert plan_of(changed(corpora__wikipedia__list_items="sentences")).corpora.keys() == before
+    assert plan_of(changed(corpora__wikipedia__tables="text")).corpora.keys() != before
+    assert plan_of(changed(corpora__wikipedia__list_items="all")).corpora.keys() != before
+    theirs = changed(corpora__wikipedia__extractor="wikiextractor")
+    of_theirs = plan_of(theirs).corpora.keys()
+    assert len(of_theirs & before) == len(before) - 1
     monkeypatch.setitem(STAGE_VERSIONS, "extraction", 0)
-    assert plan_of(CONFIG).corpora.keys() == before
-    assert plan_of(changed(corpora__wikipedia__extractor="bertline")).corpora.keys() != of_ours
+    assert plan_of(theirs).corpora.keys() == of_theirs
+    assert len(plan_of(CONFIG).corpora.keys() & before) == len(before) - 1
 
 
 def test_the_description_the_cards_and_the_experiment_alter_no_result() -> None:
@@ -295,12 +292,16 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             "evaluation: missing, but a dataset sets evaluation_overlap",
         ),
         (
-            {"corpora__wikipedia__templates": {"x": 1}},
-            "corpora.wikipedia.templates: given '{'x': 1}', but wikiextractor keeps no templates; add extractor",
+            {"corpora__wikipedia__templates": {"x": 1}, "corpora__wikipedia__extractor": "wikiextractor"},
+            "corpora.wikipedia.templates: given '{'x': 1}', but wikiextractor keeps no templates; leave one of the two",
         ),
         (
-            {"corpora__wikipedia__list_items": "all"},
-            "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; add extractor: bertline",
+            {"corpora__wikipedia__list_items": "all", "corpora__wikipedia__extractor": "wikiextractor"},
+            "corpora.wikipedia.list_items: given 'all', but wikiextractor keeps no list items; leave one of the two",
+        ),
+        (
+            {"corpora__wikipedia__tables": "text", "corpora__wikipedia__extractor": "wikiextractor"},
+            "corpora.wikipedia.tables: given 'text', but wikiextractor keeps no tables; leave one of the two out",
         ),
         (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},

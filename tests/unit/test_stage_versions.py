@@ -37,6 +37,7 @@ from bertline.fingerprint import STAGE_VERSIONS
 DIGESTS = {
     ("extraction", 1): "0f66a12f3b20d6d3",
     ("extraction", 2): "0f66a12f3b20d6d3",
+    ("extraction", 3): "797a5e96ccdfcfd1",
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",

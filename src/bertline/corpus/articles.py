@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import unescape
@@ -16,8 +16,8 @@ from xml.sax.saxutils import unescape
 from bertline.console import progress
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.wikitext import text_of_page
-from bertline.corpus.wikitext_lines import ListItems
-from bertline.corpus.wikitext_templates import Arguments, known_name, show_arguments
+from bertline.corpus.wikitext_templates import known_name, show_arguments
+from bertline.files import Json
 
 _BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
 _HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # files, categories
@@ -31,15 +31,18 @@ class _Site(NamedTuple):
     hidden: frozenset[str]  # see `wikitext.text_of_page`
 
 
-def write_articles(
-    part: Path, folder: Path, number: int, of: int, list_items: ListItems, templates: Mapping[str, Arguments]
-) -> dict[str, int]:
+def write_articles(part: Path, folder: Path, number: int, of: int, settings: Json) -> Json:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
+
+    The counts have a further one, `left_out`: the constructs that are not read, see `wikitext.text_of_page`. The
+    settings `list_items`, `templates` and `tables` are used.
 
     See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
     the namespaces of files and categories, `articles.jsonl` is empty.
     """
-    more = {known_name(name): show_arguments(arguments) for name, arguments in templates.items()}
+    more = {known_name(name): show_arguments(arguments) for name, arguments in settings["templates"].items()}
+    choices = settings["list_items"], more, settings["tables"]
+    left_out: Counter[str] = Counter()
     counts: dict[str, int] = {}
     site: _Site | None = None
     with (
@@ -54,19 +57,19 @@ def write_articles(
                 continue
             headings: list[str] = []
             if site and page:
-                text, headings = text_of_page(_wikitext(page), site.hidden, list_items, more)
+                text, headings = text_of_page(_wikitext(page), site.hidden, *choices, left_out)
                 fields = {
-                    "id": article.id,
+                    "id": article,
                     "revid": _field(_REVISION, page),
-                    "url": f"{site.address}?curid={article.id}",
+                    "url": f"{site.address}?curid={article}",
                     "title": _field(_TITLE, page),
                     "text": text,
                 }
                 articles.write(json.dumps(fields, ensure_ascii=False) + "\n")
             # As wikitext, which the cleaning expects.
             as_wikitext = [f"== {html.escape(heading, quote=False)} ==" for heading in headings]
-            of_articles.write(json.dumps([article.id, as_wikitext], ensure_ascii=False) + "\n")
-    return counts
+            of_articles.write(json.dumps([article, as_wikitext], ensure_ascii=False) + "\n")
+    return {**counts, "left_out": dict(sorted(left_out.items()))}
 
 
 def _site(header: bytes) -> _Site:

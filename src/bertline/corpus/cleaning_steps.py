@@ -29,6 +29,7 @@ _AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
 _EMPTY_WIDE_BRACKETS = re.compile(r"（\s*(?:[,;:，、；：]\s*)*）")
 _AFTER_WIDE_BRACKET = re.compile(r"（\s*(?:[,;，、；]\s*)+")
 _SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+([,.;:!?)](?:\s|$))")
+_SPACED_MARKS = tuple(f" {mark}" for mark in ",.;:!?)")
 _LIST_ITEM = re.compile(r"\s*[*#:;•·]+\s*\S")
 _TABLE_ROW = re.compile(
     r"\s*(?:\{\||\|[-+}|]|[|!]\s)|.*\|\||.*\b(?:style|class|colspan|rowspan|align|bgcolor)\s?=\s?[\"'\d]"
@@ -40,7 +41,8 @@ _COMMENT_OR_REFERENCE = re.compile("<!--|<ref(?!erences)[^<>]*>?")
 _UNSHOWN = re.compile(r"<[^<>]+>|\{\{[^{}]*\}\}")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]]*)\]\]")
 _EXTERNAL_LINK = re.compile(r"\[\w+://[^\s\[\]]+ ([^\[\]]*)\]")
-_QUOTES = str.maketrans("", "", "'\"")
+# The line of a heading is at most this much longer than its shortest form, if it is not full of quotes and spaces.
+_MAX_LENGTHENING = 100
 
 
 def _without_heading(line: str, headings: Headings) -> str:
@@ -48,9 +50,11 @@ def _without_heading(line: str, headings: Headings) -> str:
 
 
 def _without_placeholders(line: str, headings: Headings) -> str:
+    if "formula_" not in line and "codice_" not in line:
+        return line
     line, found = _PLACEHOLDER.subn(" ", line)
     # In a line with brackets `empty_brackets` closes the gaps, after removing the empty ones.
-    return line if not found or _has_brackets(line) else _SPACE_BEFORE_MARK.sub(r"\1", line)
+    return line if not found or _has_brackets(line) else _without_space_before_marks(line)
 
 
 def _without_empty_brackets(line: str, headings: Headings) -> str:
@@ -58,7 +62,14 @@ def _without_empty_brackets(line: str, headings: Headings) -> str:
         line = _AFTER_WIDE_BRACKET.sub("（", _EMPTY_WIDE_BRACKETS.sub("", line))
     if not _has_brackets(line):
         return line
-    return _SPACE_BEFORE_MARK.sub(r"\1", _AFTER_BRACKET.sub("(", _EMPTY_BRACKETS.sub(" ", line)))
+    return _without_space_before_marks(_AFTER_BRACKET.sub("(", _EMPTY_BRACKETS.sub(" ", line)))
+
+
+def _without_space_before_marks(line: str) -> str:
+    # The only white space that is printable is a space. Looking for it first is several times faster.
+    if line.isprintable() and not any(mark in line for mark in _SPACED_MARKS):
+        return line
+    return _SPACE_BEFORE_MARK.sub(r"\1", line)
 
 
 def _has_brackets(line: str) -> bool:
@@ -114,10 +125,13 @@ def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[s
         counts: from `no_counts`; what each step removes is added, completely once the last paragraph was consumed.
     """
     changed = set()
+    longest_heading = max(map(len, headings), default=0) + _MAX_LENGTHENING
     for line in lines:
         if not line.strip():
             continue
         for name in steps:
+            if name == "headings" and len(line) > longest_heading:
+                continue
             rest = STEPS[name](line, headings)
             if rest is not line and rest != line:
                 changed.add(name)
@@ -137,7 +151,7 @@ def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[s
 
 
 def _comparable(line: str) -> str:
-    return tidy(line.translate(_QUOTES)).rstrip(".").rstrip()
+    return tidy(line.replace("'", "").replace('"', "")).rstrip(".").rstrip()
 
 
 def _forms_of_heading(heading: str) -> Iterator[str]:

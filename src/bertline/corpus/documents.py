@@ -52,9 +52,13 @@ _REPLACED = re.compile("[" + "".join(re.escape(chr(code)) for code in _REPLACEME
 def tidy(line: str) -> str:
     """Return a paragraph or title in the form used in documents: NFC, no control characters, single spaces."""
     # Translating is slow and rarely needed: no replaced character is printable. This check is 3 to 10 times faster.
-    if not line.isprintable() and _REPLACED.search(line):
+    is_printable = line.isprintable()
+    if not is_printable and _REPLACED.search(line):
         line = line.translate(_REPLACEMENTS)
-    return " ".join(unicodedata.normalize("NFC", line).split())
+    line = unicodedata.normalize("NFC", line)
+    # The only white space that is printable is a space.
+    is_tidy = is_printable and "  " not in line and line[:1] != " " != line[-1:]
+    return line if is_tidy else " ".join(line.split())
 
 
 def problem_of(document: Any) -> str | None:

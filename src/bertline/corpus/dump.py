@@ -1,4 +1,4 @@
-"""Reading a part of a Wikimedia dump: its streams, lines and pages.
+"""Reading a part of a Wikimedia dump: its streams and pages.
 
 A multistream `.xml.bz2` consists of many bz2 streams: the header, then a hundred whole pages in each, then the end tag.
 So it can be split at any stream, and several jobs can read one part; see
@@ -13,54 +13,51 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from bertline.console import BertlineError
 
 CHUNK_BYTES = 1 << 18
-# A longer line is yielded in pieces; the last HELD_BACK_BYTES of each go into the next, so that no tag is split.
-MAX_LINE_BYTES = 1 << 20
-HELD_BACK_BYTES = 16
 MAX_HEADER_BYTES = 1 << 20
 # An extractor needs many times a page's size in memory. MediaWiki's own limit is 2 MiB of text, which is at most 12 MiB
 # with every character escaped; a longer page is not an article.
 MAX_PAGE_BYTES = 1 << 24
+END_BYTES = 64  # in which the end tag is expected
+PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
 
 logger = logging.getLogger(__name__)
 
 _STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
 _STREAM_START_BYTES = 10
+# The tags that a dump is divided at. Text never contains a literal `<`.
+_BOUNDARY = re.compile(rb"<(?:(/page|/siteinfo)>\n?|page>|/mediawiki>)")
+_MAX_BOUNDARY_BYTES = 13
 _PAGE_ID = re.compile(rb"<id>(\d+)</id>")
 _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
-
-
-class Article(NamedTuple):
-    """Metadata of an article, which is a page in namespace 0 that is not a redirect."""
-
-    id: str
-    headings: list[str]  # of its sections, as wikitext
+_HEADING = re.compile(rb"(?:^|<text\b[^<>]*>)(==[^\n]*)", re.MULTILINE)
 
 
 def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
-    """Yield the lines of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
+    """Yield the chunks of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Args:
         part: the file; only a multistream file can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
 
-    Lines of more than MAX_LINE_BYTES are yielded in pieces. Raises BertlineError if the file is missing, damaged, ends
-    before its last tag, or has a stream that does not begin with a page.
+    Raises BertlineError if the file is missing, damaged, ends before its last tag, or has a stream that does not begin
+    with a page.
     """
-    line = b""
+    end = b""
     try:
         size = Path(part).stat().st_size
+        content = _content(part, number * size // of, (number + 1) * size // of)
         if number > 0:
-            yield from _header(part, size)
-        for count, line in enumerate(_lines(_content(part, number * size // of, (number + 1) * size // of))):
-            if number > 0 and count == 0 and not line.strip().startswith((b"<page>", b"</mediawiki>")):
-                raise OSError("a stream begins within a page; it cannot be read in slices")
-            yield line
+            yield _header(part, size)
+            content = _checked(content)
+        for chunk in content:
+            yield chunk
+            end = (end + chunk)[-END_BYTES:]
     except FileNotFoundError:
         raise BertlineError(f"{part} does not exist; check the path, or run `snakemake download`") from None
     except EOFError:
@@ -70,20 +67,20 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
             raise
         raise BertlineError(f"{part} is damaged ({error}); delete it and download it again") from None
     if number + 1 < of:
-        if b"</mediawiki>" not in line:
+        if b"</mediawiki>" not in end:
             yield b"</mediawiki>\n"
     # A file may also be truncated between two streams.
-    elif b"</mediawiki>" not in line:
+    elif b"</mediawiki>" not in end:
         raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
 
 
 def scan_pages(
-    lines: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump"
-) -> Iterator[tuple[bytes, Article | None]]:
-    """Yield the content of a dump from its lines: the header, each page, and the rest after the last page.
+    chunks: Iterable[bytes], counts: dict[str, int], part: Path | str = "the dump"
+) -> Iterator[tuple[bytes, str | None]]:
+    """Yield the content of a dump from its chunks: the header, each page, and the rest after the last page.
 
-    With each comes the article that it is, or None. A page of more than MAX_PAGE_BYTES is yielded as empty. Dumps have
-    one tag per line, and text never contains a literal `<`.
+    With each comes its id if it is an article, a page in namespace 0 that is not a redirect, or None. A page of more
+    than MAX_PAGE_BYTES is yielded as empty.
 
     `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
     their redirects) and `articles`; `oversized` are the empty ones. In the `not_utf_8` pages U+FFFD replaces the bytes
@@ -92,91 +89,105 @@ def scan_pages(
     Raises BertlineError, which names the `part`, for an incomplete page.
     """
     counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0, not_utf_8=0)
-    page_id, namespace, is_redirect, in_page, in_text = b"", b"", False, False, False
-    headings: list[str] = []
-    content: list[bytes] = []
-    size, article = 0, None
-    for line in lines:
-        size += len(line)
-        if size <= MAX_PAGE_BYTES:
-            content.append(line)
-        elif content:
-            content.clear()
+    for content, is_whole, is_page in _divided(chunks, counts, part):
+        page = content
+        if not is_whole:
+            page = b""
             counts["oversized"] += 1
             logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
-        if b"<page>" in line or b"</mediawiki>" in line:
-            if in_page:
-                break
-            page_id, namespace, is_redirect, headings = b"", b"", False, []
-            in_page = b"<page>" in line
-        elif in_text:
-            if line.startswith(b"=="):
-                headings.append(html.unescape(line.decode("utf-8", "replace")).rstrip())
-            in_text = b"</text>" not in line
-        elif b"<text" in line:
-            text = line.partition(b">")[2]
-            in_text = b"</text>" not in line and not line.rstrip().endswith(b"/>")
-            if text.startswith(b"=="):
-                headings.append(html.unescape(text.decode("utf-8", "replace")).rstrip())
-        elif b"<redirect" in line:
-            is_redirect = True
-        elif not page_id and (match := _PAGE_ID.search(line)):
-            page_id = match[1]
-        elif not namespace and (match := _NAMESPACE.search(line)):
-            namespace = match[1]
-        elif b"</page>" in line:
-            in_page = False
-            counts["pages"] += 1
-            if namespace != b"0":
-                counts["other_namespaces"] += 1
-            elif is_redirect:
-                counts["redirects"] += 1
-            else:
-                counts["articles"] += 1
-                article = Article(page_id.decode(), headings)
-        if b"</page>" in line or b"</siteinfo>" in line:
-            page = b"".join(content)
-            try:
-                page.decode()
-            except UnicodeDecodeError:
-                page = page.decode(errors="replace").encode()
-                counts["not_utf_8"] += 1
-            yield page, article
-            content.clear()
-            size, article = 0, None
-    if in_page:
-        raise BertlineError(
-            f"{part} ends within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
-            "pages; download it again or name another dump"
-        )
-    yield b"".join(content), None
+        try:
+            page.decode()
+        except UnicodeDecodeError:
+            page = page.decode(errors="replace").encode()
+            counts["not_utf_8"] += 1
+        yield page, _article(content, counts) if is_page else None
 
 
-def _header(part: Path | str, size: int) -> Iterator[bytes]:
-    """Yield the lines before the first page, which contain the names of the namespaces."""
-    length = 0
-    for line in _lines(_content(part, 0, size)):
-        if b"<page>" in line:
-            return
-        yield line
-        length += len(line)
-        if b"</siteinfo>" in line:
-            return
-        if length > MAX_HEADER_BYTES:
-            raise OSError("it has no <siteinfo> at its beginning")
+def headings_of(page: bytes) -> list[str]:
+    """Return the headings of a page's sections, as wikitext."""
+    text = page[max(0, page.find(b"<text")) :].partition(b"</text>")[0]
+    return [html.unescape(heading.decode("utf-8", "replace")).rstrip() for heading in _HEADING.findall(text)]
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+def _article(page: bytes, counts: dict[str, int]) -> str | None:
+    """Count a page, and return its id if it is an article."""
+    head = page.partition(b"<text")[0]
+    namespace = _NAMESPACE.search(head)
+    counts["pages"] += 1
+    if namespace is None or namespace[1] != b"0":
+        counts["other_namespaces"] += 1
+    elif b"<redirect" in head:
+        counts["redirects"] += 1
+    else:
+        counts["articles"] += 1
+        return _id(head)
+    return None
+
+
+def _id(page: bytes) -> str:
+    match = _PAGE_ID.search(page)
+    return match[1].decode() if match else ""
+
+
+def _divided(chunks: Iterable[bytes], counts: dict[str, int], part: Path | str) -> Iterator[tuple[bytes, bool, bool]]:
+    """Yield the pieces of a dump as (content, whether it is complete, whether it is a page).
+
+    Of a piece of more than MAX_PAGE_BYTES the content is only its beginning.
+    """
+    content, searched, head, opened = b"", 0, b"", -1  # `opened` is where the page begins, -1 outside pages
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line + b"\n"
-        if len(rest) > MAX_LINE_BYTES:
-            yield rest[:-HELD_BACK_BYTES]
-            rest = rest[-HELD_BACK_BYTES:]
-    if rest:
-        yield rest
+        content += chunk
+        start = 0
+        for match in _BOUNDARY.finditer(content, searched):
+            searched = match.end()
+            if match[1] is None:
+                if opened >= 0:
+                    raise _incomplete(head or content[opened : match.start()], counts, part)
+                opened = match.start() if match[0] == b"<page>" else -1
+            else:
+                is_whole = not head and match.end() - start <= MAX_PAGE_BYTES
+                yield head or content[start : match.end()], is_whole, match[1] == b"/page"
+                start, head, opened = match.end(), b"", -1
+        if len(content) - start > MAX_PAGE_BYTES:
+            head = head or content[start : start + PAGE_HEAD_BYTES]
+            start = max(searched, len(content) - _MAX_BOUNDARY_BYTES)
+        content, searched = content[start:], max(searched, len(content) - _MAX_BOUNDARY_BYTES) - start
+        opened = max(0, opened - start) if opened >= 0 else -1
+    if opened >= 0:
+        raise _incomplete(head or content[opened:], counts, part)
+    yield content, not head, False
+
+
+def _incomplete(page: bytes, counts: dict[str, int], part: Path | str) -> BertlineError:
+    return BertlineError(
+        f"{part} ends within page {_id(page) or 'without an id'}, after {counts['pages']} whole pages; "
+        "download it again or name another dump"
+    )
+
+
+def _checked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of streams. Raises OSError if the first does not begin with a page or the end tag."""
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if len(first.lstrip()) >= END_BYTES:
+            break
+    if first and not first.lstrip().startswith((b"<page>", b"</mediawiki>")):
+        raise OSError("a stream begins within a page; it cannot be read in slices")
+    yield first
+    yield from chunks
+
+
+def _header(part: Path | str, size: int) -> bytes:
+    """Return what precedes the first page: it contains the names of the namespaces."""
+    header = b""
+    for chunk in _content(part, 0, size):
+        header += chunk
+        if match := _BOUNDARY.search(header):
+            return header[: match.end() if match[1] == b"/siteinfo" else match.start()]
+        if len(header) > MAX_HEADER_BYTES:
+            raise OSError("it has no <siteinfo> at its beginning")
+    return header
 
 
 def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ import psutil
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.dump import headings_of, read_dump, scan_pages
 from bertline.files import Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ def extract_part(
     `pages.json` (the counts of `dump.scan_pages`; oversized pages are not passed to any extractor).
 
     Args:
-        recipe: of the corpus, see `sources`. The settings `extractor`, `list_items` and `templates` are used.
+        recipe: of the corpus, see `sources`. The setting `extractor` and, for bertline's own, `list_items`,
+            `templates` and `tables` are used.
         part: a Wikimedia `.xml.bz2`.
         output: the folder to write; an existing one is replaced.
         slice: index of the slice to read, from 0, and number of slices; see `dump.read_dump`.
@@ -62,8 +63,7 @@ def extract_part(
     extractor, (number, of) = recipe["settings"]["extractor"], slice
     with write_folder_atomically(output) as unfinished:
         if extractor == "bertline":
-            settings = recipe["settings"]
-            counts = write_articles(part, unfinished, number, of, settings["list_items"], settings["templates"])
+            counts = write_articles(part, unfinished, number, of, recipe["settings"])
         else:
             counts = _run_wikiextractor(part, unfinished, processes, number, of)
         if not counts["articles"] and of == 1:
@@ -102,7 +102,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
                 for page, article in progress(found, description=part.name, unit="pages"):
                     pipe.write(page)
                     if article is not None:
-                        headings.write(json.dumps(article, ensure_ascii=False) + "\n")
+                        headings.write(json.dumps([article, headings_of(page)], ensure_ascii=False) + "\n")
                 pipe.close()
                 program.wait()
             except BrokenPipeError:

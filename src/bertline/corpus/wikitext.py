@@ -1,4 +1,4 @@
-"""Conversion of a page's wikitext into text, in MediaWiki's passes: templates, tables, links, lines.
+"""Conversion of a page's wikitext into text, in MediaWiki's passes: elements, templates, tables, links, lines.
 
 The rules are MediaWiki's published ones, https://www.mediawiki.org/wiki/ Help:Formatting, Help:Links, Help:Images,
 Help:Tables, Help:Templates, Help:Magic_words, Parser_extension_tags and Preprocessor_ABNF. An unclosed construct is
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from bertline.corpus.wikitext_lines import OTHER_SITE, ListItems, join_lines
+from bertline.corpus.wikitext_tables import Tables, replace_tables
 from bertline.corpus.wikitext_templates import Shown, show_call, shows
 
 # Calls that show words are nested two or three deep; deeper ones than this are dropped, so that work is bounded.
@@ -33,11 +35,13 @@ _EXTENSIONS = {
     "nowiki": "its content",
 }
 _END = {name: re.compile("</" + "".join(f"[{c}{c.upper()}]" for c in name) + r"\s*+>") for name in _EXTENSIONS}
-_CALL = re.compile(rf"\{{\{{++|\}}\}}++|<!--|<((?i:{'|'.join(_EXTENSIONS)}))(?=[\s/>])[^<>]*+>")
+_ELEMENT = re.compile(
+    r"<(?:ref(?=[\s>])[^<>]*+(?<!/)>[^<]*+</ref\s*+>"  # nearly all of them
+    rf"|!--|((?i:{'|'.join(_EXTENSIONS)}))(?=[\s/>])[^<>]*+>)"
+)
+_BRACES = re.compile(r"(\{\{++|\}\}++)")
 _NAME = re.compile(r"[^{}|<>\[\]]{0,50}+")
 _POEM = re.compile(r"<poem\b[^<>]*+>([^<]*+(?:<(?!/?poem)[^<]*+)*)</poem>")
-_TABLE = re.compile(r"\n[ \t:*#;]*+(?:(\{\|)[^\n]*+|\|\})|<(?:(table)|/table)(?=[\s>])[^<>]*+>", re.I)
-
 _EXTERNAL_LINK = re.compile(
     r"\[(?:(?:https?|ftps?|sftp|ircs?|git|svn|gopher|nntp|telnet|mms)://|//|(?:mailto|news|tel|urn|geo):)"
     r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
@@ -74,7 +78,12 @@ class Text(NamedTuple):
 
 
 def text_of_page(
-    wikitext: str, hidden: Collection[str], list_items: ListItems, templates: Mapping[str, Shown] | None = None
+    wikitext: str,
+    hidden: Collection[str],
+    list_items: ListItems,
+    templates: Mapping[str, Shown] | None = None,
+    tables: Tables = "none",
+    left_out: Counter[str] | None = None,
 ) -> Text:
     """Return the text of a page.
 
@@ -83,18 +92,30 @@ def text_of_page(
         hidden: the names, in lower case, of the wiki's namespaces for files and categories.
         list_items: which ones to keep; see `wikitext_lines`.
         templates: further ones that show words, by `wikitext_templates.known_name`.
+        tables: whether to leave them out.
+        left_out: the constructs that are not read are added: `templates`, `tables`, `list_items`, `language_links`,
+            `files_and_categories`, and the elements of extensions by their names, as `ref` and `math`.
     """
+    left_out = Counter() if left_out is None else left_out
     if "<poem" in wikitext:
         wikitext = _POEM.sub(lambda match: match[1].replace("\n", "\n\n"), wikitext)
-    text = _without_tables(_without_templates("\n" + wikitext, hidden, templates or {}))
+    text = "\n" + wikitext
+    if "<" in text:
+        text = _without_elements(text, left_out)
+    if "{{" in text or "}}" in text:
+        text = _without_templates(text, hidden, templates or {}, left_out)
+    if "{|" in text or "<t" in text or "<T" in text:
+        text, count = replace_tables(text, tables, lambda table: _without_links(table, hidden, left_out))
+        left_out["tables"] += count
     if "-{" in text:
         text = _VARIANTS.sub(_of_first_variant, text)
     if "__" in text:
         text = _MAGIC_WORD.sub(lambda match: "" if match[0] == match[0].upper() else match[0], text)
-    text = _without_links(text, hidden)
+    text = _without_links(text, hidden, left_out)
     if "<" in text:
         text = _INLINE.sub("", _BLOCK.sub("\n\n", _BREAK.sub(" ", text)))
-    lines, headings = join_lines(text, list_items)
+    lines, headings, count = join_lines(text, list_items)
+    left_out["list_items"] += count
     return Text(_finished(lines), [_finished(heading) for heading in headings])
 
 
@@ -105,39 +126,30 @@ def _finished(text: str) -> str:
     return html.unescape(_NO_CHARACTER.sub("", text)) if "&" in text else text
 
 
-def _without_templates(text: str, hidden: Collection[str], templates: Mapping[str, Shown]) -> str:
-    """Replace comments, templates and the elements of extensions by their visible text: MediaWiki's preprocessor."""
+def _without_elements(text: str, left_out: Counter[str]) -> str:
+    """Remove comments, and replace the elements of extensions by their visible text."""
     pieces: list[str] = []
-    opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and its visible text
     numbers = {"formula": 0, "codice": 0}
     endless: set[str] = set()
-    at = 0
-    while match := _CALL.search(text, at):
+    references = at = 0
+    while match := _ELEMENT.search(text, at):
         start, end = match.span()
         pieces.append(text[at:start])
         at = end
-        if text[start] == "{":
-            opened += [(len(pieces), None)] * ((end - start) // 2)
-            if len(opened) <= MAX_TEMPLATE_DEPTH and (name := _NAME.match(text, end)):
-                opened[-1] = (len(pieces), shows(name[0], templates))
-        elif text[start] == "}":
-            for _ in range(min((end - start) // 2, len(opened))):
-                first, shown = opened.pop()
-                call = "".join(pieces[first:]) if shown else ""
-                del pieces[first:]
-                if shown:
-                    pieces.append(show_call(_without_links(call, hidden), shown))
-                elif pieces and pieces[-1].endswith("''") and text.startswith("''", end):
-                    pieces.append(_NOTHING)
-        elif match[1] is None:
-            at = _end_of_comment(text, start)
-        elif match[0].endswith("/>"):
+        if match[1] is None:
+            if text[start + 1] == "!":
+                at = _end_of_comment(text, start)
+            else:
+                references += 1
+        elif text[end - 2] == "/":
             if match[1].lower() == "nowiki":
                 pieces.append(_NOTHING)
         elif (element := match[1].lower()) not in endless:
             if closed := _END[element].search(text, end):
                 at = closed.end()
                 kind = _EXTENSIONS[element]
+                if element != "nowiki":
+                    left_out[element] += 1
                 if kind in numbers:
                     numbers[kind] += 1
                     pieces.append(f"{kind}_{numbers[kind]}")
@@ -145,7 +157,39 @@ def _without_templates(text: str, hidden: Collection[str], templates: Mapping[st
                     pieces.append(text[end : closed.start()].translate(_AS_TEXT))
             else:
                 endless.add(element)
+    if references:
+        left_out["ref"] += references
     pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def _without_templates(
+    text: str, hidden: Collection[str], templates: Mapping[str, Shown], left_out: Counter[str]
+) -> str:
+    """Replace templates by their visible text."""
+    tokens = _BRACES.split(text)
+    pieces: list[str] = [tokens[0]]
+    opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and its visible text
+    dropped = 0
+    for at in range(1, len(tokens), 2):
+        braces, rest = tokens[at], tokens[at + 1]
+        if braces[0] == "{":
+            opened += [(len(pieces), None)] * (len(braces) // 2)
+            if len(opened) <= MAX_TEMPLATE_DEPTH and (name := _NAME.match(rest)):
+                opened[-1] = (len(pieces), shows(name[0], templates))
+        else:
+            for _ in range(min(len(braces) // 2, len(opened))):
+                first, shown = opened.pop()
+                call = "".join(pieces[first:]) if shown else ""
+                del pieces[first:]
+                if shown:
+                    pieces.append(show_call(_without_links(call, hidden, left_out), shown))
+                else:
+                    dropped += not opened
+                    if pieces and pieces[-1].endswith("''") and rest.startswith("''"):
+                        pieces.append(_NOTHING)
+        pieces.append(rest)
+    left_out["templates"] += dropped
     return "".join(pieces)
 
 
@@ -157,26 +201,6 @@ def _end_of_comment(text: str, start: int) -> int:
     return end + 1 if text[start - 1] == "\n" and text[end : end + 1] == "\n" else end
 
 
-def _without_tables(text: str) -> str:
-    if "{|" not in text and "<t" not in text and "<T" not in text:
-        return text
-    pieces: list[str] = []
-    opened: list[int] = []  # where the pieces of each table begin
-    at = 0
-    for match in _TABLE.finditer(text):
-        if match[1] or match[2]:
-            pieces.append(text[at : match.start()])
-            opened.append(len(pieces))
-        elif opened:
-            del pieces[opened.pop() :]
-            pieces.append("\n\n")
-        else:
-            continue
-        at = match.end()
-    pieces.append(text[at:])
-    return "".join(pieces)
-
-
 def _of_first_variant(match: re.Match[str]) -> str:
     flags, text = match.groups()
     if flags and not {"H", "T", "-"}.isdisjoint(flags):  # a rule for the rest of the page, or its title
@@ -185,7 +209,7 @@ def _of_first_variant(match: re.Match[str]) -> str:
     return shown.strip() if colon and _LANGUAGE.fullmatch(variant.strip()) else text
 
 
-def _without_links(text: str, hidden: Collection[str]) -> str:
+def _without_links(text: str, hidden: Collection[str], left_out: Counter[str]) -> str:
     """Replace every link by its visible text; pictures, categories and links to other languages have none."""
 
     def shown(match: re.Match[str]) -> str:
@@ -193,7 +217,11 @@ def _without_links(text: str, hidden: Collection[str]) -> str:
         prefix, colon, _ = target.partition(":")
         if colon and prefix:
             prefix = prefix.strip().replace("_", " ")
-            if prefix.lower() in hidden or _LANGUAGE.fullmatch(prefix) or _MEDIA.search(target):
+            if prefix.lower() in hidden or _MEDIA.search(target):
+                left_out["files_and_categories"] += 1
+                return ""
+            if _LANGUAGE.fullmatch(prefix):
+                left_out["language_links"] += 1
                 return ""
         return label if bar else target.strip().removeprefix(":")
 

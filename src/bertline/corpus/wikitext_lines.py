@@ -4,20 +4,22 @@ https://www.mediawiki.org/wiki/Help:Formatting: an empty line ends a paragraph, 
 begins with a mark is a heading, a list item or a rule, and one that begins with a space is preformatted.
 
 Only list items that are sentences are kept: bare names and titles are of little use for training, and the appendices of
-an article (See also, References, External links) contain nothing else. The names of appendices differ between
-languages, but they are at the end of a page and have no paragraphs. So an item is kept if
+an article (See also, References, External links) contain little else. The names of appendices differ between languages,
+but they are at the end of a page and have no paragraphs. So an item is kept if
 
 - it ends like a sentence, in any script, or with a semicolon, and has 40 bytes or more, which are seven English words
-  or a dozen Chinese characters;
-- its own or a later section has a paragraph of text;
-- it has no link to another site and no number of a book or an article.
+  or a dozen Chinese characters; in scripts without such marks, as Thai, if it has 120 bytes or more;
+- it has no link to another site and no number of a book or an article;
+- its own or a later section has a paragraph of text; or its section, at the end of the page, is no bibliography: few of
+  its items have a link, a number of a book, or a year where bibliographies have one;
+- the page has a paragraph, or at least half of its items are sentences.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import regex
 
@@ -25,24 +27,26 @@ ListItems = Literal["sentences", "all", "none"]
 # Replaces a link to another site; no dump can contain it, as XML has no control characters.
 OTHER_SITE = "\x1f"
 
+# kind, level of a heading (1 to 6, else 0), text
+_Line = tuple[Literal["heading", "item", "text"], int, str]
+
 _MIN_SENTENCE_BYTES = 40
+_MIN_UNMARKED_BYTES = 120
 _SENTENCE_END = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}][\p{SB=Close}\p{SB=Sp}]*+$")
+_UNMARKED_END = regex.compile(r"[\p{Thai}\p{Lao}][\p{SB=Close}\p{SB=Sp}]*+$")
 _MAX_SENTENCE_END_LENGTH = 8
 _SEMICOLONS = (";", "；", "؛")
 _CITATION = re.compile(rf"{OTHER_SITE}|\b(?:ISBN|ISSN|OCLC|LCCN|JSTOR|PMID|arXiv|doi)\b")
+# Publications have a year in brackets or before a full stop, or end with one or with a number of pages.
+_PUBLICATION = re.compile(r"\([12]\d{3}[a-z]?\)|\b[12]\d{3}\.(?:\s|$)|\d{2}[^\d\w()]*(?:\w{1,2}[^\d\w()]*)?$")
+_BIBLIOGRAPHY_SHARE = 1 / 3
 _LIST_MARKS = "*#:;"
 _FIRST_MARKS = "*#:;=|!- "
 _QUOTES = re.compile(r"'{2,}")
 
 
-class _Line(NamedTuple):
-    kind: Literal["heading", "item", "text"]
-    level: int  # of a heading, 1 to 6
-    text: str
-
-
-def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
-    """Return text with one paragraph, list item or heading per line, and the headings alone.
+def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str], int]:
+    """Return text with one paragraph, list item or heading per line; the headings alone; how many items are left out.
 
     Args:
         wikitext: without templates, tables, links and HTML.
@@ -50,66 +54,109 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str]]:
 
     A heading ends with a full stop, as in wikiextractor's output; one whose section is empty is left out.
     """
-    lines = list(_lines(wikitext))
-    prose = [at for at, line in enumerate(lines) if line.kind == "text" and _is_sentence(line.text)]
-    last_prose = prose[-1] if prose else -1
-    in_appendix = not prose
+    lines = _lines(wikitext)
+    numbers = range(len(lines) - 1, -1, -1)
+    last_prose = next((at for at in numbers if lines[at][0] == "text" and _is_sentence(lines[at][2])), -1)
+    # A page without paragraphs is a list of sentences, such as a timeline, or of names, such as a disambiguation.
+    by_sections = list_items == "sentences" and (last_prose >= 0 or _are_sentences(lines))
+    is_wanted = _WANTED["none" if list_items == "sentences" and not by_sections else list_items]
     shown: list[str] = []
     headings: list[str] = []
     waiting: list[_Line] = []  # headings without text so far
+    left_out = 0
     for at, line in enumerate(lines):
-        if line.kind == "heading":
-            in_appendix = at > last_prose
-            waiting = [*(above for above in waiting if above.level < line.level), line]
-        elif line.kind == "text" or _is_wanted(line.text, list_items, in_appendix):
-            for heading in waiting:
-                headings.append(heading.text)
-                shown.append(heading.text if _ends_as_sentence(heading.text) else f"{heading.text}.")
+        kind, level, text = line
+        if kind == "heading":
+            if by_sections and at > last_prose:
+                is_wanted = _WANTED["none" if _is_bibliography(_items_after(lines, at)) else "sentences"]
+            waiting = [*(above for above in waiting if above[1] < level), line]
+        elif kind == "text" or is_wanted(text):
+            for _, _, heading in waiting:
+                headings.append(heading)
+                shown.append(heading if _ends_as_sentence(heading) else f"{heading}.")
             waiting = []
-            shown.append(line.text)
-    return "\n".join(shown).replace(OTHER_SITE, ""), headings
+            shown.append(text)
+        else:
+            left_out += 1
+    return "\n".join(shown).replace(OTHER_SITE, ""), headings, left_out
 
 
-def _is_wanted(item: str, list_items: ListItems, in_appendix: bool) -> bool:
-    if list_items != "sentences":
-        return list_items == "all"
+def _is_sentence_item(item: str) -> bool:
     sentence = f"{item[:-1]}." if item.endswith(_SEMICOLONS) else item
-    return not in_appendix and _is_sentence(sentence) and not _CITATION.search(item)
+    return _is_sentence(sentence) and not _CITATION.search(item)
+
+
+_WANTED: dict[str, Callable[[str], bool]] = {
+    "sentences": _is_sentence_item,
+    "all": lambda item: True,
+    "none": lambda item: False,
+}
+
+
+def _are_sentences(lines: Sequence[_Line]) -> bool:
+    """Return whether at least half of the list items are sentences."""
+    items = [text for kind, _, text in lines if kind == "item"]
+    return 2 * sum(map(_is_sentence_item, items)) >= len(items) > 0
+
+
+def _items_after(lines: Sequence[_Line], heading: int) -> list[str]:
+    items = []
+    for kind, _, text in lines[heading + 1 :]:
+        if kind == "heading":
+            break
+        if kind == "item":
+            items.append(text)
+    return items
+
+
+def _is_bibliography(items: Sequence[str]) -> bool:
+    publications = sum(1 for item in items if _CITATION.search(item) or _PUBLICATION.search(item))
+    return publications > _BIBLIOGRAPHY_SHARE * len(items)
 
 
 def _is_sentence(text: str) -> bool:
-    return len(text.encode("utf-8", "replace")) >= _MIN_SENTENCE_BYTES and _ends_as_sentence(text)
+    length = len(text.encode("utf-8", "replace"))
+    if length >= _MIN_UNMARKED_BYTES and _UNMARKED_END.search(text[-_MAX_SENTENCE_END_LENGTH:]):
+        return True
+    return length >= _MIN_SENTENCE_BYTES and _ends_as_sentence(text)
 
 
 def _ends_as_sentence(text: str) -> bool:
     return _SENTENCE_END.search(text[-_MAX_SENTENCE_END_LENGTH:]) is not None
 
 
-def _lines(wikitext: str) -> Iterator[_Line]:
+def _lines(wikitext: str) -> list[_Line]:
+    lines: list[_Line] = []
     paragraph: list[str] = []
-    for given in [*wikitext.split("\n"), ""]:
+    for given in wikitext.split("\n"):
         line = _without_quotes(given) if "''" in given else given
         stripped = line.strip()
-        if stripped and (given[0] not in _FIRST_MARKS or not _has_meaning(given[0], stripped)):
+        if not stripped:
+            if paragraph:
+                lines.append(("text", 0, " ".join(paragraph)))
+                paragraph = []
+            continue
+        first = given[0]
+        if first not in _FIRST_MARKS or not _has_meaning(first, stripped):
             paragraph.append(stripped)
             continue
         if paragraph:
-            yield _Line("text", 0, " ".join(paragraph))
+            lines.append(("text", 0, " ".join(paragraph)))
             paragraph = []
-        if not stripped:
-            continue
-        first = given[0]
         if first in _LIST_MARKS:
             if item := stripped.lstrip(_LIST_MARKS + " \t"):
-                yield _Line("item", 0, item)
+                lines.append(("item", 0, item))
         elif first == "=":
             level = _level(stripped)
             if heading := stripped[level:-level].replace(OTHER_SITE, "").strip():
-                yield _Line("heading", level, heading)
+                lines.append(("heading", level, heading))
         elif first == "-":
             paragraph += filter(None, [stripped.lstrip("-").strip()])
         elif first == " ":
-            yield _Line("text", 0, stripped)
+            lines.append(("text", 0, stripped))
+    if paragraph:
+        lines.append(("text", 0, " ".join(paragraph)))
+    return lines
 
 
 def _has_meaning(first: str, line: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 # A call's positional parameters, in order, and its named ones -> the visible text.
 Shown = Callable[[Sequence[str], dict[str, str]], str]
@@ -165,9 +166,14 @@ def shows(name: str, more: Mapping[str, Shown]) -> Shown | None:
 
     `more` are further templates, by `known_name`, which come first.
     """
+    if more and (known := known_name(name)) in more:
+        return more[known]
+    return _shown_by_default(name)
+
+
+@lru_cache(maxsize=10_000)
+def _shown_by_default(name: str) -> Shown | None:
     name = known_name(name)
-    if name in more:
-        return more[name]
     if name not in _SHOWN and name.startswith(("lang-", "formatnum:", "lc:", "uc:", "lcfirst:", "ucfirst:")):
         return _SHOWN["nowrap"]
     return _SHOWN.get(name)

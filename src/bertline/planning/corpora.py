@@ -37,11 +37,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
         _check_contact(config, name, problems)
-        for setting in ("list_items", "templates"):
+        for setting in ("list_items", "tables", "templates"):
             if setting in semantic and corpus["extractor"] != "bertline":
                 raise BertlineError(
                     f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but wikiextractor keeps no "
-                    f"{setting.replace('_', ' ')}; add extractor: bertline or leave it out"
+                    f"{setting.replace('_', ' ')}; leave one of the two out"
                 )
         resolved["wiki"] = f"{corpus['language']}wiki"
     elif "paths" not in corpus:
@@ -65,7 +65,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
-    stages = ["documents", "sentences", *(["extraction"] if semantic.get("extractor") == "bertline" else [])]
+    stages = ["documents", "sentences", *(["extraction"] if corpus.get("extractor") == "bertline" else [])]
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     resolved["key"] = f"{name}-{key[:8]}"
     return resolved
