@@ -83,6 +83,18 @@ def test_a_changed_tokenizer_makes_a_new_dataset_but_no_new_corpus() -> None:
     assert not before.finetunings.keys() & after.finetunings.keys()
 
 
+def test_a_sample_makes_a_new_dataset_but_no_new_corpus() -> None:
+    before = plan_of(CONFIG)
+    for sample in ({"documents": 1e5}, {"books": {"bytes": 1e6}}):
+        after = plan_of(changed(datasets__both__sample=sample))
+        assert before.corpora.keys() == after.corpora.keys()
+        assert not before.datasets.keys() & after.datasets.keys()
+    with pytest.raises(BertlineError, match=r"datasets\.both\.sample: given 'book', allowed are .*: wikipedia, books"):
+        plan_of(changed(datasets__both__sample={"book": {"bytes": 1e6}}))
+    with pytest.raises(BertlineError, match=r"datasets\.both\.sample: .*'pages'"):
+        plan_of(changed(datasets__both__sample={"pages": 5}))
+
+
 def test_changing_back_gives_the_old_fingerprints() -> None:
     assert plan_of(CONFIG).runs == plan_of(copy.deepcopy(CONFIG)).runs
 
