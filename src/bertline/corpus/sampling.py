@@ -68,14 +68,11 @@ def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], am
         return None
     border = int(np.searchsorted(sums, amount, side="right"))
     before = int(sums[border] - totals[border])
-    of_border = [(order[there], amounts[there]) for order, amounts in documents() if (there := _in(border, order)).any()]
+    there = ((order, amounts, (order >> SHIFT) == np.uint64(border)) for order, amounts in documents())
+    of_border = [(order[chosen], amounts[chosen]) for order, amounts, chosen in there]
     places, sizes = (np.concatenate(column) for column in zip(*of_border, strict=True))
     sorting = np.argsort(places)
     taken = int(np.searchsorted(np.cumsum(sizes[sorting]) + before, amount, side="right"))
     if taken == 0 and before > 0:
         return (np.uint64(border) << SHIFT) - np.uint64(1)
     return np.uint64(places[sorting[max(taken - 1, 0)]])
-
-
-def _in(border: int, order: Orders) -> npt.NDArray[np.bool_]:
-    return (order >> SHIFT) == np.uint64(border)

@@ -194,8 +194,8 @@ def index_of(part: str) -> str:
 def _fates(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
     """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
     fates = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
-    if (last := choice.last_places.get(corpus)) is not None:
-        fates[sampling_order(index["id_hash"]) > last] = _REMOVED
+    if (last_place := choice.last_places.get(corpus)) is not None:
+        fates[sampling_order(index["id_hash"]) > last_place] = _REMOVED
     removed = choice.removals.get((corpus, part_of(part)))
     if removed is None:
         return fates

@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.tokenizer import begins_with_space, is_byte_level, strips_accents
+from bertline.encoding.tokenizer import begins_with_space, is_byte_level, is_unigram, strips_accents
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
@@ -104,6 +104,30 @@ class ByteLevelWords:
         return ids, np.diff(starts, append=len(ids))
 
 
+class WholeLines:
+    """The same for any other tokenizer: each line is one word, so the ids are those of the library."""
+
+    def split(self, text: str, goes_on: bool) -> list[str]:
+        first, *lines = text.split("\n")[:-1]
+        return [
+            word
+            for line in (first if goes_on else BEGIN + first, *(BEGIN + line for line in lines))
+            for word in (line, END)
+        ]
+
+    def odd(self, words: Sequence[str]) -> np.ndarray:
+        return np.zeros(len(words), dtype=bool)
+
+    def alone(self, words: Sequence[str]) -> np.ndarray:
+        return np.ones(len(words), dtype=bool)
+
+    def join(self, words: Sequence[str]) -> str:
+        return words[0].removeprefix(BEGIN)
+
+    def part(self, ids: np.ndarray, words: int) -> None:
+        """Return None: no words are joined."""
+
+
 class _Numbers(dict[str, int]):
     """The number of each word, in the order of first appearance, and the list of new words."""
 
@@ -146,8 +170,11 @@ class WordCache:
         self._unknown = tokenizer.token_to_id("[UNK]")
         self._strips = strips_accents(tokenizer)
         self.characters = self.unknown_characters = self.stripped_characters = 0
-        self._words: BertWords | ByteLevelWords
-        self._words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
+        self._words: BertWords | ByteLevelWords | WholeLines
+        if is_unigram(tokenizer):
+            self._words = WholeLines()
+        else:
+            self._words = ByteLevelWords(tokenizer) if is_byte_level(tokenizer) else BertWords(tokenizer)
         self._clear()
 
     def _clear(self) -> None:
