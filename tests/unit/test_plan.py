@@ -95,6 +95,17 @@ def test_a_sample_makes_a_new_dataset_but_no_new_corpus() -> None:
         plan_of(changed(datasets__both__sample={"pages": 5}))
 
 
+@pytest.mark.parametrize("identified", [{}, {"language_identification": {"keep": "ltg"}}])
+def test_english_stop_words_are_not_looked_for_in_other_languages(identified: dict) -> None:
+    name = "books" if identified else "wikipedia"
+    filtered = {**CONFIG["corpora"][name], "cleaning": ["gopher_quality"], **identified}
+    with pytest.raises(
+        BertlineError, match=rf"corpora\.{name}\.cleaning: .* English .* the language is ltg; set stop_words"
+    ):
+        plan_of(changed(**{f"corpora__{name}": filtered}))
+    plan_of(changed(**{f"corpora__{name}": {**filtered, "stop_words": ["i", "ir"]}}))
+
+
 def test_changing_back_gives_the_old_fingerprints() -> None:
     assert plan_of(CONFIG).runs == plan_of(copy.deepcopy(CONFIG)).runs
 
