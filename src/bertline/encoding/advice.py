@@ -46,8 +46,8 @@ def _of_text(card: Json) -> Iterator[str]:
         if sum(judged.values()) > FILTERED_SHARE * corpus.get("read", 0):
             share, reason = sum(judged.values()) / corpus["read"], max(judged, key=lambda reason: judged[reason])
             yield (
-                f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made for English "
-                "web pages: set stop_words, or leave them out of cleaning"
+                f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made "
+                "for English web pages: set stop_words, or leave them out of cleaning"
             )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:
