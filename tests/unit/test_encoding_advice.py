@@ -75,3 +75,10 @@ def test_what_a_card_counts_is_warned_of(changes: dict[str, Any], expected: list
         "text_tokens": 5000,
     }
     assert found(card | changes) == expected
+
+
+@pytest.mark.parametrize(("dropped", "warned"), [({"c4_sentences": 4, "fineweb_list": 2}, 1), ({"c4_sentences": 4}, 0)])
+def test_filters_that_drop_most_of_a_corpus_are_warned_of(dropped: dict[str, int], warned: int) -> None:
+    corpus = {"name": "web", "read": 10, "dropped": {"short": 3, **dropped}}
+    expected = ["filters dropped 60% of the documents of web, most by c4_sentences"]
+    assert found({"corpora": [corpus], "sequence_lengths": {}}) == expected[:warned]

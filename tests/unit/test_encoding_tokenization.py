@@ -32,10 +32,11 @@ from bertline.encoding.tokenizer import (
     is_byte_level,
     load_tokenizer,
     make_tokenizer,
+    make_unigram,
     special_token_ids,
     take_tokenizer,
 )
-from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
+from bertline.encoding.vocabulary import train_byte_level, train_unigram, train_wordpiece
 from bertline.encoding.word_cache import WordCache
 
 LETTERS = [chr(code) for code in range(33, 127)]
@@ -61,6 +62,15 @@ def byte_level(*, lowercase: bool = False, prefix_space: bool = False, normalize
     return load_json(tokenizer.to_str())
 
 
+def unigram(*, lowercase: bool) -> Tokenizer:
+    pieces = ["▁", "▁the", "the", "▁old", "river", "s", "▁t", "é", "東", "σ", "ß", *LETTERS, "▁|", "▁東"]
+    return load_json(
+        make_unigram(
+            [(piece, -0.1 * rank) for rank, piece in enumerate(dict.fromkeys(pieces), 20)], lowercase=lowercase
+        ).to_str()
+    )
+
+
 def load_json(text: str) -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tokenizer.json").write_text(text)
@@ -75,6 +85,8 @@ TOKENIZERS = {
     "roberta": byte_level(),
     "bpe-uncased": byte_level(lowercase=True, prefix_space=True),
     "bpe-cased": byte_level(prefix_space=True),
+    "unigram-uncased": unigram(lowercase=True),
+    "unigram-cased": unigram(lowercase=False),
     "bpe-nfkc": byte_level(normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])),
 }
 # Any character, and often those that the fast path could stumble over: separators, white space that is none,
@@ -193,7 +205,7 @@ def real_texts(test_data: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["uncased", "cased", "bpe-uncased", "bpe-cased", "roberta"])
+@pytest.mark.parametrize("case", ["uncased", "cased", "bpe-uncased", "bpe-cased", "roberta", "unigram-cased"])
 def test_ids_of_real_text_are_those_of_the_library_cold_and_warm(
     test_data: Path, real_texts: list[str], case: str
 ) -> None:
@@ -299,7 +311,7 @@ def test_characters_that_are_hidden_or_stripped_are_counted(
     assert (found.unknown_characters, found.stripped_characters) == (2 * unknown, 2 * stripped)
 
 
-@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level])
+@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level, train_unigram])
 def test_in_scripts_without_spaces_a_token_that_begins_with_a_letter_can_begin_a_segment(
     tmp_path: Path, train: Callable[..., Tokenizer]
 ) -> None:
@@ -308,7 +320,7 @@ def test_in_scripts_without_spaces_a_token_that_begins_with_a_letter_can_begin_a
     tokenizer = train([shard], vocab_size=400, lowercase=True, strip_accents=False, seed=1)
     found = tokenize_shard(shard, tokenizer, tmp_path)
     begins = np.frombuffer(found.word_starts, dtype=np.uint8).astype(bool)
-    tokens = [tokenizer.decode([index]).removeprefix("##").lstrip() for index in found.ids.tolist()]
+    tokens = [tokenizer.decode([index]).removeprefix("##").lstrip(" ▁") for index in found.ids.tolist()]
     first = np.array([token[:1] for token in tokens])
     letters = np.array([character.isalpha() and character > "\u0e00" for character in first])
     assert letters.sum() > 5

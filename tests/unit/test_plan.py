@@ -83,6 +83,29 @@ def test_a_changed_tokenizer_makes_a_new_dataset_but_no_new_corpus() -> None:
     assert not before.finetunings.keys() & after.finetunings.keys()
 
 
+def test_a_sample_makes_a_new_dataset_but_no_new_corpus() -> None:
+    before = plan_of(CONFIG)
+    for sample in ({"documents": 1e5}, {"books": {"bytes": 1e6}}):
+        after = plan_of(changed(datasets__both__sample=sample))
+        assert before.corpora.keys() == after.corpora.keys()
+        assert not before.datasets.keys() & after.datasets.keys()
+    with pytest.raises(BertlineError, match=r"datasets\.both\.sample: given 'book', allowed are .*: wikipedia, books"):
+        plan_of(changed(datasets__both__sample={"book": {"bytes": 1e6}}))
+    with pytest.raises(BertlineError, match=r"datasets\.both\.sample: .*'pages'"):
+        plan_of(changed(datasets__both__sample={"pages": 5}))
+
+
+@pytest.mark.parametrize("identified", [{}, {"language_identification": {"keep": "ltg"}}])
+def test_english_stop_words_are_not_looked_for_in_other_languages(identified: dict) -> None:
+    name = "books" if identified else "wikipedia"
+    filtered = {**CONFIG["corpora"][name], "cleaning": ["gopher_quality"], **identified}
+    with pytest.raises(
+        BertlineError, match=rf"corpora\.{name}\.cleaning: .* English .* the language is ltg; set stop_words"
+    ):
+        plan_of(changed(**{f"corpora__{name}": filtered}))
+    plan_of(changed(**{f"corpora__{name}": {**filtered, "stop_words": ["i", "ir"]}}))
+
+
 def test_changing_back_gives_the_old_fingerprints() -> None:
     assert plan_of(CONFIG).runs == plan_of(copy.deepcopy(CONFIG)).runs
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.cleaning_steps import clean_text, no_counts
+from bertline.corpus.cleaning_steps import clean_text
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
+from bertline.corpus.filters import counts_of, judge_of, steps_of
 from bertline.files import Json, Recipe, read_json
 
 
@@ -22,14 +23,15 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
         counts: the `.counts.json` to write. It also contains the numbers of `pages`, `redirects`, `other_namespaces`
             and `articles` in the dump (`read` is `articles`), and under `cleaning` what each step removed. Reasons to
             drop: `extractor` (no output: oversized pages are not passed to extractors, and wikiextractor skips titles
-            that begin with the name of the template namespace), `empty`, `short`.
+            that begin with the name of the template namespace), `empty`, `short`, those of `filters.judge_of`.
 
     Raises BertlineError if the folder is incomplete.
     """
     pages = read_json(extracted / "pages.json")
     source = f"{recipe['wiki']}-{recipe['settings']['dump']}"
-    steps, minimum_characters = recipe["settings"]["cleaning"], recipe["settings"]["minimum_characters"]
-    cleaned = no_counts(steps)
+    steps, minimum_characters = steps_of(recipe["settings"]), recipe["settings"]["minimum_characters"]
+    cleaned = counts_of(recipe["settings"])
+    judge = judge_of(recipe["settings"], cleaned)
 
     def converted(article: Json | None, headings: list[str]) -> Document | Dropped:
         if article is None:
@@ -37,6 +39,9 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
         text = clean_text(article["text"], headings, steps, cleaned)
         if not text:
             return Dropped("empty")
+        text, reason = judge(text)
+        if reason is not None:
+            return Dropped(reason)
         if len(text) < minimum_characters:
             return Dropped("short")
         return Document(id=article["id"], title=tidy(article["title"]), text=text, source=source, url=article["url"])

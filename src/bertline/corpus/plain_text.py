@@ -10,8 +10,10 @@ from itertools import groupby, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 from bertline.console import BertlineError
-from bertline.corpus.cleaning_steps import Counts, clean_paragraphs, no_counts
+from bertline.corpus.cleaning_steps import Counts, clean_paragraphs
 from bertline.corpus.documents import Document, Dropped, tidy
+from bertline.corpus.filters import counts_of, judge_of, steps_of
+from bertline.corpus.quality import SENTENCE_MARKS
 from bertline.files import Json
 
 CHUNK_BYTES = 1 << 20
@@ -21,7 +23,6 @@ MAX_WRAPPED_LINE_LENGTH = 200
 # King James Bible has four million characters.
 MAX_LINE_LENGTH = 1 << 20
 MAX_DOCUMENT_LENGTH = 1 << 24
-SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
 MIN_LINES_TO_JUDGE = 5  # within documents, and at their ends
 
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
@@ -50,25 +51,26 @@ class Converter:
 
     Args:
         corpus: a corpus's recipe, see `sources`. Its cleaning steps are names of `cleaning_steps.STEPS`, all but
-            headings, which only dumps have.
+            headings, which only dumps have, and of `filters.FILTERS`.
     """
 
     def __init__(self, corpus: Json) -> None:
         self.source: str = corpus["name"]
         self.minimum_characters: int = max(1, corpus["settings"]["minimum_characters"])
-        self.steps: Sequence[str] = corpus["settings"]["cleaning"]
+        self.steps: Sequence[str] = steps_of(corpus["settings"])
         self.lines_are_sentences: bool = corpus["settings"]["sentences"] == "lines"
-        self.cleaning: Counts = no_counts(self.steps)
+        self.cleaning: Counts = counts_of(corpus["settings"])
+        self.judge = judge_of(corpus["settings"], self.cleaning)
         self.gutenberg_lines_removed = self.divided = 0
 
     def counts(self) -> dict[str, Any]:
         """Return the part's counts: `gutenberg_lines_removed`; `divided`, the additional documents made by dividing
         long ones; and, if there are steps, `cleaning`, what each of them removed."""
         counts = {"gutenberg_lines_removed": self.gutenberg_lines_removed, "divided": self.divided}
-        return {**counts, "cleaning": self.cleaning} if self.steps else counts
+        return {**counts, "cleaning": self.cleaning} if len(self.cleaning) > 1 else counts
 
     def documents(self, lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
-        """Yield the document of a text, or the reason to drop it: `empty` or `short`.
+        """Yield the document of a text, or the reason to drop it: `empty`, `short`, or those of `filters.judge_of`.
 
         A text of more than MAX_DOCUMENT_LENGTH characters becomes several, with the ids `id`, `id@1`, `id@2`, ...
 
@@ -79,6 +81,10 @@ class Converter:
             self.divided += number > 0
             whole = paragraphs(piece, wrapped=not self.lines_are_sentences)
             text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
+            text, reason = self.judge(text) if text else (text, None)
+            if reason is not None:
+                yield Dropped(reason)
+                continue
             if len(text) < self.minimum_characters:
                 yield Dropped("short" if text else "empty")
                 continue

@@ -15,7 +15,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import read_documents
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
+from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups_of, last_of_sample, sampling_order
 from bertline.corpus.sources import files_of_dataset
 from bertline.files import Json, Recipe, parse_json, write_atomically
 from bertline.results import paths
@@ -41,6 +42,20 @@ LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
 Removals = Mapping[tuple[str, str], Removed]
+
+
+class _Choice(NamedTuple):
+    """What decides on the fate of a document.
+
+    Attributes:
+        threshold: documents of a lower hash are held out.
+        removals: documents that are removed.
+        last_places: by corpus, the highest place in the sampling order; corpora that stay whole are left out.
+    """
+
+    threshold: np.uint64
+    removals: Removals
+    last_places: Mapping[str, np.uint64]
 
 
 def hash_of_id(corpus: str, document_id: str) -> int:
@@ -89,9 +104,13 @@ def read_index(path: Path | str) -> Index:
 
 
 def make_plan(
-    corpora: list[tuple[str, list[str]]], shards: int, held_out: float, removed: Path | str | None = None
+    corpora: list[tuple[str, list[str]]],
+    shards: int,
+    held_out: float,
+    removed: Path | str | None = None,
+    sample: Json | None = None,
 ) -> Json:
-    """Assign every document that is not removed to one shard, or to the held-out set.
+    """Assign every document of the sample that is not removed to one shard, or to the held-out set.
 
     Training documents fill the shards in order; a document goes to the shard that contains the middle of its bytes, so
     no shard differs from the average by more than the longest document.
@@ -103,6 +122,7 @@ def make_plan(
         held_out: a document is held out if its hash / 2**64 is below this. If none is, that of the lowest hash is held
             out, unless there are fewer than FEW_DOCUMENTS.
         removed: the removal list, see `removal.write_removals`; if None, no document is removed.
+        sample: see `sampling.groups_of`; if None, all documents are taken.
 
     Returns:
         `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
@@ -113,9 +133,10 @@ def make_plan(
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
-    removals = read_removals(removed) if removed is not None else {}
-    threshold = max(threshold, _least_threshold(corpora, removals))
-    summaries = [_summary(name, parts, threshold, removals) for name, parts in corpora]
+    choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
+    choice = choice._replace(last_places=_last_places(corpora, sample or {}, choice))
+    choice = choice._replace(threshold=max(threshold, _least_threshold(corpora, choice)))
+    summaries = [_summary(name, parts, choice) for name, parts in corpora]
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
@@ -124,7 +145,7 @@ def make_plan(
     for corpus_index, (name, parts) in enumerate(corpora):
         for part in parts:
             index = read_index(index_of(part))
-            fate = _fates(index, part, name, threshold, removals)
+            fate = _fates(index, part, name, choice)
             shard_of_document, position = _assign(index, fate, shards, position, training_bytes)
             for shard, ranges in _ranges(index, shard_of_document).items():
                 key = HELD_OUT if shard == _HELD_OUT else f"{shard:05d}"
@@ -136,13 +157,30 @@ def make_plan(
     return {"shards": pieces, "corpora": summaries} | sums
 
 
-def _least_threshold(corpora: list[tuple[str, list[str]]], removals: Removals) -> np.uint64:
+def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Choice) -> dict[str, np.uint64]:
+    last_places = {}
+    for names, unit, amount in groups_of(sample, [name for name, _ in corpora]):
+
+        def documents(names: list[str] = names, unit: str = unit) -> Iterator[tuple[Orders, Amounts]]:
+            for name, parts in corpora:
+                for part in parts if name in names else ():
+                    index = read_index(index_of(part))
+                    kept = index[_fates(index, part, name, choice) != _REMOVED]
+                    amounts = dict(zip(UNITS, (np.ones(len(kept)), kept["sentences"], kept["length"]), strict=True))
+                    yield sampling_order(kept["id_hash"]), amounts[unit].astype(np.int64)
+
+        if (last := last_of_sample(documents, amount)) is not None:
+            last_places.update(dict.fromkeys(names, last))
+    return last_places
+
+
+def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> np.uint64:
     """Return the lowest threshold that holds out a document, or 0 if there are fewer than FEW_DOCUMENTS."""
     documents, lowest = 0, 2**64 - 1
     for name, parts in corpora:
         for part in parts:
             index = read_index(index_of(part))
-            hashes = index["id_hash"][_fates(index, part, name, np.uint64(0), removals) == _TRAINED]
+            hashes = index["id_hash"][_fates(index, part, name, choice) == _TRAINED]
             documents += len(hashes)
             lowest = min(lowest, int(hashes.min(initial=lowest)))
     return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
@@ -153,10 +191,12 @@ def index_of(part: str) -> str:
     return part.removesuffix(".txt.zst") + ".index.npy"
 
 
-def _fates(index: Index, part: str, corpus: str, threshold: np.uint64, removals: Removals) -> npt.NDArray[np.int8]:
-    """Return _TRAINED, _HELD_OUT or _REMOVED for each document of a part."""
-    fates = np.where(index["id_hash"] < threshold, _HELD_OUT, _TRAINED).astype(np.int8)
-    removed = removals.get((corpus, part_of(part)))
+def _fates(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
+    """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
+    fates = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
+    if (last_place := choice.last_places.get(corpus)) is not None:
+        fates[sampling_order(index["id_hash"]) > last_place] = _REMOVED
+    removed = choice.removals.get((corpus, part_of(part)))
     if removed is None:
         return fates
     if (last := max(removed.documents)) >= len(index):
@@ -168,17 +208,20 @@ def _fates(index: Index, part: str, corpus: str, threshold: np.uint64, removals:
     return fates
 
 
-def _summary(name: str, parts: list[str], threshold: np.uint64, removals: Removals) -> Json:
+def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
     numbers: Counter[str] = Counter(documents=0, held_out_documents=0, sentences=0, bytes=0, training_bytes=0)
     reasons: Counter[str] = Counter()
     lengths = np.zeros(len(LENGTH_EDGES) - 1, dtype=np.int64)
     seen = 0
     for part in parts:
         index = read_index(index_of(part))
-        fates = _fates(index, part, name, threshold, removals)
+        fates = _fates(index, part, name, choice)
         taken = index[fates != _REMOVED]
         seen += len(index)
-        if removed := removals.get((name, part_of(part))):
+        removed = choice.removals.get((name, part_of(part)))
+        # `+=` keeps no zeros, so a whole corpus has no entry for its sample.
+        reasons += Counter({SAMPLED_OUT: len(index) - len(taken) - (len(removed.documents) if removed else 0)})
+        if removed:
             reasons += removed.reasons
         lengths += np.histogram(taken["length"], LENGTH_EDGES)[0]
         numbers.update(
@@ -276,7 +319,7 @@ def plan_shards(recipe: Recipe, output: Path) -> None:
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
     corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
-    write_plan(output, make_plan(corpora, settings["shards"], settings["held_out"], removed))
+    write_plan(output, make_plan(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:

@@ -13,6 +13,8 @@ UNKNOWN_SHARE = 0.01
 STRIPPED_SHARE = 0.001
 EMPTY_SHARE = 0.1
 MIN_HELD_OUT_SAMPLES = 10
+FILTERED_SHARE = 0.5
+FILTERS = ("gopher_", "c4_", "fineweb_")  # how their reasons begin
 MAX_SENTENCE_TOKENS = 128  # on average; English has 25
 
 
@@ -38,6 +40,14 @@ def _of_text(card: Json) -> Iterator[str]:
             yield (
                 f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
                 "documents, but each was read as one document; if they are, set sentences: lines for the corpus"
+            )
+        dropped = corpus.get("dropped", {})
+        judged = {reason: count for reason, count in dropped.items() if reason.startswith(FILTERS)}
+        if sum(judged.values()) > FILTERED_SHARE * corpus.get("read", 0):
+            share, reason = sum(judged.values()) / corpus["read"], max(judged, key=lambda reason: judged[reason])
+            yield (
+                f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made "
+                "for English web pages: set stop_words, or leave them out of cleaning"
             )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:

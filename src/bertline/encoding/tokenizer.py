@@ -1,7 +1,7 @@
 """Tokenizers as Hugging Face `tokenizers` files, made from a vocabulary or read from an external file and checked.
 
-There are two kinds: BERT's WordPiece, and the byte-level BPE of GPT-2 and RoBERTa. Text never becomes a special token:
-a literal `[SEP]` or `<mask>` is text.
+There are three kinds: BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and SentencePiece's Unigram. Text
+never becomes a special token: a literal `[SEP]` or `<mask>` is text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertline.console import BertlineError
 from bertline.files import read_json, read_text, write_text
@@ -24,6 +24,7 @@ CONTINUATION_PREFIX = "##"
 BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in characters
 SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
+BEGIN_OF_WORD = "▁"  # in Unigram; it stands for a space
 # In a folder with weights; the first existing one is read.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 # They change single characters, or characters with their combining marks: never across a space.
@@ -67,6 +68,32 @@ def make_tokenizer(
     tokenizer.normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
+    return with_special_tokens(tokenizer)
+
+
+def make_unigram(
+    pieces: Sequence[tuple[str, float]], *, lowercase: bool, strip_accents: bool | None = None
+) -> Tokenizer:
+    """Return a Unigram tokenizer with the special tokens as the first ids.
+
+    Its words begin with BEGIN_OF_WORD. Punctuation marks are words of their own, as BERT's, so no token crosses one: an
+    answer ends before a full stop, and a literal `[SEP]` is text.
+
+    Args:
+        pieces: tokens with the logarithms of their probabilities.
+        lowercase, strip_accents: see `bert_normalizer`.
+    """
+    vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *pieces]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("[UNK]")))
+    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),  # so that the place of a word in the text is without the space before it
+            pre_tokenizers.Metaspace(replacement=BEGIN_OF_WORD, prepend_scheme="always"),
+            pre_tokenizers.Split(Regex(f"{BEGIN_OF_WORD}?[\\p{{P}}$+<=>^`|~]"), "isolated"),
+        ]
+    )
+    tokenizer.decoder = decoders.Metaspace(replacement=BEGIN_OF_WORD, prepend_scheme="always")
     return with_special_tokens(tokenizer)
 
 
@@ -138,7 +165,7 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
 def load_tokenizer(path: Path | str) -> Tokenizer:
     """Load and check a tokenizer.json, and set it up to treat special tokens in text as plain text.
 
-    Raises BertlineError if the file is neither BERT's WordPiece nor byte-level BPE, or lacks a special token.
+    Raises BertlineError if the file is none of BERT's WordPiece, byte-level BPE and Unigram, or lacks a special token.
     """
     text = read_text(path)
     try:
@@ -148,11 +175,14 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         raise BertlineError(
             f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error}); name another"
         ) from None
+    vocabulary = description["model"]["vocab"]
     if description["model"].get("type") == "BPE":
         _check_byte_level(description, path)
+    elif description["model"].get("type") == "Unigram":
+        _check_unigram(description, path)
+        vocabulary = {piece: index for index, (piece, _) in enumerate(vocabulary)}
     else:
         _check_bert(description, path)
-    vocabulary = description["model"]["vocab"]
     _check_special_tokens(vocabulary, str(path))
     for token in description.get("added_tokens", []):
         if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
@@ -201,9 +231,28 @@ def _check_byte_level(description: Any, path: Path | str) -> None:
         raise BertlineError(f"{path}: its vocabulary lacks {len(missing)} of the 256 bytes; text would get lost")
 
 
+def _check_unigram(description: Any, path: Path | str) -> None:
+    steps = (description.get("pre_tokenizer") or {}).get("pretokenizers", [])
+    metaspace = {"type": "Metaspace", "replacement": BEGIN_OF_WORD, "prepend_scheme": "always"}
+    if [step["type"] for step in steps[:2]] != ["WhitespaceSplit", "Metaspace"] or not metaspace.items() <= steps[
+        1
+    ].items():
+        raise BertlineError(
+            f"{path}: its pre_tokenizer does not begin with WhitespaceSplit and Metaspace, which puts '{BEGIN_OF_WORD}'"
+            " before every word, as XLM-R's does; name another"
+        )
+    if description["model"].get("unk_id") is None:
+        raise BertlineError(f"{path}: its model has no unk_id; text would get lost")
+
+
 def is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Return whether it is byte-level BPE and not WordPiece."""
+    """Return whether it is byte-level BPE."""
     return isinstance(tokenizer.model, models.BPE)
+
+
+def is_unigram(tokenizer: Tokenizer) -> bool:
+    """Return whether it is Unigram."""
+    return isinstance(tokenizer.model, models.Unigram)
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path | str) -> None:
@@ -234,7 +283,11 @@ def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
 
 
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
-    """Return which ids continue a word (`##ing`; for BPE all that do not begin with a space): bool [vocabulary]."""
+    """Return which ids continue a word: bool [vocabulary].
+
+    Of WordPiece `##ing`; of BPE all that do not begin with a space. Of Unigram those that begin with a letter, a digit
+    or a combining mark; but where a script has no spaces, a token is taken for a word.
+    """
     return _continue_words(_tokens(tokenizer), tokenizer)
 
 
@@ -243,7 +296,25 @@ def _continue_words(tokens: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
         continues = np.array([not token.startswith(SPACE) for token in tokens])
         continues[list(special_token_ids(tokenizer).values())] = False
         return continues
+    if is_unigram(tokenizer):
+        special = set(special_token_ids(tokenizer).values())
+        return np.array([index not in special and _continues(token) for index, token in enumerate(tokens)])
     return np.array([token.startswith(CONTINUATION_PREFIX) and token != CONTINUATION_PREFIX for token in tokens])
+
+
+def _continues(token: str) -> bool:
+    first = token[:1]
+    if first == BEGIN_OF_WORD or _is_letter_without_spaces(first):
+        return False
+    return unicodedata.category(first)[0] in "LMN"
+
+
+def _is_letter_without_spaces(character: str) -> bool:
+    return (
+        character > "\u0e00"
+        and character.isalpha()
+        and unicodedata.name(character, "").startswith(SCRIPTS_WITHOUT_SPACES)
+    )
 
 
 def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
@@ -254,10 +325,12 @@ def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
     """
     tokens, byte_level = _tokens(tokenizer), is_byte_level(tokenizer)
     starts = ~_continue_words(tokens, tokenizer)
+    if is_unigram(tokenizer):
+        return starts
     decode = decoders.ByteLevel().decode
     for index in np.flatnonzero(~starts).tolist():
         first = decode([tokens[index]])[:1] if byte_level else tokens[index][len(CONTINUATION_PREFIX) :][:1]
-        if first > "\u0e00" and first.isalpha() and unicodedata.name(first, "").startswith(SCRIPTS_WITHOUT_SPACES):
+        if _is_letter_without_spaces(first):
             starts[index] = True
     return starts
 

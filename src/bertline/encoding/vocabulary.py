@@ -3,15 +3,18 @@
 The library's WordPiece trainer numbers the characters that continue a word in the order of a randomly seeded hash map,
 and these numbers decide between merges of equal count; rare characters are dropped in the map's order, too. To avoid
 both, the characters are counted here and passed to it as tokens with fixed ids. Byte-level BPE always begins with the
-same 256 bytes.
+same 256 bytes. The library's Unigram trainer adds up words in the order of such a map, so that its sums differ in their
+last bits from run to run; SentencePiece, in one thread, keeps the order.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +31,7 @@ from bertline.encoding.tokenizer import (
     SPECIAL_TOKENS,
     bert_normalizer,
     make_tokenizer,
+    make_unigram,
     save_tokenizer,
     with_special_tokens,
 )
@@ -50,7 +54,8 @@ MINIMUM_COUNT = 2
 SPACE, MARK, LETTER = 0, 1, 2
 _WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
 # Text without spaces between words, as Thai, has runs longer than Google's limit. A higher one costs time, which grows
-# with the square of a run's length: it is used if more than this share of the text would be hidden by [UNK].
+# with the square of a run's length (of Unigram while it is trained on runs that repeat themselves): WordPiece has it if
+# more than this share of the text would be hidden by [UNK].
 MAX_RUN_LENGTH = 500
 HIDDEN_SHARE = 0.001
 _LONG_WORD = re.compile(_WORD.pattern[:-1] + f"{{{BERT_MAX_WORD_LENGTH + 1},}}")
@@ -149,7 +154,84 @@ def train_byte_level(
     return with_special_tokens(tokenizer)
 
 
-TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level}
+def train_unigram(
+    shards: Sequence[Path],
+    *,
+    vocab_size: int,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    seed: int,
+    sample_bytes: int = SAMPLE_BYTES,
+) -> Tokenizer:
+    """Train a Unigram tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
+
+    The model of Kudo 2018, "Subword Regularization", by SentencePiece: the tokens of a text are its most probable
+    division, whether it has spaces or not. The ids are: special tokens, then the most probable tokens first. The
+    vocabulary is smaller than `vocab_size` if the text has fewer words. Raises BertlineError if there is no text.
+    """
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer  # only this function needs it
+
+    empty = make_unigram([], lowercase=lowercase, strip_accents=strip_accents)
+    sample = choose_sample(shards, empty.normalizer, seed=seed, sample_bytes=sample_bytes)
+    words: Counter[str] = Counter()
+    for text in read_sample(sample):
+        for line in text.split("\n"):
+            normalized = empty.normalizer.normalize_str(line)
+            for word, _ in empty.pre_tokenizer.pre_tokenize_str(normalized):
+                words.update(word[start : start + MAX_RUN_LENGTH] for start in range(0, len(word), MAX_RUN_LENGTH))
+    if not words:
+        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
+    known = _of_alphabet(words, (vocab_size - len(SPECIAL_TOKENS)) // 2)
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        # The same words in the same order, whatever the order of the text.
+        sentence_iterator=(f"{word}\t{count}" for word, count in sorted(known.items())),
+        input_format="tsv",
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=vocab_size - len(SPECIAL_TOKENS) + 1,  # SentencePiece's own <unk> makes room for ours
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        max_sentence_length=4 * MAX_RUN_LENGTH,  # bytes of a word: none is left out
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        bos_id=-1,
+        eos_id=-1,
+        minloglevel=2,
+    )
+    trained = SentencePieceProcessor(model_proto=model.getvalue())
+    pieces = [
+        (trained.id_to_piece(index), trained.get_score(index))
+        for index in range(trained.get_piece_size())
+        if not trained.is_unknown(index)
+    ]
+    if len(SPECIAL_TOKENS) + len(pieces) < vocab_size:
+        log.info(
+            "the text gives a vocabulary of %d tokens instead of %d", len(SPECIAL_TOKENS) + len(pieces), vocab_size
+        )
+    return make_unigram(pieces, lowercase=lowercase, strip_accents=strip_accents)
+
+
+def _of_alphabet(words: Counter[str], at_most: int) -> Counter[str]:
+    """Return the words without the characters outside of the alphabet, which is chosen as WordPiece's: they divide."""
+    counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
+    for word, count in words.items():
+        np.add.at(counts, np.frombuffer(word.encode("utf-32-le"), dtype="<u4"), count)
+    alphabet = {chr(code) for code in _choose_alphabet(counts, at_most)}
+    found: Counter[str] = Counter()
+    for word, count in words.items():
+        if alphabet.issuperset(word):
+            found[word] += count
+            continue
+        for piece in "".join(letter if letter in alphabet else " " for letter in word).split(" "):
+            if piece:
+                found[piece] += count
+    return found
+
+
+TRAINERS = {"wordpiece": train_wordpiece, "bpe": train_byte_level, "unigram": train_unigram}
 
 
 def train_tokenizer(recipe: Recipe, output: Path) -> None:

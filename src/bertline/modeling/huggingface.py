@@ -20,6 +20,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
     is_byte_level,
+    is_unigram,
     read_tokenizer,
     save_tokenizer,
     special_token_ids,
@@ -317,7 +318,7 @@ def _write_tokenizer(
     save_tokenizer(tokenizer, directory / "tokenizer.json")
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
     shared = {"model_max_length": config.max_position_embeddings, "model_input_names": list(layout.INPUTS), **names}
-    if is_byte_level(tokenizer):
+    if is_byte_level(tokenizer) or is_unigram(tokenizer):
         write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
         return identifiers | special
     words = sorted(identifiers, key=lambda word: identifiers[word])

@@ -51,6 +51,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         of_paths = digests(list(files.values()))
         semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
         resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
+    _check_stop_words(config["corpora"][name], semantic, name)
     if corpus["punkt"] != "trained" and corpus["sentences"] != "punkt":
         raise BertlineError(
             f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
@@ -69,6 +70,17 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     resolved["key"] = f"{name}-{key[:8]}"
     return resolved
+
+
+def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
+    """Raise BertlineError if English stop words would be looked for in text that is known to be in another language."""
+    kept = corpus.get("language_identification", {}).get("keep", [])
+    languages = {corpus.get("language"), *([kept] if isinstance(kept, str) else kept)} - {None, "simple"}
+    if "gopher_quality" in corpus["cleaning"] and "stop_words" not in semantic and languages - {"en", "eng"}:
+        raise BertlineError(
+            f"configuration: corpora.{name}.cleaning: gopher_quality looks for English stop words, but the language is "
+            f"{', '.join(sorted(languages))}; set stop_words to common words of that language, or to []"
+        )
 
 
 def _check_contact(config: Json, name: str, problems: list[str]) -> None:

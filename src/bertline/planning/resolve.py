@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from bertline.console import BertlineError
+from bertline.corpus.sampling import groups_of
 from bertline.files import Json, read_json
 from bertline.finetuning.tasks.registry import TASKS
 from bertline.fingerprint import fingerprint, stage_versions
@@ -76,6 +77,9 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         return key
     for corpus in dataset["corpora"]:
         check_allowed(f"configuration: datasets.{name}.corpora", corpus, plan.corpus_of_name, "the names under corpora")
+    for sampled in groups_of(dataset.get("sample", {}), dataset["corpora"]):
+        for corpus in sampled[0]:
+            check_allowed(f"configuration: datasets.{name}.sample", corpus, dataset["corpora"], "the dataset's corpora")
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:

@@ -1,0 +1,78 @@
+"""Samples of a dataset's documents, chosen by a hash of their ids.
+
+Neither the number nor the order of parts alters a sample, and a larger one contains every smaller one. It is taken from
+the documents that are not removed, and is independent of the choice of held-out documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bertline.files import Json
+
+Orders = npt.NDArray[np.uint64]
+Amounts = npt.NDArray[np.int64]
+
+UNITS = ("documents", "sentences", "bytes")  # bytes of the sentences, UTF-8
+SAMPLED_OUT = "sampled_out"
+BINS, SHIFT = 1 << 16, np.uint64(48)
+
+
+def groups_of(sample: Json, corpora: Sequence[str]) -> list[tuple[list[str], str, float]]:
+    """Return the corpora that a dataset's `sample` reduces together, each with a unit and its amount.
+
+    Args:
+        sample: `{unit: amount}` for all corpora together, or `{corpus: {unit: amount}}`; corpora not named stay whole.
+        corpora: the names of the dataset's corpora.
+    """
+    if any(isinstance(value, Mapping) for value in sample.values()):
+        return [([corpus], *_of(amount)) for corpus, amount in sample.items()]
+    return [(list(corpora), *_of(sample))] if sample else []
+
+
+def _of(amount: Json) -> tuple[str, float]:
+    ((unit, number),) = amount.items()
+    return unit, number
+
+
+def sampling_order(id_hash: Orders) -> Orders:
+    """Return the place of documents in the order in which they enter a sample: the output function of SplitMix64.
+
+    Held-out documents are those of the lowest hashes, so the hash itself would take all of them first. The function is
+    that of Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    order = id_hash + np.uint64(0x9E3779B97F4A7C15)
+    order = (order ^ (order >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    order = (order ^ (order >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return order ^ (order >> np.uint64(31))
+
+
+def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], amount: float) -> np.uint64 | None:
+    """Return the highest place in the sampling order that is in the sample, or None if all documents are.
+
+    A sample has as many of the first documents as do not exceed `amount` together, but at least one. Documents are read
+    twice; memory is bounded by a 65,536th of them.
+
+    Args:
+        documents: each call yields the places and amounts of all documents again, part by part.
+    """
+    totals = np.zeros(BINS, dtype=np.int64)
+    for order, amounts in documents():
+        # Sums of less than 2^53 are exact in its floating-point numbers.
+        totals += np.bincount((order >> SHIFT).astype(np.int64), amounts, BINS).astype(np.int64)
+    sums = np.cumsum(totals)
+    if sums[-1] <= amount:
+        return None
+    border = int(np.searchsorted(sums, amount, side="right"))
+    before = int(sums[border] - totals[border])
+    there = ((order, amounts, (order >> SHIFT) == np.uint64(border)) for order, amounts in documents())
+    of_border = [(order[chosen], amounts[chosen]) for order, amounts, chosen in there]
+    places, sizes = (np.concatenate(column) for column in zip(*of_border, strict=True))
+    sorting = np.argsort(places)
+    taken = int(np.searchsorted(np.cumsum(sizes[sorting]) + before, amount, side="right"))
+    if taken == 0 and before > 0:
+        return (np.uint64(border) << SHIFT) - np.uint64(1)
+    return np.uint64(places[sorting[max(taken - 1, 0)]])

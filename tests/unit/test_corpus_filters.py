@@ -1,0 +1,166 @@
+"""Filters of whole documents: the published rules, the language, and the counts of what they drop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus_recipe import read_texts
+
+from bertline.console import BertlineError
+from bertline.corpus.documents import read_documents
+from bertline.corpus.language import language_filter
+from bertline.corpus.quality import ENGLISH_STOP_WORDS, c4, fineweb, gopher_quality, gopher_repetition
+
+PROSE = (
+    "The old mill stood by the river and nobody had lived there since the miller left, for reasons that no one knew.\n"
+    "Some said that he owed money to a brother with whom he had quarrelled, others that water had spoilt his corn.\n"
+    "In the spring the children came to fish below the wheel, and their mothers called them home before it grew dark.\n"
+    "It rained all summer. The roof fell in at last."
+)
+JAPANESE = "彼は言った。「行く。」と彼女は答えた。雨が降る。夜になる。街は静かだ。"
+NUMBERS = " ".join(f"{number}{number}" for number in range(10, 40))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PROSE, None),
+        (" ".join(PROSE.split()[:50]), None),
+        (" ".join(PROSE.split()[:49]), "words"),
+        (" ".join([*PROSE.split()[:49], "—", "—"]), "words"),
+        ("the word of " * 33_334, "words"),
+        ("to be of it is " * 20, "word_length"),
+        ("internationally misunderstandings of " * 20, "word_length"),
+        (PROSE + " #" * 9, "symbols"),
+        (PROSE + " #" * 6, None),
+        ("\n".join(f"- {line}" for line in PROSE.split("\n")), "bullets"),
+        (PROSE.replace(".\n", "...\n"), "ellipses"),
+        (PROSE + " " + NUMBERS, "letters"),
+        (" ".join(word for word in PROSE.split() if word.lower() not in ENGLISH_STOP_WORDS), "stop_words"),
+    ],
+)
+def test_gopher_s_rules_of_quality(text: str, reason: str | None) -> None:
+    """The numbers are those of the paper, section A.1.1."""
+    assert gopher_quality(text) == reason
+
+
+def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
+    texts = {
+        language: (test_data / f"multilingual/{language}.txt").read_text().replace("\n\n", "\n").split("\n")
+        for language in ("de", "ja")
+    }
+    for language, words in (("de", ("der", "und", "die")), ("ja", ("の", "は", "ます"))):
+        documents = ["\n".join(texts[language][start : start + 12]) for start in range(0, 480, 12)]
+        right = [gopher_quality(text, stop_words=words) for text in documents]
+        assert right.count(None) >= 38
+        assert [gopher_quality(text) for text in documents].count("stop_words") >= 38
+        assert [gopher_quality(text, stop_words=()) for text in documents].count(None) >= 38
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PROSE, None),
+        ("\n".join([*PROSE.split("\n"), *["Share."] * 3]), None),
+        ("\n".join([*PROSE.split("\n"), *["Share."] * 4]), "lines"),
+        (PROSE + "\n" + PROSE.split("\n")[0], "line_characters"),
+        (PROSE[:150] + " buy now" * 6, "2_grams"),
+        (PROSE + " " + " ".join(PROSE.split()[:25]), "5_grams"),
+        (
+            "渋谷の夜を盛り上げてくれそうだ。多彩なライブとともに祝日前の街が賑わう。\n私は初めてだったが魚は新鮮でした。",
+            None,
+        ),
+        ("渋谷の夜を盛り上げてくれそうだ。" * 3, "3_grams"),
+    ],
+)
+def test_gopher_s_rules_of_repetition(text: str, reason: str | None) -> None:
+    """Table A1 of the paper."""
+    assert gopher_repetition(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "reason"),
+    [
+        (PROSE, PROSE, None),
+        (f"Home\n{PROSE}\nTwo words.\nRead on ...\nNo mark here", PROSE, None),
+        (f"{PROSE}\nPlease enable JavaScript to read on.\nThis page uses cookies to work.", PROSE, None),
+        (f"{PROSE}\nA word is too long: {'x' * 1001}.", PROSE, None),
+        ("\n".join(PROSE.split("\n")[:3]), "\n".join(PROSE.split("\n")[:3]), "sentences"),
+        (f"{PROSE}\nLorem ipsum dolor sit amet.", None, "lorem_ipsum"),
+        (f"{PROSE}\nif (x) {{ return; }}", None, "curly_bracket"),
+        (f"これは二つ\n{JAPANESE}", JAPANESE, None),
+    ],
+)
+def test_c4_s_rules(text: str, kept: str | None, reason: str | None) -> None:
+    found, why = c4(text)
+    assert why == reason
+    assert kept in (None, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PROSE, None),
+        ("\n".join(["The end of it", *["Some line without a mark that is long enough to count"] * 8]), "line_ends"),
+        ("\n".join([PROSE, *["A short line."] * 9]), "short_lines"),
+        (PROSE + "\nIt rained all summer." * 2, "repeated_lines"),
+        ("\n".join(f"Incomprehensibilities {number} notwithstanding." for number in range(20)), "list"),
+    ],
+)
+def test_fineweb_s_rules(text: str, reason: str | None) -> None:
+    assert fineweb(text) == reason
+
+
+def test_languages_of_real_documents_are_found(test_data: Path) -> None:
+    drop = language_filter(["ltg", "de"], 0.5)
+    for language in ("ar", "de", "en", "hi", "ja", "ko", "th"):
+        documents = (test_data / f"multilingual/{language}.txt").read_text().strip().split("\n\n")[:60]
+        found = [drop(text) for text in documents]
+        assert found.count(None if language == "de" else language) >= 0.97 * len(documents)
+
+
+def test_a_language_that_is_not_identified_is_one_line() -> None:
+    with pytest.raises(
+        BertlineError, match=r"keep: given 'xyz', which is not identified; known are ace, af, .*ltg, lv"
+    ):
+        language_filter(["xyz"], 0.5)
+
+
+def test_a_long_text_is_judged_by_all_of_it() -> None:
+    german = "Der alte Müller wohnte am Fluss und niemand wusste, warum er das Haus verlassen hatte. "
+    english = "The old miller lived by the river and nobody knew why he had left the house. "
+    assert language_filter(["de"], 0.5)(english * 9 + german * 200) is None
+    assert language_filter(["en"], 0.999999)("der the") == "unsure"
+
+
+def read(folder: Path, texts: list[str], **settings: Any) -> tuple[list[str], dict[str, Any]]:
+    """The texts of the documents that are kept, and the counts."""
+    (folder / "all.txt").write_text("\n* * *\n".join(texts))
+    documents, counts = folder / "part.jsonl.zst", folder / "part.counts.json"
+    read_texts([folder / "all.txt"], documents, counts, separator="* * *", sentences="unicode", **settings)
+    return [document["text"] for document in read_documents(documents)], json.loads(counts.read_text())
+
+
+def test_what_filters_drop_is_counted_by_reason(tmp_path: Path) -> None:
+    texts = [
+        PROSE.replace("\n", "\n\n"),
+        ("Home\n\n" + PROSE + "\n\nNo mark here").replace(".\n", ".\n\n"),
+        "Der alte Müller wohnte am Fluss und niemand wusste, warum er das Haus verlassen hatte.",
+        "The old miller lived by the river and nobody knew why.",
+        PROSE.replace("\n", "\n\n") + "\n\nCall f{x} or not.",
+    ]
+    filters = ["gopher_quality", "c4", "fineweb", "gopher_repetition"]
+    kept, counts = read(tmp_path, texts, cleaning=filters, language_identification={"keep": "en"})
+    assert kept == [PROSE, PROSE]
+    assert counts["dropped"] == {"language_de": 1, "gopher_quality_words": 1, "c4_curly_bracket": 1}
+    assert counts["read"] == 5
+    assert counts["cleaning"]["c4"] == {"lines": 2, "characters": len("Home\n\nNo mark here"), "documents": 1}
+
+
+def test_without_filters_nothing_is_new_in_the_counts(tmp_path: Path) -> None:
+    kept, counts = read(tmp_path, ["One."])
+    assert kept == ["One."]
+    assert "cleaning" not in counts
