@@ -8,16 +8,16 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import unescape
 
 from bertline.console import progress
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.dump_files import read_pages
 from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_lines import ListItems
-from bertline.corpus.wikitext_templates import Arguments, known_name, show_arguments
+from bertline.corpus.wikitext_templates import known_name, show_arguments
+from bertline.files import Json
 
 _BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
 _HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # files, categories
@@ -31,22 +31,21 @@ class _Site(NamedTuple):
     hidden: frozenset[str]  # see `wikitext.text_of_page`
 
 
-def write_articles(
-    part: Path, folder: Path, number: int, of: int, list_items: ListItems, templates: Mapping[str, Arguments]
-) -> dict[str, int]:
+def write_articles(part: Path, folder: Path, number: int, of: int, settings: Json) -> Json:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
 
     See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
     the namespaces of files and categories, `articles.jsonl` is empty.
     """
-    more = {known_name(name): show_arguments(arguments) for name, arguments in templates.items()}
-    counts: dict[str, int] = {}
+    list_items: ListItems = settings["list_items"]
+    more = {known_name(name): show_arguments(arguments) for name, arguments in settings["templates"].items()}
+    counts: Json = {}
     site: _Site | None = None
     with (
         (folder / "articles.jsonl").open("w", encoding="utf-8", errors="replace") as articles,
         (folder / "headings.jsonl").open("w", encoding="utf-8", errors="replace") as of_articles,
     ):
-        found = scan_pages(read_dump(part, number, of), counts, part)
+        found = read_pages(part, number, of, settings, counts)
         for page, article in progress(found, description=part.name, unit="pages"):
             if site is None and b"</siteinfo>" in page:
                 site = _site(page)

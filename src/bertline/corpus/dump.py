@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from bertline.console import BertlineError
+from bertline.corpus.seven_zip import unpack_seven_zip
+from bertline.corpus.unpacking import DAMAGE, UNPACK_RATIO, Allowance, unpacked
 
 CHUNK_BYTES = 1 << 18
 # A longer line is yielded in pieces; the last HELD_BACK_BYTES of each go into the next, so that no tag is split.
@@ -25,11 +27,14 @@ MAX_HEADER_BYTES = 1 << 20
 # An extractor needs many times a page's size in memory. MediaWiki's own limit is 2 MiB of text, which is at most 12 MiB
 # with every character escaped; a longer page is not an article.
 MAX_PAGE_BYTES = 1 << 24
+# Dumps as they lie; a downloaded one is a .xml.bz2.
+DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
+DOWNLOAD_AGAIN = "delete it and download it again"
 
 logger = logging.getLogger(__name__)
 
-_STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
-_STREAM_START_BYTES = 10
+STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
+STREAM_START_BYTES = 10
 _PAGE_ID = re.compile(rb"<id>(\d+)</id>")
 _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 
@@ -41,13 +46,22 @@ class Article(NamedTuple):
     headings: list[str]  # of its sections, as wikitext
 
 
-def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
-    """Yield the lines of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
+def read_dump(
+    part: Path | str,
+    number: int = 0,
+    of: int = 1,
+    *,
+    unpack_ratio: float = UNPACK_RATIO,
+    advice: str = DOWNLOAD_AGAIN,
+) -> Iterator[bytes]:
+    """Yield the lines of a dump, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Args:
-        part: the file; only a multistream file can be read in slices.
+        part: the file, one of DUMP_FILES; only a multistream `.xml.bz2` can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
+        unpack_ratio: to how many times its size a file that is no `.bz2` may unpack.
+        advice: for the errors of a damaged file.
 
     Lines of more than MAX_LINE_BYTES are yielded in pieces. Raises BertlineError if the file is missing, damaged, ends
     before its last tag, or has a stream that does not begin with a page.
@@ -56,25 +70,34 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
     try:
         size = Path(part).stat().st_size
         if number > 0:
-            yield from _header(part, size)
-        for count, line in enumerate(_lines(_content(part, number * size // of, (number + 1) * size // of))):
+            yield from header_of(part, size)
+        is_bz2 = str(part).endswith(".bz2")
+        chunks = (
+            _content(part, number * size // of, (number + 1) * size // of)
+            if is_bz2
+            else (chunk for chunk, _ in unpacked_dump(Path(part), unpack_ratio))
+        )
+        for count, line in enumerate(lines_of_chunks(chunks)):
             if number > 0 and count == 0 and not line.strip().startswith((b"<page>", b"</mediawiki>")):
                 raise OSError("a stream begins within a page; it cannot be read in slices")
             yield line
     except FileNotFoundError:
         raise BertlineError(f"{part} does not exist; check the path, or run `snakemake download`") from None
-    except EOFError:
-        raise BertlineError(f"{part} is truncated; delete it and download it again") from None
+    except EOFError as error:
+        reason = f"damaged or truncated ({error})" if str(error) else "truncated"
+        raise BertlineError(f"{part} is {reason}; {advice}") from None
+    except DAMAGE as error:
+        raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise BertlineError(f"{part} is damaged ({error}); delete it and download it again") from None
+        raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
     if number + 1 < of:
         if b"</mediawiki>" not in line:
             yield b"</mediawiki>\n"
     # A file may also be truncated between two streams.
     elif b"</mediawiki>" not in line:
-        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
+        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")
 
 
 def scan_pages(
@@ -147,15 +170,15 @@ def scan_pages(
     if in_page:
         raise BertlineError(
             f"{part} ends within page {page_id.decode() or 'without an id'}, after {counts['pages']} whole "
-            "pages; download it again or name another dump"
+            "pages; download it again, or name its file under paths and set salvage: true"
         )
     yield b"".join(content), None
 
 
-def _header(part: Path | str, size: int) -> Iterator[bytes]:
-    """Yield the lines before the first page, which contain the names of the namespaces."""
+def header_of(part: Path | str, size: int) -> Iterator[bytes]:
+    """Yield the lines of a `.xml.bz2` before the first page, which contain the names of the namespaces."""
     length = 0
-    for line in _lines(_content(part, 0, size)):
+    for line in lines_of_chunks(_content(part, 0, size)):
         if b"<page>" in line:
             return
         yield line
@@ -166,7 +189,8 @@ def _header(part: Path | str, size: int) -> Iterator[bytes]:
             raise OSError("it has no <siteinfo> at its beginning")
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines_of_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a content in pieces; lines of more than MAX_LINE_BYTES in pieces, too."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -179,6 +203,23 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
+def unpacked_dump(part: Path, unpack_ratio: float) -> Iterator[tuple[bytes, int]]:
+    """Yield the content of a dump in pieces, each with the number of the file's bytes that were read.
+
+    Raises EOFError or one of `unpacking.DAMAGE` for a damaged file, and BertlineError if it unpacks to too much.
+    """
+    allowance = Allowance(part, unpack_ratio)
+    if part.name.endswith(".7z"):
+        for chunk, position in unpack_seven_zip(part):
+            allowance.take(len(chunk))
+            yield chunk, position
+        return
+    with part.open("rb") as file:
+        stream = unpacked(file, part.name, allowance)
+        while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+            yield chunk, file.tell()
+
+
 def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
     """Decompress the streams that begin in the bytes [start, end).
 
@@ -186,7 +227,7 @@ def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
     stream, which the standard library would treat as the end.
     """
     with open(part, "rb") as file:
-        position = start and _next_stream(file, start)
+        position = start and next_stream(file, start)
         if position >= end:
             return
         file.seek(position)
@@ -201,23 +242,23 @@ def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
                 if content:
                     yield content
             packed = decompressor.unused_data
-            if len(packed) < _STREAM_START_BYTES:
+            if len(packed) < STREAM_START_BYTES:
                 packed += file.read(CHUNK_BYTES)
             if not packed:
                 return
             position = file.tell() - len(packed)
-            if not _STREAM_START.match(packed):
+            if not STREAM_START.match(packed):
                 raise OSError(f"no stream begins at byte {position}")
             if position >= end:
                 return
 
 
-def _next_stream(file: BinaryIO, start: int) -> int:
+def next_stream(file: BinaryIO, start: int) -> int:
     """Return the position of the first stream at or after the byte `start`, or the file's size."""
     file.seek(start)
     window = b""
     while chunk := file.read(CHUNK_BYTES):
-        window = window[1 - _STREAM_START_BYTES :] + chunk
-        if match := _STREAM_START.search(window):
+        window = window[1 - STREAM_START_BYTES :] + chunk
+        if match := STREAM_START.search(window):
             return file.tell() - len(window) + match.start()
     return file.tell()

@@ -39,6 +39,11 @@ def _of_text(card: Json) -> Iterator[str]:
                 f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
                 "documents, but each was read as one document; if they are, set sentences: lines for the corpus"
             )
+        if (lost := corpus.get("lost", {})).get("places"):
+            yield (
+                f"the dump of {corpus['name']} is damaged in {lost['places']} places: {lost['bytes']:,} bytes of "
+                f"it could not be unpacked, and {lost['pages']:,} pages are cut off; take a whole file if there is one"
+            )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:
         yield (
