@@ -195,6 +195,8 @@ def _streams_between_gaps(part: Path, start: int, end: int, lost: Json) -> Itera
         while position < end:
             file.seek(position)
             decompressor, packed, readable = bz2.BZ2Decompressor(), b"", position
+            # A damaged block has content, which is nonsense; its checksum is compared when it has come out.
+            unverified: list[bytes] = []
             try:
                 if not STREAM_START.match(file.read(STREAM_START_BYTES)):
                     raise EOFError
@@ -204,9 +206,10 @@ def _streams_between_gaps(part: Path, start: int, end: int, lost: Json) -> Itera
                         raise EOFError
                     content = decompressor.decompress(packed, PIECE_BYTES)
                     packed = b""
-                    if content:
-                        readable = file.tell()
-                        yield content
+                    unverified.append(content)
+                    if len(content) < PIECE_BYTES and (decompressor.needs_input or decompressor.eof):
+                        yield b"".join(unverified)
+                        unverified, readable = [], file.tell()
                 position = file.tell() - len(decompressor.unused_data)
             except (OSError, EOFError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
