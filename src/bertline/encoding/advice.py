@@ -34,6 +34,12 @@ def warnings_in(cards: Mapping[str, Path | str]) -> Iterator[str]:
 
 def _of_text(card: Json) -> Iterator[str]:
     for corpus in card["corpora"]:
+        is_random = corpus.get("settings", {}).get("format") == "leipzig"
+        if is_random and card.get("settings", {}).get("pair_objective", "none") != "none":
+            yield (
+                f"the sentences of {corpus['name']} are in no order, so none follows another; set pair_objective: none "
+                "for the dataset"
+            )
         if texts := corpus.get("look_split", 0):
             yield (
                 f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
