@@ -57,7 +57,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("runs/bert-base/phases/phase1/corpus_weights", {"books": -1}, "books: given -1, allowed is at least 0"),
         ("runs/bert-base/finetune/squad_v1", None, "given nothing, allowed is a mapping of keys to values; {} uses"),
         ("corpora/wikipedia/language", False, "given false, allowed is text; put it in quotes"),
-        ("corpora/books/paths", "books/*.txt", "given 'books/*.txt', allowed is a list; put it in [brackets]"),
+        ("mirrors", "mirror", "given 'mirror', allowed is a list; put it in [brackets]"),
         (
             "corpora/my books",
             {"source": "files", "paths": ["x"]},

@@ -290,11 +290,12 @@ def test_an_extractor_ends_when_its_parent_is_killed(dump: Path, tmp_path: Path)
         f"if child: pathlib.Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{child}} .')\n"
         "time.sleep(60)\n",
     )
+    settings = dump_recipe()["settings"]
     code = (
         "from pathlib import Path\n"
         "from bertline.corpus import extract\n"
         f"extract.PROGRAM = {hanging!r}\n"
-        f"extract._run_wikiextractor(Path({str(dump)!r}), Path({str(tmp_path)!r}), 1, 0, 1)\n"
+        f"extract._run_wikiextractor(Path({str(dump)!r}), Path({str(tmp_path)!r}), 1, 0, 1, {settings})\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
     wait_until(lambda: pids.exists() and pids.read_text().endswith("."))

@@ -55,6 +55,21 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
         ),
         ({"sentences": 10}, ["a sentence has 500 tokens on average, so hardly any ends were found"]),
         (
+            {"corpora": [{"name": "wiki", "lost": {"places": 2, "bytes": 12000, "pages": 3}}]},
+            [
+                "the dump of wiki is damaged in 2 places: 12,000 bytes of it could not be unpacked, and 3 pages are "
+                "cut off"
+            ],
+        ),
+        ({"corpora": [{"name": "wiki", "lost": {"places": 0, "bytes": 0, "pages": 0}}]}, []),
+        (
+            {
+                "corpora": [{"name": "news", "settings": {"format": "leipzig"}}],
+                "settings": {"pair_objective": "next_sentence"},
+            },
+            ["the sentences of news are in no order, so none follows another"],
+        ),
+        (
             {"corpora": [{"name": "news", "look_split": 2}]},
             [
                 "2 of the texts of news look like one sentence per line with an empty line between documents, but each "

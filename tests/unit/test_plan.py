@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import re
 import shutil
 from pathlib import Path
@@ -327,6 +328,47 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             "corpora.wikipedia.tables: given 'text', but wikiextractor keeps no tables; leave one of the two out",
         ),
         (
+            {"corpora__wikipedia__paths": ["a.xml"]},
+            "corpora.wikipedia.dump: given '20260101', but paths name the files; leave one of the two out",
+        ),
+        (
+            {"corpora__wikipedia__salvage": True},
+            "corpora.wikipedia.salvage: given 'True', but it is for files named by paths; leave one of the two out",
+        ),
+        ({"corpora__wikipedia": {"source": "wikimedia", "paths": ["books/one.txt"]}}, "one.txt is no dump by its name"),
+        ({"corpora__wikipedia": {"source": "wikimedia", "language": "ltg"}}, "the key 'dump' is missing"),
+        (
+            {"corpora__books": {"source": "gutenberg", "books": [11]}},
+            "the key 'contact' is missing; corpora.books downloads from mirrors of Project Gutenberg",
+        ),
+        (
+            {"corpora__books__format": "leipzig"},
+            "corpora.books.sentences: given 'punkt', but the Leipzig corpora have one sentence per line; set sentences",
+        ),
+        (
+            {
+                "corpora__books": {
+                    "source": "files",
+                    "urls": [{"url": f"https://h/{n}/a.txt", "sha256": "0" * 64} for n in "12"],
+                }
+            },
+            "corpora.books.urls: two files would be called 'a.txt'",
+        ),
+        (
+            {"corpora__books": {"source": "files", "urls": [{"url": "https://h/a.txt"}]}},
+            "corpora.books.urls.0: the key 'sha256' is missing",
+        ),
+        (
+            {
+                "corpora__books": {
+                    "source": "files",
+                    "paths": ["books/*"],
+                    "urls": [{"url": "https://h/a", "sha256": "0" * 64}],
+                }
+            },
+            "corpora.books.urls: given beside paths; leave one of the two out",
+        ),
+        (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},
             "corpora.books.punkt: given 'model', but sentences is unicode",
         ),
@@ -353,6 +395,63 @@ def test_a_name_that_leads_nowhere_is_one_line(settings: dict, message: str) -> 
         plan_of(changed(**settings))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+DUMP = b"<mediawiki><siteinfo></siteinfo></mediawiki>"
+
+
+def corpus_of(settings: dict, **others: object) -> dict:
+    return next(
+        iter(plan_of(changed(corpora={"c": settings}, datasets__both__corpora=["c"], **others)).corpora.values())
+    )
+
+
+def test_a_dump_that_is_here_needs_no_contact_and_is_identified_by_its_content() -> None:
+    for folder, names in (("a", ["w10.xml.bz2", "w9.xml.bz2"]), ("b", ["x1.xml", "x2.xml"])):
+        Path(folder).mkdir()
+        for number, name in enumerate(sorted(names, key=len)):
+            Path(folder, name).write_bytes(DUMP + b"%d" % number)
+    online = {"mirrors": ["https://dumps.wikimedia.org"]}
+    here = corpus_of({"source": "wikimedia", "paths": ["a/*"], "language": "ltg"}, **online)
+    assert [file["file"] for file in here["listing"]["parts"].values()] == ["a/w9.xml.bz2", "a/w10.xml.bz2"]
+    assert "wiki" not in here
+    assert corpus_of({"source": "wikimedia", "paths": ["b/*"]})["key"] == here["key"]
+    assert corpus_of({"source": "wikimedia", "paths": ["a/*"], "salvage": True})["key"] != here["key"]
+    assert plan_of(changed(corpora__wikipedia={"source": "wikimedia", "paths": ["none.xml"]})).problems == [
+        "configuration: corpora.wikipedia.paths: no file matches 'none.xml'; put it there or change the key"
+    ]
+
+
+def test_files_to_download_are_the_corpus_that_they_are_when_they_are_here() -> None:
+    here = corpus_of({"source": "files", "paths": ["books/*.txt"]})
+    url = {"url": "https://host/one.txt", "sha256": hashlib.sha256(b"One book.").hexdigest()}
+    plan = plan_of(changed(corpora={"c": {"source": "files", "urls": [url]}}, datasets__both__corpora=["c"]))
+    (corpus,) = plan.corpora.values()
+    assert corpus["key"] == here["key"]
+    assert corpus["parts"] == {"part-00000": [f"resources/texts/{url['sha256']}/./one.txt"]}
+    assert plan.downloads[f"resources/texts/{url['sha256']}/one.txt"] == url
+    assert plan.problems == []
+
+
+def test_gutenberg_s_books_are_downloads_by_number_with_checksums_if_given() -> None:
+    books = {"source": "gutenberg", "books": [84, 11]}
+    contact = {"contact": "me@university.edu"}
+    plan = plan_of(changed(corpora={"c": books}, datasets__both__corpora=["c"], **contact))
+    (corpus,) = plan.corpora.values()
+    assert corpus["parts"] == {"part-00000": ["resources/gutenberg/11.txt", "resources/gutenberg/84.txt"]}
+    assert plan.downloads["resources/gutenberg/11.txt"] == {}
+    assert corpus_of({**books, "books": [11, 84]}, **contact)["key"] == corpus["key"]
+    sums = {book: hashlib.sha256(book.encode()).hexdigest() for book in ("11", "84")}
+    Path("sums").write_text("".join(f"{digest}  {book}.txt\n" for book, digest in sums.items()))
+    plan = plan_of(changed(corpora={"c": {**books, "sha256": "sums"}}, datasets__both__corpora=["c"], **contact))
+    assert plan.downloads["resources/gutenberg/84.txt"] == {"sha256": sums["84"]}
+    assert set(plan.corpora) != {corpus["key"]}
+    with pytest.raises(BertlineError, match=r"books: sums has no checksum of book 12; add it"):
+        corpus_of({**books, "books": [12], "sha256": "sums"}, **contact)
+    Path("resources/gutenberg").mkdir(parents=True)
+    Path("resources/gutenberg/84.txt").write_text("another")
+    with pytest.raises(BertlineError, match=r"84\.txt has another checksum than sums states; delete it"):
+        corpus_of({**books, "sha256": "sums"}, **contact)
 
 
 def test_absent_inputs_are_problems_of_a_real_run_only() -> None:

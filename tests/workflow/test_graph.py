@@ -31,7 +31,7 @@ def test_the_default_configuration_dry_runs_without_network_or_inputs(default_dr
     assert jobs["pretrain_phase"] == 2
     assert jobs["finetune_task"] == 3 + 3 * 5
     assert "extract_part" not in jobs  # the parts' names are not known yet
-    missing = "before a real run: configuration: corpora.books.paths: no file matches 'resources/books/**/*.txt'"
+    missing = "before a real run: configuration: contact: still you@university.edu"
     assert default_dry_run.splitlines()[-1].startswith(missing)
 
 

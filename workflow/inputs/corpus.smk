@@ -13,13 +13,15 @@ def slice_of(wildcards):
 
 def part_of_dump(corpus, part):
     entry = plan.corpora[corpus]
+    if "wiki" not in entry:
+        return entry["listing"]["parts"][part]["file"]
     return paths.DUMP_PART.format(
         wiki=entry["wiki"], dump=entry["settings"]["dump"], part=part
     )
 
 
 def dump_part(wildcards):
-    """Return the downloaded file from which a part of a Wikimedia corpus is read."""
+    """Return the file from which a part of a Wikimedia corpus is read."""
     return part_of_dump(wildcards.corpus, slice_of(wildcards)[0])
 
 
@@ -68,10 +70,11 @@ def punkt_model(wildcards):
 
 
 def downloaded_files(wildcards):
-    """Return every part of every dump, the downloaded evaluation data, and external weights from elsewhere."""
+    """Return every part of every dump, downloaded texts and evaluation data, and external weights from elsewhere."""
     parts = [
         part_of_dump(corpus, part)
         for corpus in DUMPS
+        if "wiki" in plan.corpora[corpus]
         for part in listing_of(corpus)["parts"]
     ]
     return parts + list(plan.downloads) + list(plan.fetched)
@@ -84,11 +87,11 @@ def sentence_files(wildcards):
     return of_all_parts(paths.SENTENCES, used)
 
 
-def download_options(wildcards):
-    """Return the source of a file of evaluation data: its URL and, if given, digest and path in an archive."""
-    path = paths.EVALUATION_FILE.format(file=wildcards.file)
+def download_options(wildcards, output):
+    """Return the source of a file to download: its URL and, if given, digest and path in an archive."""
+    path = output[0]
     if path not in plan.downloads:
-        raise ValueError(f"{path} is no evaluation data of this configuration")
+        raise ValueError(f"{path} is no download of this configuration")
     source = plan.downloads[path]
     keys = [key for key in ("url", "sha256", "member") if key in source]
     return shlex.join(word for key in keys for word in (f"--{key}", source[key]))

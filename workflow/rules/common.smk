@@ -49,6 +49,7 @@ SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules, not params: a change of source or contact must not rerun them.
 CONTACT = shlex.quote(plan.config.get("contact", ""))
 MIRRORS = shlex.join(plan.config["mirrors"])
+GUTENBERG_MIRRORS = shlex.join(plan.config["gutenberg_mirrors"])
 
 
 wildcard_constraints:
@@ -64,6 +65,8 @@ wildcard_constraints:
     kept="[0-9a-f]{16}",
     collection="[0-9a-f]{16}",
     step=r"\d+",
+    book=r"\d+",
+    sha256="[0-9a-f]{64}",
     run="[A-Za-z0-9][A-Za-z0-9_.-]*",
     fingerprint="[0-9a-f]{16}",
 
@@ -73,16 +76,17 @@ def only(names):
     return "|".join(map(re.escape, names)) or "(?!)"
 
 
-DUMPS = [key for key, corpus in plan.corpora.items() if "wiki" in corpus]
+DUMPS = [key for key, corpus in plan.corpora.items() if "parts" not in corpus]
 
 
 def listing_of(corpus):
-    """Return the listing of a dump's files, made by the checkpoint."""
+    """Return the listing of a dump's files; of one that is downloaded, the checkpoint makes it."""
     entry = plan.corpora[corpus]
-    listing = checkpoints.list_dump_parts.get(
-        wiki=entry["wiki"], dump=entry["settings"]["dump"]
-    ).output[0]
-    return json.loads(Path(listing).read_text())
+    if "wiki" in entry:
+        checkpoints.list_dump_parts.get(
+            wiki=entry["wiki"], dump=entry["settings"]["dump"]
+        )
+    return sources.listing_of(entry)
 
 
 def parts_of(corpus):

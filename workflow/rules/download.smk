@@ -3,6 +3,9 @@
 # Wikimedia allows at most two connections at a time; this limit applies with every profile and without one.
 if "wikimedia_connections" not in workflow.global_resources:
     workflow.register_resource("wikimedia_connections", 2)
+# Mirrors of Project Gutenberg are lent by universities: one connection at a time.
+if "gutenberg_connections" not in workflow.global_resources:
+    workflow.register_resource("gutenberg_connections", 1)
 
 
 # The only checkpoint: the names of a dump's parts contain page ranges and are known only after listing.
@@ -69,6 +72,50 @@ rule download_evaluation:
     shell:
         "python workflow/scripts/download_evaluation.py {params.source} --contact {resources.contact}"
         " --output {output:q} > {log:q} 2>&1"
+
+
+rule download_text:
+    output:
+        paths.TEXT_FILE,
+    log:
+        "logs/download_text/{sha256}/{file}.log",
+    benchmark:
+        "benchmarks/download_text/{sha256}/{file}.tsv"
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        contact=CONTACT,
+        mem_mb=500,
+        runtime=1440,
+    params:
+        source=download_options,
+    shell:
+        "python workflow/scripts/download_text.py {params.source} --contact {resources.contact}"
+        " --output {output:q} > {log:q} 2>&1"
+
+
+rule download_book:
+    output:
+        paths.GUTENBERG_BOOK,
+    log:
+        "logs/download_book/{book}.log",
+    benchmark:
+        "benchmarks/download_book/{book}.tsv"
+    localrule: True
+    conda:
+        "../../envs/bertline.yaml"
+    resources:
+        contact=CONTACT,
+        mirrors=GUTENBERG_MIRRORS,
+        gutenberg_connections=1,
+        mem_mb=500,
+        runtime=60,
+    params:
+        source=download_options,
+    shell:
+        "python workflow/scripts/download_book.py --book {wildcards.book} {params.source} --contact {resources.contact}"
+        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
 
 
 # External weights: only safetensors, JSON and vocabularies at one commit. An interrupted download is continued.

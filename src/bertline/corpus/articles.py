@@ -14,7 +14,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import unescape
 
 from bertline.console import progress
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.dump_files import read_pages
 from bertline.corpus.wikitext import text_of_page
 from bertline.corpus.wikitext_templates import known_name, show_arguments
 from bertline.files import Json
@@ -43,13 +43,13 @@ def write_articles(part: Path, folder: Path, number: int, of: int, settings: Jso
     more = {known_name(name): show_arguments(arguments) for name, arguments in settings["templates"].items()}
     choices = settings["list_items"], more, settings["tables"]
     left_out: Counter[str] = Counter()
-    counts: dict[str, int] = {}
+    counts: Json = {}
     site: _Site | None = None
     with (
         (folder / "articles.jsonl").open("w", encoding="utf-8", errors="replace") as articles,
         (folder / "headings.jsonl").open("w", encoding="utf-8", errors="replace") as of_articles,
     ):
-        found = scan_pages(read_dump(part, number, of), counts, part)
+        found = read_pages(part, number, of, settings, counts)
         for page, article in progress(found, description=part.name, unit="pages"):
             if site is None and b"</siteinfo>" in page:
                 site = _site(page)

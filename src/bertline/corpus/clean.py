@@ -21,14 +21,15 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
         extracted: the folder written by `extract.extract_part`.
         documents: the `.jsonl.zst` to write, see `documents.write_documents`.
         counts: the `.counts.json` to write. It also contains the numbers of `pages`, `redirects`, `other_namespaces`
-            and `articles` in the dump (`read` is `articles`), and under `cleaning` what each step removed. Reasons to
-            drop: `extractor` (no output: oversized pages are not passed to extractors, and wikiextractor skips titles
-            that begin with the name of the template namespace), `empty`, `short`, those of `filters.judge_of`.
+            and `articles` in the dump (`read` is `articles`), what was `lost` of a damaged one, and under `cleaning`
+            what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed to
+            extractors, and wikiextractor skips titles that begin with the name of the template namespace), `empty`,
+            `short`, those of `filters.judge_of`.
 
     Raises BertlineError if the folder is incomplete.
     """
     pages = read_json(extracted / "pages.json")
-    source = f"{recipe['wiki']}-{recipe['settings']['dump']}"
+    source = f"{recipe['wiki']}-{recipe['settings']['dump']}" if "wiki" in recipe else recipe["name"]
     steps, minimum_characters = steps_of(recipe["settings"]), recipe["settings"]["minimum_characters"]
     cleaned = counts_of(recipe["settings"])
     judge = judge_of(recipe["settings"], cleaned)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bertline.console import BertlineError
+from bertline.corpus.seven_zip import unpack_seven_zip
+from bertline.corpus.unpacking import DAMAGE, UNPACK_RATIO, Allowance, unpacked
 
 CHUNK_BYTES = 1 << 18
 MAX_HEADER_BYTES = 1 << 20
@@ -24,11 +26,14 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_PAGE_BYTES = 1 << 24
 END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
+# Dumps as they lie; a downloaded one is a .xml.bz2.
+DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
+DOWNLOAD_AGAIN = "delete it and download it again"
 
 logger = logging.getLogger(__name__)
 
-_STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
-_STREAM_START_BYTES = 10
+STREAM_START = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")  # a stream's first block, or its end
+STREAM_START_BYTES = 10
 # The tags that a dump is divided at. Text never contains a literal `<`.
 _BOUNDARY = re.compile(rb"<(?:(/page|/siteinfo)>\n?|page>|/mediawiki>)")
 _MAX_BOUNDARY_BYTES = 13
@@ -37,13 +42,22 @@ _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 _HEADING = re.compile(rb"(?:^|<text\b[^<>]*>)(==[^\n]*)", re.MULTILINE)
 
 
-def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]:
-    """Yield the chunks of a `.xml.bz2`, or of one slice of it, which is a complete dump: header, pages, end tag.
+def read_dump(
+    part: Path | str,
+    number: int = 0,
+    of: int = 1,
+    *,
+    unpack_ratio: float = UNPACK_RATIO,
+    advice: str = DOWNLOAD_AGAIN,
+) -> Iterator[bytes]:
+    """Yield the chunks of a dump, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Args:
-        part: the file; only a multistream file can be read in slices.
+        part: the file, one of DUMP_FILES; only a multistream `.xml.bz2` can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
+        unpack_ratio: to how many times its size a file that is no `.bz2` may unpack.
+        advice: for the errors of a damaged file.
 
     Raises BertlineError if the file is missing, damaged, ends before its last tag, or has a stream that does not begin
     with a page.
@@ -51,27 +65,33 @@ def read_dump(part: Path | str, number: int = 0, of: int = 1) -> Iterator[bytes]
     end = b""
     try:
         size = Path(part).stat().st_size
-        content = _content(part, number * size // of, (number + 1) * size // of)
+        if str(part).endswith(".bz2"):
+            content = _content(part, number * size // of, (number + 1) * size // of)
+        else:
+            content = (chunk for chunk, _ in unpacked_dump(Path(part), unpack_ratio))
         if number > 0:
-            yield _header(part, size)
+            yield header_of(part, size)
             content = _checked(content)
         for chunk in content:
             yield chunk
             end = (end + chunk)[-END_BYTES:]
     except FileNotFoundError:
         raise BertlineError(f"{part} does not exist; check the path, or run `snakemake download`") from None
-    except EOFError:
-        raise BertlineError(f"{part} is truncated; delete it and download it again") from None
+    except EOFError as error:
+        reason = f"damaged or truncated ({error})" if str(error) else "truncated"
+        raise BertlineError(f"{part} is {reason}; {advice}") from None
+    except DAMAGE as error:
+        raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise BertlineError(f"{part} is damaged ({error}); delete it and download it again") from None
+        raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
     if number + 1 < of:
         if b"</mediawiki>" not in end:
             yield b"</mediawiki>\n"
     # A file may also be truncated between two streams.
     elif b"</mediawiki>" not in end:
-        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; delete it and download it again")
+        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")
 
 
 def scan_pages(
@@ -161,7 +181,7 @@ def _divided(chunks: Iterable[bytes], counts: dict[str, int], part: Path | str) 
 def _incomplete(page: bytes, counts: dict[str, int], part: Path | str) -> BertlineError:
     return BertlineError(
         f"{part} ends within page {_id(page) or 'without an id'}, after {counts['pages']} whole pages; "
-        "download it again or name another dump"
+        "download it again, or name its file under paths and set salvage: true"
     )
 
 
@@ -178,7 +198,7 @@ def _checked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def _header(part: Path | str, size: int) -> bytes:
+def header_of(part: Path | str, size: int) -> bytes:
     """Return what precedes the first page: it contains the names of the namespaces."""
     header = b""
     for chunk in _content(part, 0, size):
@@ -190,6 +210,23 @@ def _header(part: Path | str, size: int) -> bytes:
     return header
 
 
+def unpacked_dump(part: Path, unpack_ratio: float) -> Iterator[tuple[bytes, int]]:
+    """Yield the content of a dump in pieces, each with the number of the file's bytes that were read.
+
+    Raises EOFError or one of `unpacking.DAMAGE` for a damaged file, and BertlineError if it unpacks to too much.
+    """
+    allowance = Allowance(part, unpack_ratio)
+    if part.name.endswith(".7z"):
+        for chunk, position in unpack_seven_zip(part):
+            allowance.take(len(chunk))
+            yield chunk, position
+        return
+    with part.open("rb") as file:
+        stream = unpacked(file, part.name, allowance)
+        while chunk := stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+            yield chunk, file.tell()
+
+
 def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
     """Decompress the streams that begin in the bytes [start, end).
 
@@ -197,7 +234,7 @@ def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
     stream, which the standard library would treat as the end.
     """
     with open(part, "rb") as file:
-        position = start and _next_stream(file, start)
+        position = start and next_stream(file, start)
         if position >= end:
             return
         file.seek(position)
@@ -212,23 +249,23 @@ def _content(part: Path | str, start: int, end: int) -> Iterator[bytes]:
                 if content:
                     yield content
             packed = decompressor.unused_data
-            if len(packed) < _STREAM_START_BYTES:
+            if len(packed) < STREAM_START_BYTES:
                 packed += file.read(CHUNK_BYTES)
             if not packed:
                 return
             position = file.tell() - len(packed)
-            if not _STREAM_START.match(packed):
+            if not STREAM_START.match(packed):
                 raise OSError(f"no stream begins at byte {position}")
             if position >= end:
                 return
 
 
-def _next_stream(file: BinaryIO, start: int) -> int:
+def next_stream(file: BinaryIO, start: int) -> int:
     """Return the position of the first stream at or after the byte `start`, or the file's size."""
     file.seek(start)
     window = b""
     while chunk := file.read(CHUNK_BYTES):
-        window = window[1 - _STREAM_START_BYTES :] + chunk
-        if match := _STREAM_START.search(window):
+        window = window[1 - STREAM_START_BYTES :] + chunk
+        if match := STREAM_START.search(window):
             return file.tell() - len(window) + match.start()
     return file.tell()

@@ -25,8 +25,9 @@ import psutil
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
-from bertline.corpus.dump import headings_of, read_dump, scan_pages
-from bertline.files import Recipe, write_folder_atomically, write_json
+from bertline.corpus.dump import headings_of
+from bertline.corpus.dump_files import read_pages
+from bertline.files import Json, Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +49,11 @@ def extract_part(
 
     The folder is written atomically. It contains `articles.jsonl` (one JSON object per article: id, revid, url, title,
     text), `headings.jsonl` (one `[id, [heading, ...]]` for each article of the dump, in the same order) and
-    `pages.json` (the counts of `dump.scan_pages`; oversized pages are not passed to any extractor).
+    `pages.json` (the counts of `dump_files.read_pages`; oversized pages are not passed to any extractor).
 
     Args:
-        recipe: of the corpus, see `sources`. The setting `extractor` and, for bertline's own, `list_items`,
-            `templates` and `tables` are used.
-        part: a Wikimedia `.xml.bz2`.
+        recipe: of the corpus, see `sources`. The settings of extractors, `salvage` and `unpack_ratio` are used.
+        part: a dump, one of `dump.DUMP_FILES`.
         output: the folder to write; an existing one is replaced.
         slice: index of the slice to read, from 0, and number of slices; see `dump.read_dump`.
         processes: how many wikiextractor may use in addition to its reader and its writer.
@@ -65,7 +65,7 @@ def extract_part(
         if extractor == "bertline":
             counts = write_articles(part, unfinished, number, of, recipe["settings"])
         else:
-            counts = _run_wikiextractor(part, unfinished, processes, number, of)
+            counts = _run_wikiextractor(part, unfinished, processes, number, of, recipe["settings"])
         if not counts["articles"] and of == 1:
             raise BertlineError(
                 f"{part} holds no articles ({counts['pages']} pages, including {counts['redirects']} redirects and "
@@ -79,11 +79,11 @@ def extract_part(
         write_json(unfinished / "pages.json", counts)
 
 
-def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of: int) -> dict[str, int]:
+def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of: int, settings: Json) -> Json:
     """Run the program on the dump, writing articles.jsonl and headings.jsonl; return the counts of its pages."""
     command = [*PROGRAM, "--json", "--no-templates", "--html-safe", "", "--processes", str(processes)]
     command += ["-o", "-", "/dev/stdin"]
-    counts: dict[str, int] = {}
+    counts: Json = {}
     log, articles = folder / "wikiextractor.log", folder / "articles.jsonl"
     # The leader of the process group ends it when its input does. Only this process holds the other end.
     guard = subprocess.Popen(["/bin/sh", "-c", "read line; kill -KILL 0"], stdin=subprocess.PIPE, process_group=0)
@@ -98,7 +98,7 @@ def _run_wikiextractor(part: Path, folder: Path, processes: int, number: int, of
             (folder / "headings.jsonl").open("w", encoding="utf-8") as headings,
         ):
             try:
-                found = scan_pages(read_dump(part, number, of), counts, part)
+                found = read_pages(part, number, of, settings, counts)
                 for page, article in progress(found, description=part.name, unit="pages"):
                     pipe.write(page)
                     if article is not None:

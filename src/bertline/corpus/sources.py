@@ -1,8 +1,9 @@
 """The kinds of corpora, and the recipes by which jobs read them.
 
 A corpus's recipe is a JSON file of the plan: `name`; `key`, its name with its fingerprint; `settings`, with every
-default filled in; and `parts`, for each part the files to read (empty if they are not local), or `wiki`, the database
-name of a Wikimedia dump, whose parts are known only after its listing.
+default filled in; and `parts`, for each part the files to read (empty if they are not local). That of a dump has
+`listing` instead, its files and their sizes, or `wiki`, the database name of one that is downloaded, whose files are
+known only after it was listed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Source(NamedTuple):
 # Wikimedia dumps have rules of their own, because they are downloaded and extracted before they are read.
 SOURCES = {
     "files": Source("bertline.corpus.text_files"),
+    "gutenberg": Source("bertline.corpus.text_files"),
     "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
     "warc": Source("bertline.corpus.warc"),
 }
@@ -68,7 +70,8 @@ def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
     """
     slices = {}
     for part, file in listing["parts"].items():
-        of = -(-file["size"] // BYTES_PER_SLICE) if "multistream" in file["file"] else 1
+        is_multistream = file.get("multistream", "multistream" in file["file"])
+        of = -(-file["size"] // BYTES_PER_SLICE) if is_multistream else 1
         for number in range(of):
             slices[part if of == 1 else f"{part}-slice-{number:03d}-of-{of:03d}"] = (part, number, of)
     return slices
@@ -76,9 +79,14 @@ def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
 
 def parts_of(corpus: Json) -> list[str]:
     """Return the names of a corpus's parts, in order; those of a dump are slices of the files in its listing."""
-    if "wiki" not in corpus:
-        return list(corpus["parts"])
-    return list(slices_of(read_json(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))))
+    return list(corpus["parts"] if "parts" in corpus else slices_of(listing_of(corpus)))
+
+
+def listing_of(corpus: Json) -> Json:
+    """Return the listing of a dump's files. Raises BertlineError if it is one to download, and is not listed yet."""
+    if "listing" in corpus:
+        return dict(corpus["listing"])
+    return dict(read_json(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"])))
 
 
 def files_of(corpus: Json, template: str) -> list[str]:

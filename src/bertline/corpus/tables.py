@@ -27,7 +27,7 @@ Row = dict[str, Any]
 class Columns(NamedTuple):
     """The names of a table's columns by content; None if there is no such column."""
 
-    text: str
+    text: str = "text"
     id: str | None = None
     title: str | None = None
     url: str | None = None

@@ -1,11 +1,12 @@
-"""Conversion of books and other text files into documents: plain text, archives of it, and tables."""
+"""Conversion of books and other text files into documents: plain text, web pages, archives of both, and tables."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,13 +25,17 @@ from bertline.corpus.plain_text import (
 from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
     ARCHIVES,
+    UNPACK_RATIO,
     Allowance,
     as_damage_error,
+    is_text,
+    is_web_page,
     members,
     name_without_compression,
     open_unpacked,
     refuse_markup,
 )
+from bertline.corpus.web_pages import read_web_page
 from bertline.files import Json
 
 logger = logging.getLogger(__name__)
@@ -38,6 +43,9 @@ logger = logging.getLogger(__name__)
 NAME_STARTS = "/./"
 # At the beginning of a text; lines may have a million characters.
 LINES_TO_JUDGE, CHARACTERS_TO_JUDGE = 2000, 1 << 20
+# The sentences of the Leipzig corpora are in no order. Some make a document, as a sample is no longer than that.
+LEIPZIG_LINE = re.compile(r"\d+\t(.*)")
+SENTENCES_OF_A_DOCUMENT = 100
 
 
 def name_of(file: str) -> str:
@@ -52,8 +60,9 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     """Yield the documents of the files of a part, in their order.
 
     A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one
-    document per row, an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.zip`) one text per member, and any other file
-    is a text. Texts, JSON Lines and CSV may be compressed (`.gz`, `.zst`). Nothing is unpacked to disk.
+    document per row, an archive (`.tar`, also compressed, or `.zip`) one text per member, `.html` and `.htm` are web
+    pages, and any other file is a text. All but archives, Parquet and Arrow may be compressed (`.gz`, `.bz2`, `.xz`,
+    `.zst`). Nothing is unpacked to disk. With the format `leipzig`, a document has SENTENCES_OF_A_DOCUMENT sentences.
 
     Args:
         corpus: its recipe, see `sources`. Ids of documents are made of the files' `name_of`, `!member` for a member of
@@ -67,7 +76,9 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
     """
     files, settings = corpus["parts"][part], corpus["settings"]
-    encoding, separator, columns = settings["encoding"], settings.get("separator"), columns_of(settings)
+    encoding, separator, columns = settings.get("encoding", "utf-8"), settings.get("separator"), columns_of(settings)
+    is_leipzig = settings.get("format") == "leipzig"
+    wanted = "a -sentences.txt" if is_leipzig else "a .txt or .html, or one of them compressed"
     check_encoding(encoding)
     skipped: Counter[str] = Counter()
     look_split = 0
@@ -80,16 +91,16 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                 yield file, Origin(name, _title(name)), stream
             return
         any_text = False
-        for member, stream in members(path, allowance, skipped):
+        for member, stream in members(path, allowance, skipped, is_sentences if is_leipzig else is_text):
             any_text = True
             yield f"{file}, member '{member}',", Origin(f"{name}!{member}", _title(member)), stream
         if not any_text:
-            raise BertlineError(f"{file} has no member that is a .txt, .txt.gz or .txt.zst; name another file")
+            raise BertlineError(f"{file} has no member that is {wanted}; name another file")
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
         nonlocal look_split
         refuse_markup(Path(file))
-        allowance = Allowance(Path(file), settings["unpack_ratio"])
+        allowance = Allowance(Path(file), settings.get("unpack_ratio", UNPACK_RATIO))
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
@@ -98,7 +109,21 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             return
         for where, origin, stream in texts_of(file, allowance):
             with as_damage_error(where):
+                if is_web_page(origin.id):
+                    page = read_web_page(stream, encoding)
+                    if isinstance(page, Dropped):
+                        yield page
+                    else:
+                        lines_of_page = lines_of(page.text.replace("\n", "\n\n"))
+                        yield from converter.documents(lines_of_page, origin._replace(title=page.title or origin.title))
+                    continue
                 lines = decoded_lines(stream, where, encoding)
+                if is_leipzig:
+                    numbered = enumerate(_leipzig_sentences(lines, where))
+                    for number, group in groupby(numbered, key=lambda pair: pair[0] // SENTENCES_OF_A_DOCUMENT):
+                        document = origin._replace(id=f"{origin.id}#{number}")
+                        yield from converter.documents((sentence for _, sentence in group), document)
+                    continue
                 if separator is None and not converter.lines_are_sentences:
                     first = _beginning(lines)
                     look_split += looks_split(first)
@@ -127,5 +152,22 @@ def _beginning(lines: Iterator[str]) -> list[str]:
     return taken
 
 
+def is_sentences(name: str) -> bool:
+    """Return whether a member of an archive has the sentences of a Leipzig corpus, by its name."""
+    return name.endswith(("-sentences.txt", "_sentences.txt"))
+
+
+def _leipzig_sentences(lines: Iterator[str], where: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        match = LEIPZIG_LINE.fullmatch(line)
+        if match is None:
+            raise BertlineError(
+                f"{where} line {number} is not a number, a tab and a sentence, as in the Leipzig corpora; leave out "
+                "format: leipzig"
+            )
+        yield match[1]
+
+
 def _title(name: str) -> str:
-    return name_without_compression(Path(name).name).removesuffix(".txt")
+    name = name_without_compression(Path(name).name)
+    return name.removesuffix(".txt") if not is_web_page(name) else Path(name).stem

@@ -1,4 +1,4 @@
-"""Streaming of packed files: gzip, zstd, tar, zip. Nothing is written to disk.
+"""Streaming of packed files: gzip, bzip2, xz, zstd, tar, zip. Nothing is written to disk.
 
 Packed files are untrusted input. Unpacked bytes are counted against an allowance of a multiple of the file's size. The
 names of members become ids of documents, so a name that leads out of the archive is rejected. Truncated or damaged
@@ -7,9 +7,12 @@ archives are errors, even where the standard library silently stops reading.
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import io
+import lzma
+import re
 import stat
 import tarfile
 import zipfile
@@ -17,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
@@ -25,12 +29,18 @@ from pyzstd import ZstdError, ZstdFile
 from bertline.console import BertlineError
 from bertline.corpus.documents import tidy
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+WEB_PAGES = (".html", ".htm", ".xhtml")
+TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
+UNPACK_RATIO = 100.0  # unless a corpus sets another
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
 ZIP64 = 0xFFFF  # replaces a number that does not fit
 BUFFER_BYTES = 1 << 16
+MAX_XZ_MEMORY = 1 << 28  # bytes; `xz -9` needs 2 ** 26
+XZ_START = b"\xfd7zXZ\0"
+_COMPRESSION = re.compile(r"\.(gz|bz2|xz|zst)$")
 
 
 class Allowance:
@@ -59,14 +69,56 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self.stream.read(len(buffer))
+        content = self.stream.read1(len(buffer))  # type: ignore[attr-defined]  # loses nothing before damage
         self.allowance.take(len(content))
         buffer[: len(content)] = content
         return len(content)
 
 
+class _Streams(io.RawIOBase):
+    """The content of a file of bz2 or xz streams; after the first, Python's readers take damage for the end."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        new_decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor],
+        start: bytes,
+        padding: bytes = b"",
+    ) -> None:
+        self._file, self._new, self._start, self._padding = file, new_decompressor, start, padding
+        self._decompressor, self._packed = new_decompressor(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while True:
+            if self._decompressor.eof and not self._begin_stream():
+                return 0
+            if self._decompressor.needs_input and not self._packed:
+                self._packed = self._file.read(BUFFER_BYTES)
+                if not self._packed:
+                    raise EOFError("it ends within a stream")
+            content = self._decompressor.decompress(self._packed, len(buffer))
+            self._packed = b""
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+
+    def _begin_stream(self) -> bool:
+        rest = self._decompressor.unused_data.lstrip(self._padding)
+        while len(rest) < len(self._start) and (more := self._file.read(BUFFER_BYTES)):
+            rest = (rest + more).lstrip(self._padding)
+        if not rest:
+            return False
+        if not rest.startswith(self._start):
+            raise EOFError(f"no stream begins at byte {self._file.tell() - len(rest)}")
+        self._decompressor, self._packed = self._new(), rest
+        return True
+
+
 @contextmanager
-def as_damage_error(name: str) -> Iterator[None]:
+def as_damage_error(name: str, advice: str = "replace it") -> Iterator[None]:
     """Turn the libraries' errors for damaged, truncated or missing files into a BertlineError about `name`."""
     try:
         yield
@@ -79,47 +131,52 @@ def as_damage_error(name: str) -> Iterator[None]:
     except NotImplementedError as error:  # a zip of a later version
         raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
     except OSError as error:
-        if not isinstance(error, gzip.BadGzipFile) and error.errno != errno.EINVAL:  # position before the start
+        # Without a number: of bz2. With this one: a position before the start.
+        if not isinstance(error, gzip.BadGzipFile) and error.errno not in (None, errno.EINVAL):
             raise
-        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
-    except (EOFError, zlib.error, ZstdError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); {advice}") from None
+    except DAMAGE as error:
+        raise BertlineError(f"{name} is damaged or truncated ({error}); {advice}") from None
+
+
+# Errors of damaged files, besides an OSError without a number.
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, ZstdError, tarfile.TarError, zipfile.BadZipFile)
 
 
 def name_without_compression(name: str) -> str:
     """Return `book.txt` for `book.txt.gz`."""
-    return name.removesuffix(".gz").removesuffix(".zst")
-
-
-_WEB_PAGE = "of web pages use `source: warc` on a crawl's WET files"
-_MARKUP = {
-    ".xml": "of a wiki's dump use `source: wikimedia`",
-    ".html": _WEB_PAGE,
-    ".htm": _WEB_PAGE,
-    ".xhtml": _WEB_PAGE,
-}
+    return _COMPRESSION.sub("", name)
 
 
 def refuse_markup(path: Path) -> None:
-    """Raise BertlineError for a file of markup: its tags would be taken for text."""
-    name = name_without_compression(path.name.lower()).removesuffix(".bz2")
-    for ending, advice in _MARKUP.items():
-        if name.endswith(ending):
-            raise BertlineError(
-                f"{path} is {ending[1:].upper()}, not plain text; {advice}, or extract the text to .txt"
-            )
+    """Raise BertlineError for XML: its tags would be taken for text."""
+    if name_without_compression(path.name.lower()).removesuffix(".7z").endswith(".xml"):
+        raise BertlineError(
+            f"{path} is XML, not plain text; of a wiki's dump use `source: wikimedia`, or extract the text to .txt"
+        )
+
+
+def is_web_page(name: str) -> bool:
+    """Return whether the name is that of a file of HTML."""
+    return name_without_compression(name.lower()).endswith(WEB_PAGES)
 
 
 @contextmanager
 def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
-    """Yield a file's bytes, unpacked if its name ends with `.gz`, `.tgz` or `.zst`."""
+    """Yield a file's bytes, unpacked if its name ends with `.gz`, `.tgz`, `.bz2`, `.xz` or `.zst`."""
     with path.open("rb") as file:
-        yield _unpacked(file, path.name, allowance)
+        yield unpacked(file, path.name, allowance)
 
 
-def _unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
+def unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
+    """Return the content of an open file, unpacked as `open_unpacked` does."""
     if name.endswith((".gz", ".tgz")):
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+    elif name.endswith(".bz2"):
+        stream = _buffered(_Streams(stream, bz2.BZ2Decompressor, b"BZh"))
+    elif name.endswith(".xz"):
+        limited = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY)
+        stream = _buffered(_Streams(stream, limited, XZ_START, padding=b"\0"))
     elif name.endswith(".zst"):
         stream = cast(BinaryIO, ZstdFile(stream, "r"))
     else:
@@ -128,11 +185,22 @@ def _unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
 
 
 def _counted(stream: BinaryIO, allowance: Allowance) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(_Counted(stream, allowance), BUFFER_BYTES))
+    return _buffered(_Counted(stream, allowance))
 
 
-def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield the names and bytes of an archive's texts (`.txt`, `.txt.gz`, `.txt.zst`), in the archive's order.
+def _buffered(stream: io.RawIOBase) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(stream, BUFFER_BYTES))
+
+
+def is_text(name: str) -> bool:
+    """Return whether a member of an archive is a text, by its name."""
+    return name_without_compression(name).lower().endswith(TEXTS)
+
+
+def members(
+    path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool] = is_text
+) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield the names and bytes of an archive's texts (`.txt` and `.html`, also compressed), in the archive's order.
 
     Consume each before requesting the next. `skipped` counts the other members: `link`, `special file` (devices, pipes,
     sparse files) and `not a text`; folders are not counted.
@@ -140,8 +208,8 @@ def members(path: Path, allowance: Allowance, skipped: Counter[str]) -> Iterator
     Raises BertlineError for a member outside the archive, and the errors that `as_damage_error` catches.
     """
     of_kind = zip_members if path.suffix == ".zip" else _tar_members
-    for name, stream in of_kind(path, allowance, skipped, _is_text):
-        yield name, _unpacked(stream, name, allowance)
+    for name, stream in of_kind(path, allowance, skipped, is_wanted):
+        yield name, unpacked(stream, name, allowance)
 
 
 def zip_members(
@@ -229,10 +297,6 @@ def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool, is_wanted: Ca
     if is_link or not is_regular:
         return "link" if is_link else "special file"
     return None if is_wanted(name) else "not a text"
-
-
-def _is_text(name: str) -> bool:
-    return name_without_compression(name).endswith(".txt")
 
 
 def _safe_name(path: Path, name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
+from bertline.corpus.dump_files import natural_order
 from bertline.files import Json, read_json, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
@@ -88,7 +89,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
             described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
             raise SourceRefused(f"the dump is not done: {described}")
         files = {name: file for name, file in jobs[done]["files"].items() if _PAGE_CONTENT.search(name)}
-        ordered = sorted(files, key=_natural_order)
+        ordered = sorted(files, key=natural_order)
         if not ordered:
             raise SourceRefused(f"{done} lists no page content (*.xml*.bz2)")
         for name in ordered:
@@ -105,8 +106,3 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SourceRefused(f"its dumpstatus.json has an unknown form ({error!r})") from None
-
-
-def _natural_order(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts `...multistream2.xml-p9p10.bz2` before `...multistream10.xml-p11p12.bz2`."""
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]

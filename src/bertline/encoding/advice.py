@@ -36,6 +36,12 @@ def warnings_in(cards: Mapping[str, Path | str]) -> Iterator[str]:
 
 def _of_text(card: Json) -> Iterator[str]:
     for corpus in card["corpora"]:
+        is_random = corpus.get("settings", {}).get("format") == "leipzig"
+        if is_random and card.get("settings", {}).get("pair_objective", "none") != "none":
+            yield (
+                f"the sentences of {corpus['name']} are in no order, so none follows another; set pair_objective: none "
+                "for the dataset"
+            )
         if texts := corpus.get("look_split", 0):
             yield (
                 f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
@@ -48,6 +54,11 @@ def _of_text(card: Json) -> Iterator[str]:
             yield (
                 f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made "
                 "for English web pages: set stop_words, or leave them out of cleaning"
+            )
+        if (lost := corpus.get("lost", {})).get("places"):
+            yield (
+                f"the dump of {corpus['name']} is damaged in {lost['places']} places: {lost['bytes']:,} bytes of "
+                f"it could not be unpacked, and {lost['pages']:,} pages are cut off; take a whole file if there is one"
             )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:

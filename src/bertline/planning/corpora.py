@@ -9,17 +9,21 @@ from itertools import takewhile
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.corpus.books import read_checksums
+from bertline.corpus.dump_files import check_name, is_multistream, natural_order
 from bertline.files import Json, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
+FILES_PER_PART = 100  # of those to download, whose sizes are not known
 CHARACTERS_PER_PART = 60_000  # of their paths
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
-def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -> Json:
+def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], downloads: dict[str, Json]) -> Json:
     """Return the recipe of a corpus, see `corpus.sources`.
 
     Args:
@@ -27,6 +31,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         schema: config/config.schema.yaml.
         name: the corpus's name under `corpora`.
         problems: missing inputs are appended, because a dry run continues without them.
+        downloads: files that the graph downloads are added, path -> source.
 
     Raises BertlineError if a contact is needed and not given, and for incompatible settings.
     """
@@ -36,14 +41,38 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
     semantic.pop("licence", None)  # it changes no document
     resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
-        _check_contact(config, name, problems)
+        if "paths" in corpus:
+            semantic["paths"], resolved["listing"] = _dump_files(name, corpus, problems)
+            semantic.pop("language", None)  # only cards show it
+        else:
+            _check_contact(config, name, problems)
+            resolved["wiki"] = f"{corpus['language']}wiki"
+        for setting, needed in (("dump", False), ("salvage", True), ("unpack_ratio", True)):
+            if setting in semantic and needed != ("paths" in corpus):
+                raise BertlineError(
+                    f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but "
+                    + ("it is for files named by paths" if needed else "paths name the files")
+                    + "; leave one of the two out"
+                )
         for setting in ("list_items", "tables", "templates"):
             if setting in semantic and corpus["extractor"] != "bertline":
                 raise BertlineError(
                     f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but wikiextractor keeps no "
                     f"{setting.replace('_', ' ')}; leave one of the two out"
                 )
-        resolved["wiki"] = f"{corpus['language']}wiki"
+    elif kind == "gutenberg":
+        _check_contact(config, name, problems, "gutenberg_mirrors")
+        resolved["parts"] = _gutenberg_parts(name, corpus, semantic, problems, downloads)
+    elif "urls" in corpus:
+        if "paths" in corpus:
+            raise BertlineError(
+                f"configuration: corpora.{name}.urls: given beside paths; leave one of the two out, or make two corpora"
+            )
+        semantic["paths"] = _files_to_download(name, semantic.pop("urls"), downloads)
+        located = [
+            paths.TEXT_FILE.format(sha256=digest, file=f"./{file}") for file, digest in semantic["paths"].items()
+        ]
+        resolved["parts"] = _numbered(located, FILES_PER_PART)
     elif "paths" not in corpus:
         resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
     else:
@@ -52,6 +81,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str]) -
         semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
         resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
     _check_stop_words(config["corpora"][name], semantic, name)
+    if corpus.get("format") == "leipzig" and corpus["sentences"] != "lines":
+        raise BertlineError(
+            f"configuration: corpora.{name}.sentences: given '{corpus['sentences']}', but the Leipzig corpora have one "
+            "sentence per line; set sentences: lines"
+        )
     if corpus["punkt"] != "trained" and corpus["sentences"] != "punkt":
         raise BertlineError(
             f"configuration: corpora.{name}.punkt: given '{corpus['punkt']}', but sentences is {corpus['sentences']}; "
@@ -83,10 +117,79 @@ def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
         )
 
 
-def _check_contact(config: Json, name: str, problems: list[str]) -> None:
-    if not any(mirror.startswith("http") for mirror in config["mirrors"]):
+def _dump_files(name: str, corpus: Json, problems: list[str]) -> tuple[list[str], Json]:
+    """Return the digests of a dump's files, and their listing, see `corpus.sources.slices_of`."""
+    files = sorted(set(expand(problems, f"corpora.{name}.paths", corpus["paths"])), key=natural_order)
+    for file in files:
+        check_name(file)
+    listed = {
+        f"part-{index:05d}": {"file": str(file), "size": file.stat().st_size, "multistream": is_multistream(file)}
+        for index, file in enumerate(files)
+    }
+    of_files = digests(files)
+    return [of_files[str(file)] for file in files], {"parts": listed}
+
+
+def _files_to_download(name: str, urls: list[Json], downloads: dict[str, Json]) -> dict[str, str]:
+    """Add files to the downloads, and return their names and digests. Raises BertlineError for a repeated name."""
+    found: dict[str, str] = {}
+    for source in urls:
+        file = source["url"].rpartition("/")[2]
+        if file in found:
+            raise BertlineError(
+                f"configuration: corpora.{name}.urls: two files would be called '{file}'; download one of them "
+                "yourself, and make a corpus of its path"
+            )
+        found[file] = source["sha256"]
+        downloads[paths.TEXT_FILE.format(sha256=source["sha256"], file=file)] = source
+    return dict(sorted(found.items()))
+
+
+def _gutenberg_parts(
+    name: str, corpus: Json, semantic: Json, problems: list[str], downloads: dict[str, Json]
+) -> dict[str, list[str]]:
+    """Add the books to the downloads, and return the parts; the checksums of a file enter the `semantic` settings."""
+    digest_of: dict[str, str] = {}
+    if "sha256" in corpus:
+        if Path(corpus["sha256"]).is_file():
+            digest_of = read_checksums(Path(corpus["sha256"]))
+        else:
+            problems.append(f"configuration: corpora.{name}.sha256: {corpus['sha256']} does not exist; put it there")
+        semantic["sha256"] = {}
+    files = []
+    for book in sorted(corpus["books"]):
+        file = paths.GUTENBERG_BOOK.format(book=book)
+        known = {}
+        if "sha256" in corpus:
+            known = {"sha256": digest_of[f"{book}.txt"]} if f"{book}.txt" in digest_of else {}
+            semantic["sha256"] |= {str(book): value for value in known.values()}
+            if digest_of and not known:
+                raise BertlineError(
+                    f"configuration: corpora.{name}.books: {corpus['sha256']} has no checksum of book {book}; add it, "
+                    "or leave out the book"
+                )
+            if known and Path(file).exists() and digests([Path(file)])[file] != known["sha256"]:
+                raise BertlineError(
+                    f"{file} has another checksum than {corpus['sha256']} states; delete it, and it is downloaded again"
+                )
+        downloads[file] = downloads.get(file) or known
+        files.append(file)
+    semantic["books"] = sorted(corpus["books"])
+    return _numbered(files, FILES_PER_PART)
+
+
+def _numbered(files: list[str], size: int) -> dict[str, list[str]]:
+    return {f"part-{at // size:05d}": files[at : at + size] for at in range(0, len(files), size)}
+
+
+def _check_contact(config: Json, name: str, problems: list[str], mirrors: str = "mirrors") -> None:
+    if not any(mirror.startswith("http") for mirror in config[mirrors]):
         return
-    reason = f"corpora.{name} downloads from Wikimedia, which blocks requests without contact information"
+    of_whom = {
+        "mirrors": "Wikimedia, which blocks requests without contact information",
+        "gutenberg_mirrors": "mirrors of Project Gutenberg, which should know whom to ask",
+    }
+    reason = f"corpora.{name} downloads from {of_whom[mirrors]}"
     if "contact" not in config:
         raise BertlineError(f"configuration: the key 'contact' is missing; {reason}")
     if config["contact"] == EXAMPLE_CONTACT:

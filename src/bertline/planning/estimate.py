@@ -12,7 +12,8 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertline.corpus.sources import slices_of
+from bertline.console import BertlineError
+from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, read_json
 from bertline.planning.plan import Plan
@@ -62,14 +63,14 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     what = f"corpus {corpus['name']}"
     parts, dump_bytes = corpus.get("parts"), 0
     if parts is None:
-        listing = Path(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]))
-        if not listing.exists():
+        try:
+            content = listing_of(corpus)
+        except BertlineError:
             return Estimate(what, None, basis="unknown: the dump is not listed yet (snakemake list_parts)")
-        content = read_json(listing)
         parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
     unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
     unsplit = sum(not Path(paths.SENTENCES.format(corpus=key, part=part)).exists() for part in parts)
-    reading = ("extract_part", "clean_part") if "wiki" in corpus else ("read_part",)
+    reading = ("extract_part", "clean_part") if "parts" not in corpus else ("read_part",)
     jobs = dict.fromkeys(reading, unread) | {"split_sentences": unsplit}
     hours, basis = _core_hours(key, jobs)
     if hours is None and dump_bytes:

@@ -45,7 +45,7 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     filled, schema = load(config, schema_path)
     plan = Plan(filled, schema, Path(models))
     for name in filled["corpora"]:
-        corpus = resolve_corpus(filled, schema, name, plan.problems)
+        corpus = resolve_corpus(filled, schema, name, plan.problems, plan.downloads)
         key = corpus["key"]
         plan.corpora[key] = corpus
         plan.corpus_of_name[name] = key

@@ -17,6 +17,8 @@ DUMP_PART = f"{WIKI}/{{dump}}/{{part}}.xml.bz2"
 HUB_WEIGHTS = "resources/weights/hub/{repository}/{revision}"
 GOOGLE_WEIGHTS = "resources/weights/google/{google}"
 EVALUATION_FILE = "resources/evaluation/{file}"
+TEXT_FILE = "resources/texts/{sha256}/{file}"
+GUTENBERG_BOOK = "resources/gutenberg/{book}.txt"
 
 CORPUS = "results/corpora/{corpus}"
 EXTRACTED = f"{CORPUS}/extracted/{{part}}"

@@ -1,0 +1,85 @@
+"""The main text of web pages: HTML without menus, by resiliparse."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from typing import BinaryIO, NamedTuple
+
+from bertline.corpus.documents import Dropped
+
+MAX_PAGE_BYTES = 1 << 23  # read as a whole
+# Chrome has 512. The time of resiliparse grows with depth times length: at this depth, a megabyte takes five seconds.
+MAX_DEPTH = 256
+# Of menus, and of ruby without end tags: its parser takes the square of their number, for these a tenth of a second.
+MAX_COSTLY_TAGS = 4000
+DECLARED = re.compile(rb"<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset
+MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+# The end tags of others may be left out, or there are none.
+_OPTIONAL = "p|li|d[dt]|t[dhr]|thead|tbody|tfoot|option|colgroup|html|head|body|r[bpt]|rtc"
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
+_TAG = re.compile(rf"<(/?)(?!(?:{_OPTIONAL}|{_VOID})\b)[a-z]", re.IGNORECASE)
+_COSTLY = re.compile(r"<(option|r[bpt]c?|/r[bpt]c?)\b", re.IGNORECASE)
+
+
+class WebPage(NamedTuple):
+    """A page's title and main text, which has a paragraph per line; either may be empty."""
+
+    title: str
+    text: str
+
+
+def read_web_page(stream: BinaryIO, encoding: str) -> WebPage | Dropped:
+    """Read a page, or return the reason why it is not read: `oversized`, `complex`, or `encoding`.
+
+    Args:
+        stream: its bytes.
+        encoding: of a page that has no byte order mark and declares none.
+    """
+    content = stream.read(MAX_PAGE_BYTES + 1)
+    if len(content) > MAX_PAGE_BYTES:
+        return Dropped("oversized")
+    try:
+        page = _decode(content, encoding)
+    except (UnicodeError, LookupError, ValueError):
+        return Dropped("encoding")
+    if _depth(page) > MAX_DEPTH or _costly_tags(page) > MAX_COSTLY_TAGS:
+        return Dropped("complex")
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
+
+    tree = HTMLTree.parse(page.encode("utf-8", "replace").decode())
+    text = extract_plain_text(tree, main_content=True, alt_texts=False, list_bullets=False, comments=False)
+    return WebPage(tree.title or "", text)
+
+
+def _decode(content: bytes, encoding: str) -> str:
+    for mark, of_mark in MARKS:
+        if content.startswith(mark):
+            return content[len(mark) :].decode(of_mark)
+    declared = DECLARED.search(content, 0, DECLARED_WITHIN)
+    found = declared[1].decode("ascii") if declared else encoding
+    if found.lower().startswith("utf-16") and declared:  # it could not have been read
+        found = "utf-8"
+    if found.lower() in ("iso-8859-1", "latin-1", "latin1", "ascii", "us-ascii") and declared:
+        found = "windows-1252"  # as browsers do, https://encoding.spec.whatwg.org/#names-and-labels
+    return content.decode(found)
+
+
+def _costly_tags(page: str) -> int:
+    tags = Counter(tag[0] for tag in _COSTLY.findall(page.lower()))
+    return tags["o"] + max(0, tags["r"] - tags["/"])
+
+
+def _depth(page: str) -> int:
+    """Return how deeply elements are nested at most, without those whose end tags may be left out."""
+    depth = deepest = 0
+    for tag in _TAG.finditer(page):
+        if tag[1]:
+            depth = max(0, depth - 1)
+        else:
+            depth += 1
+            deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,226 @@
+"""Dumps as they lie: in every form the same pages, and of damaged ones every page that is left."""
+
+from __future__ import annotations
+
+import builtins
+import bz2
+import gzip
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import libarchive
+import pytest
+import pyzstd
+from corpus_recipe import corpus_recipe
+from test_corpus_dump import END, HEADER, multistream, page
+
+from bertline.console import BertlineError
+from bertline.corpus import dump_files
+from bertline.corpus.clean import clean_part
+from bertline.corpus.documents import read_documents
+from bertline.corpus.dump_files import is_multistream, read_pages
+from bertline.corpus.extract import extract_part
+from bertline.files import read_json
+
+NUMBERS = range(1, 61)
+RANDOM = random.Random(3)  # noqa: S311
+# More than a block of each kind of compression.
+TEXTS = {number: f"Text {number} of\n{RANDOM.randbytes(3000).hex()}" for number in NUMBERS}
+XML = HEADER + b"".join(page(number, text) for number, text in TEXTS.items()) + END
+
+
+def seven_zip(files: dict[str, bytes]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with libarchive.file_writer(str(path), "7zip") as archive:
+            for name, content in files.items():
+                archive.add_file_from_memory(name, len(content), content)
+
+    return write
+
+
+def packed(kind: str, xml: bytes) -> Callable[[Path], None]:
+    """What writes a dump in one of its forms."""
+    if kind == "7z":
+        return seven_zip({"images/a.png": b"no text", "dump.xml": xml})
+    pack = {
+        "xml": lambda content: content,
+        "bz2": lambda content: multistream(content, 5),
+        "gz": gzip.compress,
+        "xz": lzma.compress,
+        "zst": lambda content: pyzstd.compress(content, {pyzstd.CParameter.checksumFlag: 1}),
+    }[kind]
+    return lambda path: path.write_bytes(pack(xml)) and None
+
+
+def ids_of(path: Path, number: int = 0, of: int = 1, **settings: Any) -> tuple[list[int], dict[str, Any]]:
+    counts: dict[str, Any] = {}
+    asked = {"salvage": False, "unpack_ratio": 100, "paths": [str(path)], **settings}
+    pages = read_pages(path, number, of, asked, counts)
+    return [int(article.id) for _, article in pages if article], counts
+
+
+FORMS = pytest.mark.parametrize("kind", ["xml", "bz2", "gz", "xz", "zst", "7z"])
+
+
+@FORMS
+def test_every_form_of_a_dump_has_the_same_pages(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("dump.xml" if kind == "xml" else f"dump.xml.{kind}")
+    packed(kind, XML)(path)
+    for salvage in (False, True):
+        ids, counts = ids_of(path, salvage=salvage)
+        assert ids == list(NUMBERS)
+        assert counts.pop("lost", {"places": 0, "bytes": 0, "pages": 0}) == {"places": 0, "bytes": 0, "pages": 0}
+        assert counts["pages"] == len(NUMBERS)
+
+
+@FORMS
+def test_of_a_truncated_dump_every_whole_page_is_read_if_asked(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("dump.xml" if kind == "xml" else f"dump.xml.{kind}")
+    packed(kind, XML)(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 3 // 4])
+    with pytest.raises(BertlineError, match=r"dump\.xml.* set salvage: true") as caught:
+        ids_of(path)
+    assert "\n" not in str(caught.value)
+    if kind == "7z":  # its table of contents is at its end
+        with pytest.raises(BertlineError, match="its header, which names the wiki's namespaces, is lost"):
+            ids_of(path, salvage=True)
+        return
+    ids, counts = ids_of(path, salvage=True)
+    assert ids == list(NUMBERS[: len(ids)])
+    assert len(ids) > len(NUMBERS) // 2
+    assert counts["lost"]["places"] == 1
+    assert counts["lost"]["pages"] <= 1
+
+
+def test_damage_in_a_multistream_dump_costs_the_pages_of_its_stream(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml.bz2"
+    content = bytearray(multistream(XML, 5))
+    starts = [at for at in range(len(content)) if content[at : at + 4] == b"BZh9"]
+    for stream, flipped in ((3, starts[3] + 40), (7, starts[7] + 1), (12, starts[13] - 3)):
+        damaged = bytearray(content)
+        damaged[flipped] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(BertlineError, match="salvage: true"):
+            ids_of(path)
+        gone = range(5 * (stream - 1) + 1, 5 * stream + 1)
+        expected = [number for number in NUMBERS if number not in gone]
+        found = ids_of(path, salvage=True)
+        assert found[0] == expected
+        assert found[1]["lost"]["places"] == 1
+        # Located to a piece.
+        lost = starts[stream + 1] - starts[stream] - found[1]["lost"]["bytes"]
+        assert abs(lost) <= dump_files.PIECE_BYTES
+        for of in (2, 5):
+            slices = [ids_of(path, number, of, salvage=True) for number in range(of)]
+            assert [one for ids, _ in slices for one in ids] == expected
+            assert sum(counts["lost"]["places"] for _, counts in slices) == 1
+
+
+def test_pages_whose_end_is_lost_in_plain_xml_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"
+    at = XML.index(b"Text 20 ")
+    path.write_bytes(XML[:at] + XML[XML.index(b"  <page>", at) :])
+    ids, counts = ids_of(path, salvage=True)
+    assert ids == [number for number in NUMBERS if number != 20]
+    assert counts["lost"] == {"places": 1, "bytes": 0, "pages": 1}
+
+
+def test_a_dump_without_its_header_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml.bz2"
+    content = bytearray(multistream(XML, 5))
+    content[20] ^= 1
+    path.write_bytes(content)
+    for number in (0, 1):
+        with pytest.raises(BertlineError, match="its header, which names the wiki's namespaces, is lost"):
+            ids_of(path, number, 2, salvage=True)
+
+
+def test_only_a_file_whose_header_is_a_stream_of_its_own_has_slices(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml.bz2"
+    for content, expected in (
+        (multistream(XML, 5), True),
+        (bz2.compress(XML), False),
+        (bz2.compress(XML[:5000]) + bz2.compress(XML[5000:]), False),
+        (b"no bz2", False),
+        (multistream(XML, 5)[:60], False),
+    ):
+        path.write_bytes(content)
+        assert is_multistream(path) == expected
+    packed("gz", XML)(tmp_path / "dump.xml.gz")
+    assert not is_multistream(tmp_path / "dump.xml.gz")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.txt": b"text"}, "holds no .xml; name the archive of a dump"),
+        ({"a.xml": XML, "b.xml": XML}, "holds several dumps; unpack it"),
+        ({"a.xml": HEADER + page(1, "x" * (1 << 25)) + END}, "unpacks to more than 100 times its size"),
+    ],
+)
+def test_an_archive_that_is_no_dump_or_a_bomb_is_one_line(
+    tmp_path: Path, files: dict[str, bytes], message: str
+) -> None:
+    path = tmp_path / "dump.7z"
+    seven_zip(files)(path)
+    with pytest.raises(BertlineError, match=message):
+        ids_of(path)
+
+
+def test_a_machine_without_libarchive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *others: Any) -> Any:
+        if name.startswith("libarchive"):
+            raise AttributeError("archive_errno")  # as it says where the library is absent
+        return real(name, *others)
+
+    seven_zip({"a.xml": XML})(tmp_path / "dump.7z")
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BertlineError, match="cannot be unpacked without libarchive; install it"):
+        ids_of(tmp_path / "dump.7z")
+
+
+def test_files_are_in_the_order_of_their_numbers_and_named_as_dumps(tmp_path: Path) -> None:
+    names = ["w-multistream10.xml-p9p10.bz2", "w-multistream2.xml-p1p8.bz2"]
+    assert sorted(names, key=dump_files.natural_order) == names[::-1]
+    with pytest.raises(BertlineError, match=r"notes\.txt is no dump by its name; name \.xml, \.xml\.bz2"):
+        dump_files.check_name(tmp_path / "notes.txt")
+
+
+def test_a_damaged_real_dump_gives_documents_and_counts(test_data: Path, tmp_path: Path) -> None:
+    """Cut at half: what comes out are the first documents of the whole one."""
+    xml = bz2.decompress((test_data / "wiki/ltgwiki-smallwiki-pages-articles.xml.bz2").read_bytes())
+    content = multistream(b"</page>\n".join(xml.split(b"</page>\n")[:500]) + b"</page>\n" + END, 20)
+    (tmp_path / "whole.xml.bz2").write_bytes(content)
+    (tmp_path / "cut.xml.bz2").write_bytes(content[: len(content) // 2])
+
+    def documents(name: str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+        corpus = corpus_recipe("wikimedia", paths=[name], extractor="bertline", **settings)
+        outputs = tmp_path / f"{name}.jsonl.zst", tmp_path / f"{name}.counts.json"
+        extract_part(corpus, tmp_path / name, tmp_path / "extracted")
+        clean_part(corpus, tmp_path / "extracted", *outputs)
+        return list(read_documents(outputs[0])), read_json(outputs[1])
+
+    found, counts = documents("cut.xml.bz2", salvage=True)
+    assert len(found) > 50
+    assert found == documents("whole.xml.bz2")[0][: len(found)]
+    assert counts["lost"]["places"] == 1
+    assert found[0]["source"] == "books"  # the corpus
+
+
+def test_what_comes_out_of_a_damaged_block_is_not_taken_for_text(tmp_path: Path) -> None:
+    """Before bzip2 compares a block's checksum, all of its content is out: also pages that look whole."""
+    path = tmp_path / "dump.xml.bz2"
+    xml = HEADER + b"".join(page(number, "word " * 99) for number in range(1, 3000)) + END
+    content = bytearray(multistream(xml, 1000))
+    starts = [at for at in range(len(content)) if content[at : at + 4] == b"BZh9"]
+    content[starts[2] + 11] ^= 1  # in the checksum of the first block, so that its text is right
+    path.write_bytes(content)
+    ids, counts = ids_of(path, salvage=True)
+    assert ids == [*range(1, 1001), *range(2001, 3000)]
+    assert counts["lost"]["bytes"] > 0

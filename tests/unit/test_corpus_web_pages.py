@@ -1,0 +1,124 @@
+"""Web pages as files: their main text, in the encoding that they declare, and what is not read is counted."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_corpus_text_files import read
+from test_corpus_unpacking import zip_bytes
+
+from bertline.corpus import web_pages
+from bertline.corpus.documents import Dropped
+from bertline.corpus.web_pages import WebPage, read_web_page
+
+PARAGRAPHS = [
+    f"The old mill number {n} stood by the river; nobody had lived there since Dr. Harrow left." for n in range(9)
+]
+
+
+def page(paragraphs: list[str], head: str = "<title>The  mill</title>") -> str:
+    menu = "".join(f"<li><a href='/{number}'>Menu {number}</a></li>" for number in range(20))
+    text = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    return (
+        f"<!doctype html><html><head>{head}<script>var x = '<p>x</p>'</script></head><body><nav><ul>{menu}</ul></nav>"
+        f"<main><article><h1>Mills</h1>{text}</article></main><footer>Imprint</footer></body></html>"
+    )
+
+
+def test_a_page_is_a_document_of_its_main_text_with_its_title(tmp_path: Path) -> None:
+    (tmp_path / "mill.html").write_text(page(PARAGRAPHS))
+    (tmp_path / "short.HTM.gz").write_bytes(gzip.compress(page(["Only one line,<br>and a second one."]).encode()))
+    (tmp_path / "many.zip").write_bytes(zip_bytes({"a/b.xhtml": page(PARAGRAPHS[:2]).encode(), "style.css": b"p {}"}))
+    (tmp_path / "empty.html").write_text("<html><body><nav><a href='/'>Home</a></nav></body></html>")
+    names = ["mill.html", "short.HTM.gz", "many.zip", "empty.html"]
+    documents, counts = read(tmp_path, *(tmp_path / name for name in names))
+    assert [document["id"] for document in documents] == ["mill.html", "short.HTM.gz", "many.zip!a/b.xhtml"]
+    assert documents[0]["title"] == "The mill"
+    assert documents[0]["text"].split("\n") == ["Mills", *PARAGRAPHS]
+    assert "Menu" not in documents[1]["text"]
+    assert counts["dropped"] == {"empty": 1}
+    assert counts["members_skipped"] == {"not a text": 1}
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding", "given_encoding"),
+    [
+        ("<meta charset=utf-8>", "utf-8", "latin-1"),
+        ("<meta http-equiv='Content-Type' content='text/html; charset=windows-1257'>", "windows-1257", "utf-8"),
+        ("<meta charset='iso-8859-1'>", "windows-1252", "utf-8"),  # as browsers read it
+        ("<meta charset=utf-16>", "utf-8", "utf-8"),
+        ("", "utf-16", "utf-8"),  # with its mark
+        ("", "utf-8-sig", "latin-1"),
+        ("", "cp1257", "cp1257"),
+    ],
+)
+def test_the_encoding_is_the_mark_s_the_page_s_or_the_corpus_s(head: str, encoding: str, given_encoding: str) -> None:
+    text = "Žluté “müll”" if encoding not in ("windows-1257", "cp1257", "windows-1252") else "Ž “müll”"
+    found = read_web_page(io.BytesIO(page([text], head).encode(encoding)), given_encoding)
+    assert isinstance(found, WebPage)
+    assert found.text.endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (page(["Käse"], "").encode("latin-1"), "encoding"),
+        (page(["Käse"], "<meta charset=no-such-thing>").encode(), "encoding"),
+        (page(["Käse"], "<meta charset=base64>").encode(), "encoding"),
+        (b"<div>" * 300 + b"text", "complex"),
+        (b"<select>" + b"<option>x" * 5000, "complex"),
+        (b"<ruby>" + b"<rt>x" * 5000, "complex"),
+        (b"<p>" + b"x" * (1 << 23), "oversized"),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_counted(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "page.html").write_bytes(content)
+    documents, counts = read(tmp_path, tmp_path / "page.html")
+    assert (documents, counts["read"], counts["dropped"]) == ([], 1, {reason: 1})
+
+
+HOSTILE = [
+    "<",
+    "<!--",
+    "<p>x",
+    "<a href=x>x</a>",
+    "<table><tr><td>x</table>",
+    "&amp",
+    "<p a=1 ",
+    "<rt>x</rt>",
+    "\0",
+    "<b><p>",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_the_time_of_a_hostile_page_is_bounded(piece: str) -> None:
+    started = time.process_time()
+    read_web_page(io.BytesIO((piece * 20_000).encode()), "utf-8")
+    assert time.process_time() - started < 5  # what is quadratic takes minutes
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.binary(max_size=60)
+    | st.lists(st.sampled_from([*HOSTILE, "</p>", "<title>", "é", "x"]), max_size=20).map("".join).map(str.encode)
+)
+@example(b"")
+@example(b"<title>\xed\xa0\x80")
+@example("<p>\ud800".encode("utf-16", "surrogatepass"))
+def test_any_bytes_are_a_page_or_a_reason(content: bytes) -> None:
+    found = read_web_page(io.BytesIO(content), "utf-8")
+    assert isinstance(found, WebPage) or found in (Dropped("encoding"), Dropped("complex"))
+
+
+def test_the_depth_of_a_page_counts_what_is_open() -> None:
+    deep: Any = web_pages._depth
+    assert deep("<div><p>a<p>b<br><div>c</div></div>" * 400) == 2
+    assert deep("<div><span>" * 50 + "</span>" * 500) == 100
