@@ -119,8 +119,9 @@ def train_punkt(
         documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
         model: the folder to write.
         seed, sample_bytes: hashes of the seed and a part's name select parts, see SAMPLED_PARTS; hashes of the seed, a
-            document's id and a paragraph's position select their paragraphs, about `sample_bytes` of UTF-8 text; a smaller corpus is used whole. The default is the size that the paper's models were trained on, and
-            takes a quarter of a minute. Neither time nor memory grows with the corpus.
+            document's id and a paragraph's position select their paragraphs, about `sample_bytes` of UTF-8 text; a
+            smaller corpus is used whole. The default is the size that the paper's models were trained on, and takes a
+            quarter of a minute. Neither time nor memory grows with the corpus.
 
     Raises BertlineError if the corpus has no documents.
     """
