@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
+from bertline.corpus import shards as shards_module
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.removal import part_of
@@ -250,6 +252,48 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
     np.save(path, np.array([(0, 10, 1, 1), (10, 1, 2, 0)], dtype=INDEX_TYPE))
     with pytest.raises(BertlineError, match="its documents are empty"):
         read_index(path)
+
+
+@settings(deadline=None, max_examples=60)
+@given(sizes=st.lists(st.integers(0, 40), max_size=40), of_first=st.integers(0, 600))
+def test_every_shard_of_a_plan_is_found(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], of_first: int
+) -> None:
+    """Whatever the lengths of the lines, among which they are found by bisection."""
+    path = tmp_path_factory.mktemp("plan") / "plan.jsonl"
+    shards = {f"{number:05d}": [{"part": "é" * size}] * (size % 3) for number, size in enumerate(sizes)}
+    shards[HELD_OUT] = [{"part": "last"}]
+    write_plan(path, {"shards": shards, "corpora": [{"name": "x" * of_first}]})
+    assert {shard: read_pieces(path, shard) for shard in shards} == shards
+    for absent in ("99999", "0000", "z"):
+        with pytest.raises(BertlineError, match=f"has no shard '{absent}'"):
+            read_pieces(path, absent)
+
+
+def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path) -> None:
+    """Every other document is removed, so each of the others is a range of its own."""
+    rows = np.zeros(2000, dtype=INDEX_TYPE)
+    rows["length"], rows["sentences"], rows["id_hash"] = 10, 1, 2**63
+    rows["offset"] = 10 * np.arange(len(rows))
+    peaks = []
+    for parts in (4, 24):
+        names = [f"part-{number:05d}" for number in range(parts)]
+        with write_compressed(tmp_path / "removed.zst") as file:
+            for name in names:
+                np.save(tmp_path / f"{name}.index.npy", rows)
+                for document in range(0, len(rows), 2):
+                    record = {"corpus": "a", "part": name, "document": document, "reason": "exact_duplicate"}
+                    file.write(json.dumps(record).encode() + b"\n")
+        corpora = [("a", [str(tmp_path / f"{name}.txt.zst") for name in names])]
+        tracemalloc.start()
+        ranges = [
+            sum(len(piece["ranges"]) for piece in pieces)
+            for _, pieces in shards_module._cut(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
+        ]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert sum(ranges) == 1000 * parts
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:

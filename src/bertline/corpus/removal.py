@@ -128,14 +128,14 @@ class Removed(NamedTuple):
 
 
 def read_removals(path: Path | str) -> dict[Place, Removed]:
-    """Return the removed documents of each (corpus, part), 8 bytes each. Raises BertlineError naming a wrong line."""
+    """Return the removed documents of each (corpus, part), 4 bytes each. Raises BertlineError naming a wrong line."""
     removals: dict[Place, Removed] = {}
     with read_compressed(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 record = json.loads(line)
                 key = record["corpus"], record["part"]
-                of_part = removals.get(key) or removals.setdefault(key, Removed(array("q"), Counter()))
+                of_part = removals.get(key) or removals.setdefault(key, Removed(array("I"), Counter()))
                 of_part.documents.append(record["document"])
                 of_part.reasons[record["reason"]] += 1
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

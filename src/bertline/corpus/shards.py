@@ -4,18 +4,19 @@ This is the input format of Google's BERT. Each part of a corpus is split into s
 of its documents; one plan, made from the indexes, lists the ranges of parts that make each shard; one job per shard
 then copies them. At most one part's index is in memory. Version 1.
 
-The plan, `plan.jsonl`, has its sums and the names of its shards in its first line, and then a line for each shard, of
-which a job parses its own.
+The plan, `plan.jsonl`, has its sums and the names of its shards in its first line, and then a line for each shard, in
+order of their names, among which a job finds its own by bisection.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +133,21 @@ def make_plan(
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """
+    plan, pieces = _cut(corpora, shards, held_out, removed, sample)
+    return {**plan, "shards": dict(pieces)}
+
+
+def _cut(
+    corpora: list[tuple[str, list[str]]],
+    shards: int,
+    held_out: float,
+    removed: Path | str | None,
+    sample: Json | None,
+) -> tuple[Json, Iterator[tuple[str, list[Json]]]]:
+    """Return a plan as `make_plan` does, with the names of its shards, and an iterator of them and their pieces.
+
+    The pieces of one shard are in memory, and those of the held-out set.
+    """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
     choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
     choice = choice._replace(last_places=_last_places(corpora, sample or {}, choice))
@@ -140,21 +156,32 @@ def make_plan(
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
-    pieces: dict[str, list[Json]] = {key: [] for key in (*(f"{shard:05d}" for shard in range(shards)), HELD_OUT)}
-    position = 0
-    for corpus_index, (name, parts) in enumerate(corpora):
-        for part in parts:
-            index = read_index(index_of(part))
-            fate = _fates(index, part, name, choice)
-            shard_of_document, position = _assign(index, fate, shards, position, training_bytes)
-            for shard, ranges in _ranges(index, shard_of_document).items():
-                key = HELD_OUT if shard == _HELD_OUT else f"{shard:05d}"
-                pieces[key].append({"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges})
     sums = {
         key: sum(summary[key] for summary in summaries)
         for key in ("documents", "held_out_documents", "sentences", "bytes")
     }
-    return {"shards": pieces, "corpora": summaries} | sums
+    names = [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
+
+    def pieces_of_shards() -> Iterator[tuple[str, list[Json]]]:
+        waiting: dict[int, list[Json]] = defaultdict(list)
+        position = yielded = 0
+        for corpus_index, (name, parts) in enumerate(corpora):
+            for part in parts:
+                index = read_index(index_of(part))
+                fate = _fates(index, part, name, choice)
+                shard_of_document, position = _assign(index, fate, shards, position, training_bytes)
+                for shard, ranges in _ranges(index, shard_of_document).items():
+                    piece = {"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges}
+                    waiting[shard].append(piece)
+                # Training documents fill the shards in order: all before the last one are complete.
+                for shard in range(yielded, max(waiting, default=0)):
+                    yield names[shard], waiting.pop(shard, [])
+                    yielded = shard + 1
+        for shard in range(yielded, shards):
+            yield names[shard], waiting.pop(shard, [])
+        yield HELD_OUT, waiting[_HELD_OUT]
+
+    return {"shards": names, "corpora": summaries} | sums, pieces_of_shards()
 
 
 def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Choice) -> dict[str, np.uint64]:
@@ -204,7 +231,7 @@ def _fates(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray
             f"the removal list names document {last} of {part}, which has {len(index)}; "
             "delete the list and make it again"
         )
-    fates[np.frombuffer(removed.documents, dtype=np.int64)] = _REMOVED
+    fates[np.array(removed.documents)] = _REMOVED
     return fates
 
 
@@ -265,9 +292,13 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
 
 def write_plan(path: Path | str, plan: Json) -> None:
     """Write a plan of `make_plan` atomically."""
+    _write_plan(path, {**plan, "shards": list(plan["shards"])}, sorted(plan["shards"].items()))
+
+
+def _write_plan(path: Path | str, plan: Json, pieces_of_shards: Iterable[tuple[str, list[Json]]]) -> None:
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({**plan, "shards": list(plan["shards"])}, ensure_ascii=False) + "\n")
-        for shard, pieces in plan["shards"].items():
+        file.write(json.dumps(plan, ensure_ascii=False) + "\n")
+        for shard, pieces in pieces_of_shards:
             file.write(_begin_of_line(shard) + json.dumps(pieces, ensure_ascii=False) + "}\n")
 
 
@@ -277,7 +308,8 @@ def _begin_of_line(shard: str) -> str:
 
 def read_plan(path: Path | str) -> Json:
     """Return a plan as `make_plan` does, but with the names of its shards only. Raises BertlineError."""
-    plan: Json = _parsed(next(_lines_of(path), ""), path)
+    with _open_plan(path) as file:
+        plan: Json = _parsed(file.readline(), path)
     if "shards" not in plan:
         raise BertlineError(f"{path} is not a plan (its first line names no shards); delete it and make it again")
     return plan
@@ -285,27 +317,36 @@ def read_plan(path: Path | str) -> Json:
 
 def read_pieces(path: Path | str, shard: str) -> list[Json]:
     """Return the pieces of one shard of a plan. Raises BertlineError if the plan does not contain it."""
-    for line in _lines_of(path):
-        if line.startswith(_begin_of_line(shard)):
-            pieces: list[Json] = _parsed(line, path)["pieces"]
-            return pieces
+    wanted = _begin_of_line(shard).encode()
+    with _open_plan(path) as file:
+        before, after = 0, file.seek(0, io.SEEK_END)  # the line wanted begins after the one, at or before the other
+        while before < after - 1:
+            middle = (before + after) // 2
+            file.seek(middle - 1)
+            file.readline()
+            begin = file.read(len(wanted))
+            is_earlier = begin < wanted and begin != b""
+            before, after = (middle, after) if is_earlier else (before, middle)
+        file.seek(before)
+        file.readline()
+        line = file.readline()
+    if line.startswith(wanted):
+        pieces: list[Json] = _parsed(line, path)["pieces"]
+        return pieces
     first = ", ".join(read_plan(path)["shards"][:3])
     raise BertlineError(f"{path} has no shard '{shard}', only {first}, ..., {HELD_OUT}; name one of these")
 
 
-def _lines_of(path: Path | str) -> Iterator[str]:
+def _open_plan(path: Path | str) -> BinaryIO:
     try:
-        with open(path, encoding="utf-8") as file:
-            yield from file
+        return open(path, "rb")
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except UnicodeDecodeError:
-        raise BertlineError(f"{path} is not a plan (it is not UTF-8); delete it and make it again") from None
 
 
-def _parsed(line: str, path: Path | str) -> Any:
+def _parsed(line: bytes, path: Path | str) -> Any:
     try:
-        return parse_json(line)
+        return parse_json(line.decode())
     except ValueError as error:
         raise BertlineError(f"{path} is not a plan ({error}); delete it and make it again") from None
 
@@ -319,7 +360,7 @@ def plan_shards(recipe: Recipe, output: Path) -> None:
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
     corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
-    write_plan(output, make_plan(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
+    _write_plan(output, *_cut(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:
