@@ -29,6 +29,7 @@ from bertline.corpus.cleaning_steps import STEPS, _title_of_heading, clean_text,
 from bertline.corpus.documents import read_documents, tidy, validate_documents
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.extract import extract_part
+from bertline.corpus.filters import FILTERS, LINE_FILTER
 from bertline.files import read_json, write_json
 
 DUMPS = ("enwiki-p10p30302-shortened", "ltgwiki-smallwiki-pages-articles", "enwiki-3page-sample")
@@ -447,10 +448,12 @@ def test_the_title_of_a_heading_is_what_wikiextractor_finds(heading: str) -> Non
 def test_the_steps_of_the_configuration_are_those_there_are() -> None:
     schema = yaml.safe_load((Path(__file__).parents[2] / "config/config.schema.yaml").read_text())
     cleaning = schema["$defs"]["wikimedia"]["properties"]["cleaning"]
-    assert (cleaning["items"]["enum"], tuple(cleaning["default"])) == (list(STEPS), DEFAULT)
+    names = [*STEPS, "gopher_quality", "gopher_repetition", "c4", "fineweb"]
+    assert (cleaning["items"]["enum"], tuple(cleaning["default"])) == (names, DEFAULT)
+    assert {*names} - {*STEPS} == {*FILTERS, LINE_FILTER}
     # Of other texts nobody says which lines are headings.
     cleaning = schema["$defs"]["cleaning"]
-    assert (["headings", *cleaning["items"]["enum"]], cleaning["default"]) == (list(STEPS), [])
+    assert (["headings", *cleaning["items"]["enum"]], cleaning["default"]) == (names, [])
 
 
 def counted_by_element_tree(path: Path) -> dict[str, int]:
