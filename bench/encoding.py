@@ -269,7 +269,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     print(
         f"core-hours: {DUMP_BYTES / 1e9:g} GB of bz2 for extract, {DUMP_TEXT_BYTES / 1e9:g} GB of text for the others"
     )
-    files = {length: open_samples(work / f"{length}.h5") for length in LENGTHS}
+    files = {length: open_samples(work / f"seq{length}/00000.h5") for length in LENGTHS}
     bytes_per_token = {n: round(file.path.stat().st_size / file.attributes["tokens"], 3) for n, file in files.items()}
     print(f"bytes of file per sample token: {bytes_per_token}")
     figures = {
