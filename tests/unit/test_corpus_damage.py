@@ -141,7 +141,7 @@ def outcome(path: Path) -> Any:
     if path.name.startswith("salvaged"):
         lost: dict[str, Any] = {}
         asked = {"salvage": True, "unpack_ratio": 100}
-        return [article.id for _, article in read_pages(path, 0, 1, asked, lost) if article], lost
+        return [article for _, article in read_pages(path, 0, 1, asked, lost) if article], lost
     outputs = path.with_name("o.jsonl.zst"), path.with_name("o.counts.json")
     separator = "---" if path.name.startswith("text") else None
     more = {"format": "leipzig", "sentences": "lines"} if path.name.startswith("numbered") else {}

@@ -59,7 +59,7 @@ def ids_of(path: Path, number: int = 0, of: int = 1, **settings: Any) -> tuple[l
     counts: dict[str, Any] = {}
     asked = {"salvage": False, "unpack_ratio": 100, "paths": [str(path)], **settings}
     pages = read_pages(path, number, of, asked, counts)
-    return [int(article.id) for _, article in pages if article], counts
+    return [int(article) for _, article in pages if article], counts
 
 
 FORMS = pytest.mark.parametrize("kind", ["xml", "bz2", "gz", "xz", "zst", "7z"])

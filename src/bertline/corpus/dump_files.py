@@ -126,6 +126,7 @@ def salvage_dump(part: Path, number: int, of: int, unpack_ratio: float, lost: Js
             if page:
                 lost["places"] += 1
                 lost["pages"] += 1
+            line = line[line.index(b"<page>") :]  # before it may be the rest of a page that is cut off
             page, length, is_header = [line], len(line), False
         elif page:
             is_end = b"</page>" in line
