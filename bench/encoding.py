@@ -38,7 +38,7 @@ from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import make_plan, read_index, split_part, write_shard
+from bertline.corpus.shards import make_plan, read_index, read_plan, split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
@@ -47,7 +47,8 @@ from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.files import Recipe, read_json, write_json
+from bertline.files import Recipe
+from bertline.results.paths import PLAN
 
 LENGTHS = (128, 512)
 LINES_PER_CALL = 4096
@@ -126,8 +127,8 @@ def sentences(given: Inputs) -> None:
 def shards(given: Inputs) -> None:
     parts = sorted(given.work.glob("*.index.npy"))
     corpora = [(part.name.removesuffix(".index.npy"), [str(part).replace(".index.npy", ".txt.zst")]) for part in parts]
-    write_json(given.work / "plan.json", make_plan(corpora, 1, 1e-9))
-    write_shard(given.work / "plan.json", "00000", given.work / SHARD)
+    write_plan(given.work / PLAN, make_plan(corpora, 1, 1e-9))
+    write_shard(given.work / PLAN, "00000", given.work / SHARD)
 
 
 def encode(given: Inputs) -> None:
@@ -249,7 +250,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
         spent[stage] = in_its_own_process(stage, given)
     text_bytes, tokens = size_of_shard(work / SHARD), open_samples(work / "seq128/00000.h5").attributes["text_tokens"]
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
-    documents = read_json(work / "plan.json")["documents"]
+    documents = read_plan(work / PLAN)["documents"]
     rows, megabytes_per_second, core_hours = [], {}, 0.0
     for stage, (seconds, memory, written) in spent.items():
         of_dump = stage in ("extract", "extract_bertline")
@@ -268,7 +269,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     print(
         f"core-hours: {DUMP_BYTES / 1e9:g} GB of bz2 for extract, {DUMP_TEXT_BYTES / 1e9:g} GB of text for the others"
     )
-    files = {length: open_samples(work / f"{length}.h5") for length in LENGTHS}
+    files = {length: open_samples(work / f"seq{length}/00000.h5") for length in LENGTHS}
     bytes_per_token = {n: round(file.path.stat().st_size / file.attributes["tokens"], 3) for n, file in files.items()}
     print(f"bytes of file per sample token: {bytes_per_token}")
     figures = {
