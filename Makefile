@@ -103,8 +103,8 @@ bench-data: $(READY) resources/sample/sample.json ## measure the data stages one
 bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench-sentences TREEBANKS=folder
 	python bench/sentences.py $(TREEBANKS)
 
-bench-scale: $(READY) ## measure the steps that read a whole corpus, on millions of synthetic documents
-	python bench/scale.py
+bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
+	python bench/scale.py $(or $(BERTLINE_TEST_DATA),resources/sample)
 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)

@@ -27,13 +27,13 @@ from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.sentences import load_splitter, splitter_of, train_punkt
-from bertline.corpus.shards import make_plan, split_part, write_shard
+from bertline.corpus.shards import make_plan, split_part, write_plan, write_shard
 from bertline.corpus.sources import read_part
 from bertline.encoding.encoder import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
-from bertline.files import Recipe, write_json
+from bertline.files import Recipe
 
 LENGTHS = (128, 512)
 RECIPE = Recipe(
@@ -83,9 +83,9 @@ def _split(made: Path, sentences: str) -> None:
 
 def encode(made: Path) -> dict[int, Path]:
     """Encode a text and return its files by sequence length."""
-    write_json(made / "plan.json", make_plan([("text", [str(made / "part.txt.zst")])], 1, 1e-9))
+    write_plan(made / "plan.jsonl", make_plan([("text", [str(made / "part.txt.zst")])], 1, 1e-9))
     shard = made / "shards/00000.txt.zst"
-    write_shard(made / "plan.json", "00000", shard)
+    write_shard(made / "plan.jsonl", "00000", shard)
     vocabulary = train_wordpiece([shard], vocab_size=8000, lowercase=True, strip_accents=False, seed=1)
     save_tokenizer(vocabulary, made / "tokenizer.json")
     encode_shard(RECIPE, "00000", made)

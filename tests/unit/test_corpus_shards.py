@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import shards as shards_module
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.removal import part_of
@@ -26,6 +25,7 @@ from bertline.corpus.shards import (
     FEW_DOCUMENTS,
     HELD_OUT,
     INDEX_TYPE,
+    cut_plan,
     hash_of_id,
     index_of,
     make_plan,
@@ -270,11 +270,12 @@ def test_every_shard_of_a_plan_is_found(
             read_pieces(path, absent)
 
 
-def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path) -> None:
+def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other document is removed, so each of the others is a range of its own."""
+    monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 1 << 14)
     rows = np.zeros(2000, dtype=INDEX_TYPE)
     rows["length"], rows["sentences"], rows["id_hash"] = 10, 1, 2**63
-    rows["offset"] = 10 * np.arange(len(rows))
+    rows["offset"], rows["id_hash"][1] = 10 * np.arange(len(rows)), 1  # the second of each part is held out
     peaks = []
     for parts in (4, 24):
         names = [f"part-{number:05d}" for number in range(parts)]
@@ -288,7 +289,7 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path) -> None:
         tracemalloc.start()
         ranges = [
             sum(len(piece["ranges"]) for piece in pieces)
-            for _, pieces in shards_module._cut(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
+            for _, pieces in cut_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
         ]
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -133,16 +133,16 @@ def make_plan(
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """
-    plan, pieces = _cut(corpora, shards, held_out, removed, sample)
+    plan, pieces = cut_plan(corpora, shards, held_out, removed, sample)
     return {**plan, "shards": dict(pieces)}
 
 
-def _cut(
+def cut_plan(
     corpora: list[tuple[str, list[str]]],
     shards: int,
     held_out: float,
     removed: Path | str | None,
-    sample: Json | None,
+    sample: Json | None = None,
 ) -> tuple[Json, Iterator[tuple[str, list[Json]]]]:
     """Return a plan as `make_plan` does, with the names of its shards, and an iterator of them and their pieces.
 
@@ -290,16 +290,13 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
     return ranges
 
 
-def write_plan(path: Path | str, plan: Json) -> None:
-    """Write a plan of `make_plan` atomically."""
-    _write_plan(path, {**plan, "shards": list(plan["shards"])}, sorted(plan["shards"].items()))
-
-
-def _write_plan(path: Path | str, plan: Json, pieces_of_shards: Iterable[tuple[str, list[Json]]]) -> None:
+def write_plan(path: Path | str, plan: Json, pieces: Iterable[tuple[str, list[Json]]] | None = None) -> None:
+    """Write a plan of `make_plan`, or of `cut_plan` with its iterator of pieces, atomically."""
+    pieces = sorted(plan["shards"].items()) if pieces is None else pieces
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(plan, ensure_ascii=False) + "\n")
-        for shard, pieces in pieces_of_shards:
-            file.write(_begin_of_line(shard) + json.dumps(pieces, ensure_ascii=False) + "}\n")
+        file.write(json.dumps({**plan, "shards": list(plan["shards"])}, ensure_ascii=False) + "\n")
+        for shard, of_shard in pieces:
+            file.write(_begin_of_line(shard) + json.dumps(of_shard, ensure_ascii=False) + "}\n")
 
 
 def _begin_of_line(shard: str) -> str:
@@ -360,7 +357,7 @@ def plan_shards(recipe: Recipe, output: Path) -> None:
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
     corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
-    _write_plan(output, *_cut(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
+    write_plan(output, *cut_plan(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:

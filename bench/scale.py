@@ -1,0 +1,203 @@
+"""Measure how the data steps grow, up to a terabyte of text.
+
+    python bench/scale.py FOLDER
+
+First the two steps that deal with all documents at once, on 1, 2, 4 and 8 million synthetic ones in parts of 5,000:
+`list_removed` compares their signatures (of each part a tenth equals earlier documents, and a tenth agrees with some in
+75 to 100 percent of the minima), `plan_shards` assigns the others to shards. Then a table of every step: measured on
+the real text in FOLDER, as for bench/encoding.py, or on the 8 million documents, and extrapolated from that. Times are
+processor times on one core, each in its own process, whose peak memory is given.
+"""
+
+import multiprocessing
+import resource
+import shutil
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from encoding import OF_FIXED_LENGTH, STAGES, Inputs, in_its_own_process, take_vocabulary
+from tabulate import tabulate
+
+from bertline.command_line import run_command
+from bertline.corpus import shards
+from bertline.corpus.documents import read_documents
+from bertline.corpus.removal import write_removals
+from bertline.corpus.signatures import SIGNATURE_TYPE
+
+MILLIONS = (1, 2, 4, 8)
+DOCUMENTS_OF_PART = 5_000
+EQUAL, SIMILAR = DOCUMENTS_OF_PART // 10, DOCUMENTS_OF_PART // 10
+SHARDS, HELD_OUT = 1000, 0.005
+JOB_BYTES = 100e6
+# What a job of `list_removed` adds to its memory for each document: a bit, and the places of 16 bands' buckets.
+MEMORY_OF_DOCUMENT = 0.25
+
+
+class Size(NamedTuple):
+    """A corpus to extrapolate to."""
+
+    text_bytes: float
+    documents: float
+    dump_bytes: float | None
+
+
+WIKIPEDIA, TERABYTE = Size(20e9, 7e6, 25e9), Size(1e12, 500e6, None)
+
+
+def write_synthetic(folder: Path, documents: int) -> list[str]:
+    """Write signatures and sentence indexes of random documents; return the names of the parts."""
+    rng = np.random.default_rng(1)
+    names = [f"part-{number:05d}" for number in range(documents // DOCUMENTS_OF_PART)]
+    for number, name in enumerate(names):
+        rows = np.frombuffer(rng.bytes(DOCUMENTS_OF_PART * SIGNATURE_TYPE.itemsize), SIGNATURE_TYPE).copy()
+        if number:
+            earlier = np.load(folder / f"{names[rng.integers(number)]}.npy", mmap_mode="r")
+            places = rng.permutation(DOCUMENTS_OF_PART)[: EQUAL + SIMILAR]
+            rows[places] = earlier[rng.integers(0, DOCUMENTS_OF_PART, len(places))]
+            similar = places[EQUAL:]
+            rows["digest"][similar] = rng.integers(0, 1 << 63, (SIMILAR, 2))
+            changed = rng.random((SIMILAR, rows["minima"].shape[1])) < rng.uniform(0, 0.25, (SIMILAR, 1))
+            rows["minima"][similar] ^= np.where(changed, rng.integers(1, 1 << 16, changed.shape), 0).astype(np.uint16)
+        np.save(folder / f"{name}.npy", rows)
+        index = np.zeros(DOCUMENTS_OF_PART, dtype=shards.INDEX_TYPE)
+        index["length"], index["sentences"] = rng.integers(200, 4000, len(index)), 20
+        index["offset"] = np.cumsum(index["length"]) - index["length"]
+        index["id_hash"] = rng.integers(0, 1 << 64, len(index), dtype=np.uint64)
+        np.save(folder / f"{name}.index.npy", index)
+    return names
+
+
+def list_removed(folder: Path, names: list[str]) -> None:
+    write_removals([("web", [str(folder / f"{name}.npy") for name in names])], [], folder / "removed.zst", near=True)
+
+
+def plan_shards(folder: Path, names: list[str]) -> None:
+    corpora = [("web", [str(folder / f"{name}.txt.zst") for name in names])]
+    plan = shards.cut_plan(corpora, SHARDS, HELD_OUT, folder / "removed.zst")
+    shards.write_plan(folder / "plan.jsonl", *plan)
+
+
+STEPS = {"list_removed": list_removed, "plan_shards": plan_shards}
+
+
+def _measured(step: str, folder: Path, names: list[str]) -> tuple[float, float]:
+    began = time.process_time()
+    STEPS[step](folder, names)
+    return time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure_growth(folder: Path) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return seconds and MB of each step for each number of million documents."""
+    names = write_synthetic(folder, max(MILLIONS) * 1_000_000)
+    found = {}
+    for millions in MILLIONS:
+        some = names[: millions * 1_000_000 // DOCUMENTS_OF_PART]
+        for step in STEPS:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                found[step, millions] = pool.submit(_measured, step, folder, some).result()
+    return found
+
+
+def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[float, float]], float]:
+    """Return the inputs, the seconds and MB of each stage of bench/encoding.py, and the bytes of text."""
+    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
+    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
+    given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+    spent = {}
+    for stage in STAGES:
+        if stage == "encode":
+            take_vocabulary(given)
+        stage_cost = in_its_own_process(stage, given)
+        spent[stage] = stage_cost.seconds, stage_cost.megabytes
+    text = sum(len(row["text"].encode()) for part in work.glob("*.jsonl.zst") for row in read_documents(part))
+    return given, spent, text
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def parallel(seconds: float, scale: float, jobs: float) -> str:
+    """Describe a step with a job for each part."""
+    return f"{duration(seconds * scale)} in {jobs:,.0f} jobs of {duration(seconds * scale / jobs)}"
+
+
+def main(folder: Path) -> None:
+    """Run the benchmark.
+
+    Args:
+        folder: contains a dump and books/.
+    """
+    work = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        growth = measure_growth(work)
+        rows = [
+            [
+                millions,
+                *(
+                    value
+                    for step in STEPS
+                    for value in (
+                        growth[step, millions][0],
+                        growth[step, millions][0] / millions,
+                        growth[step, millions][1],
+                    )
+                ),
+            ]
+            for millions in MILLIONS
+        ]
+        heads = [f"{step}, {unit}" for step in STEPS for unit in ("s", "µs a document", "peak MB")]
+        print(tabulate(rows, ["million documents", *heads], floatfmt=".1f"), end="\n\n")
+        for path in work.iterdir():  # the stages below take every part in the folder
+            path.unlink()
+        print_steps(growth, *measure_stages(folder, work))
+    finally:
+        shutil.rmtree(work)
+
+
+def print_steps(
+    growth: dict[tuple[str, int], tuple[float, float]],
+    given: Inputs,
+    spent: dict[str, tuple[float, float]],
+    text: float,
+) -> None:
+    rows = []
+    for stage, (seconds, memory) in spent.items():
+        of_dump = stage.startswith("extract")
+        cells = []
+        for size in (WIKIPEDIA, TERABYTE):
+            scale = size.text_bytes / text
+            if of_dump:
+                scale = size.dump_bytes / given.dump.stat().st_size if size.dump_bytes else 0
+            jobs = size.text_bytes / JOB_BYTES
+            if stage in OF_FIXED_LENGTH:
+                cells.append(f"{duration(seconds)}, and reads up to 64 parts")
+            else:
+                cells.append(parallel(seconds, scale, jobs) if scale else "no dump")
+        rows.append([stage, f"{duration(seconds)}, {memory:.0f} MB", *cells, f"{memory:.0f} MB"])
+    largest = max(MILLIONS)
+    for step in STEPS:
+        (_, less), (seconds, memory) = growth[step, largest // 2], growth[step, largest]
+        cells = [duration(seconds / largest / 1e6 * size.documents) for size in (WIKIPEDIA, TERABYTE)]
+        of_document = MEMORY_OF_DOCUMENT if step == "list_removed" else (memory - less) / (largest / 2)
+        at_most = memory + of_document * (TERABYTE.documents / 1e6 - largest)
+        rows.append(
+            [
+                f"{step}, one job",
+                f"{duration(seconds)}, {memory:.0f} MB ({largest} million documents)",
+                *cells,
+                f"{at_most:,.0f} MB",
+            ]
+        )
+    heads = ["step", "measured", "English Wikipedia, extrapolated", "1 TB, extrapolated", "peak of a job, 1 TB"]
+    print(tabulate(rows, heads))
+
+
+if __name__ == "__main__":
+    run_command(main, __doc__)
