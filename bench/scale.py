@@ -23,7 +23,7 @@ from encoding import OF_FIXED_LENGTH, STAGES, Inputs, in_its_own_process, take_v
 from tabulate import tabulate
 
 from bertline.command_line import run_command
-from bertline.corpus import shards
+from bertline.corpus import duplicates, shards
 from bertline.corpus.documents import read_documents
 from bertline.corpus.removal import write_removals
 from bertline.corpus.signatures import SIGNATURE_TYPE
@@ -35,6 +35,8 @@ SHARDS, HELD_OUT = 1000, 0.005
 JOB_BYTES = 100e6
 # What a job of `list_removed` adds to its memory for each document: a bit, and the places of 16 bands' buckets.
 MEMORY_OF_DOCUMENT = 0.25
+# Seconds to open a signature file, which it does with each part for each bucket of each band.
+OPENING = 27e-6
 
 
 class Size(NamedTuple):
@@ -184,7 +186,11 @@ def print_steps(
     largest = max(MILLIONS)
     for step in STEPS:
         (_, less), (seconds, memory) = growth[step, largest // 2], growth[step, largest]
-        cells = [duration(seconds / largest / 1e6 * size.documents) for size in (WIKIPEDIA, TERABYTE)]
+        cells = []
+        for size in (WIKIPEDIA, TERABYTE):
+            buckets = size.documents / duplicates.DOCUMENTS_AT_ONCE * duplicates.BANDS if step == "list_removed" else 0
+            opening = buckets * size.text_bytes / JOB_BYTES * OPENING
+            cells.append(duration(seconds / largest / 1e6 * size.documents + opening))
         of_document = MEMORY_OF_DOCUMENT if step == "list_removed" else (memory - less) / (largest / 2)
         at_most = memory + of_document * (TERABYTE.documents / 1e6 - largest)
         rows.append(

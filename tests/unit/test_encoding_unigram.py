@@ -17,6 +17,7 @@ from test_encoding_tokenizer import SCRIPT, dataset_to_train_on
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.lines import CharacterCounts, line_encoder
 from bertline.encoding.tokenizer import (
     continuations,
     load_tokenizer,
@@ -26,7 +27,6 @@ from bertline.encoding.tokenizer import (
     take_tokenizer,
 )
 from bertline.encoding.vocabulary import train_unigram
-from bertline.encoding.word_cache import WordCache
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
 
@@ -121,9 +121,11 @@ def test_the_bitmap_joins_words_and_leaves_marks_and_pieces_of_scripts_without_s
 
 
 def test_hidden_characters_are_counted(trained: Path) -> None:
-    cache = WordCache(load_tokenizer(trained))
-    cache.encode_lines("the 鬱鬱 river\n\n鬱 鬱\n")
-    assert (cache.unknown_characters, cache.characters) == (4, 12)
+    tokenizer, lines = load_tokenizer(trained), ["the 鬱鬱 river", "", "鬱 鬱"]
+    encode = line_encoder(tokenizer)
+    counts = CharacterCounts(tokenizer, encode)
+    counts.add(lines, *encode(lines, False))
+    assert (counts.unknown_characters, counts.characters) == (4, 12)
 
 
 def test_transformers_loads_the_export_and_gives_the_same_ids(trained: Path, tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ SIMILARITY = 0.8
 # Thousands of different documents may agree in a band (articles made from one template): comparing all of them would
 # take quadratic time.
 MAX_LEADERS = 64
-COMPARED_AT_ONCE = 1 << 17
+COMPARED_AT_ONCE = 1 << 18
 ROWS_AT_ONCE = 1 << 16
-DOCUMENTS_AT_ONCE = 1 << 21
+DOCUMENTS_AT_ONCE = 1 << 22
 _TEXT_TYPE = np.dtype([("key", "<u8"), ("rest", "<u8"), ("document", "<i8")])
 _BAND_TYPE = np.dtype([("key", "<u8"), ("document", "<i8")])
 # `original`: the document that is kept instead; `exact`: whether `document` equals the one that it was compared with.

@@ -8,6 +8,7 @@ over sequences of five words.
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ class SignatureFiles:
         return rows
 
     def _open(self, file: int) -> Signatures:
-        # Ten times faster than `np.load`, which parses the header.
+        # Many times faster than `np.load` and `np.memmap`: ten thousand files are opened for each block of comparisons.
+        with open(self._paths[file], "rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         size = int(self.firsts[file + 1] - self.firsts[file])
-        return np.memmap(self._paths[file], SIGNATURE_TYPE, "r", self._offsets[file], (size,))
+        return np.frombuffer(mapped, SIGNATURE_TYPE, size, self._offsets[file])
