@@ -81,17 +81,17 @@ class Spent(NamedTuple):
 
 
 def extract(given: Inputs) -> None:
-    extract_part(dump_recipe(extractor="wikiextractor"), given.dump, given.work / "extracted")
+    extract_part(dump_recipe(extractor="bertline"), given.dump, given.work / "extracted")
 
 
-def extract_bertline(given: Inputs) -> None:
-    extract_part(dump_recipe(extractor="bertline"), given.dump, given.work / "extracted-bertline")
+def extract_wikiextractor(given: Inputs) -> None:
+    extract_part(dump_recipe(extractor="wikiextractor"), given.dump, given.work / "extracted-wikiextractor")
 
 
 def clean(given: Inputs) -> None:
     work = given.work
     documents, counts = work / "wiki.jsonl.zst", work / "wiki.counts.json"
-    clean_part(dump_recipe(extractor="wikiextractor"), work / "extracted", documents, counts)
+    clean_part(dump_recipe(extractor="bertline"), work / "extracted", documents, counts)
     for encoding, name in (("utf-8", "books"), ("latin-1", "latin")):
         files = [str(book) for book in given.books if _is_utf8(book) == (encoding == "utf-8")]
         documents, counts = work / f"{name}.jsonl.zst", work / f"{name}.counts.json"
@@ -138,7 +138,7 @@ def encode(given: Inputs) -> None:
 # Stages by name. The first reads the dump; every other reads the output of those before it.
 STAGES: dict[str, Callable[[Inputs], None]] = {
     "extract": extract,
-    "extract_bertline": extract_bertline,
+    "extract_wikiextractor": extract_wikiextractor,
     "clean": clean,
     "dedup": dedup,
     "punkt": punkt,
@@ -149,7 +149,7 @@ STAGES: dict[str, Callable[[Inputs], None]] = {
 # Their time does not grow with the corpus.
 OF_FIXED_LENGTH = ("punkt",)
 # An alternative to another stage, so not in the sum; its MB are those of the other's text.
-INSTEAD = ("extract_bertline",)
+INSTEAD = ("extract_wikiextractor",)
 
 
 def _is_utf8(path: Path) -> bool:
@@ -253,7 +253,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     documents = read_plan(work / PLAN)["documents"]
     rows, megabytes_per_second, core_hours = [], {}, 0.0
     for stage, (seconds, memory, written) in spent.items():
-        of_dump = stage in ("extract", "extract_bertline")
+        of_dump = stage in ("extract", "extract_wikiextractor")
         size, count = (wiki_bytes, wiki_documents) if of_dump else (text_bytes, documents)
         scale = DUMP_BYTES / dump.stat().st_size if of_dump else DUMP_TEXT_BYTES / text_bytes
         hours = seconds * (1 if stage in OF_FIXED_LENGTH else scale) / 3600
