@@ -25,6 +25,7 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTr
 from bertline.console import BertlineError
 from bertline.corpus import sentences as module
 from bertline.corpus.documents import Document, Dropped, read_documents, tidy, write_documents
+from bertline.corpus.pieces import pieces_of
 from bertline.corpus.punkt import split_by_punkt
 from bertline.corpus.sentences import MODEL_FILES, load_parameters, load_splitter, split_by_sentencex, train_punkt
 from bertline.corpus.unicode_sentences import split_by_marks
@@ -260,7 +261,7 @@ def test_sentencex_knows_abbreviations_of_the_language_and_loses_nothing(test_da
 def test_a_long_paragraph_is_split_in_pieces() -> None:
     """The time that sentencex takes for quotations which never end is quadratic."""
     paragraph = "「あ。" * 20_000 + " " + "He said, “no. " * 2_000
-    pieces = list(module._pieces(paragraph))
+    pieces = list(pieces_of(paragraph, module.MAX_PIECE_CHARACTERS))
     assert "".join(pieces) == paragraph
     assert max(map(len, pieces)) <= module.MAX_PIECE_CHARACTERS
     sentences = split_by_sentencex("ja")(paragraph)

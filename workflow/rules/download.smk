@@ -114,7 +114,7 @@ rule download_book:
     params:
         source=download_options,
     shell:
-        "python workflow/scripts/download_book.py --book {wildcards.book} {params.source} --contact {resources.contact}"
+        "python workflow/scripts/download_book.py --book {wildcards.book:q} {params.source} --contact {resources.contact}"
         " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
 
 

@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from bertline.corpus.pieces import pieces_of
+
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
@@ -45,7 +47,7 @@ def ngram_hashes(text: str, length: int) -> Iterator[Hashes]:
     the shortest of at least `length` words.
     """
     units, sixths = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    for piece in _pieces(text):
+    for piece in pieces_of(text, PIECE_CHARACTERS):
         codes = np.frombuffer(piece.lower().encode("utf-32-le", "surrogatepass"), dtype="<u4")
         kinds = _kinds()[codes]
         starts, ends = _units(kinds)
@@ -115,14 +117,3 @@ def _kinds() -> npt.NDArray[np.uint8]:
         kinds[codes_of(rf"[\w&&{script}]")] = kind
     kinds[codes_of(r"\p{M}")] |= _MARK
     return kinds
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Split a text at white space, or anywhere where a whole piece has none."""
-    start = 0
-    while start < len(text):
-        end = start + PIECE_CHARACTERS
-        if end < len(text):
-            end = max(text.rfind(" ", start, end), text.rfind("\n", start, end)) + 1 or end
-        yield text[start:end]
-        start = end

@@ -16,6 +16,7 @@ from typing import cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
+from bertline.corpus.pieces import pieces_of
 from bertline.corpus.punkt import PunktModel, split_by_punkt
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
@@ -59,21 +60,14 @@ def split_by_sentencex(language: str) -> Splitter:
     from sentencex import segment
 
     def split(paragraph: str) -> list[str]:
-        sentences = [sentence.strip() for piece in _pieces(paragraph) for sentence in segment(language, piece)]
+        sentences = [
+            sentence.strip()
+            for piece in pieces_of(paragraph, MAX_PIECE_CHARACTERS)
+            for sentence in segment(language, piece)
+        ]
         return [sentence for sentence in sentences if sentence]
 
     return split
-
-
-def _pieces(paragraph: str) -> Iterator[str]:
-    """Split a paragraph into pieces of MAX_PIECE_CHARACTERS at most, at spaces where it has any."""
-    start = 0
-    while start < len(paragraph):
-        end = start + MAX_PIECE_CHARACTERS
-        if end < len(paragraph):
-            end = paragraph.rfind(" ", start, end) + 1 or end
-        yield paragraph[start:end]
-        start = end
 
 
 def load_splitter(model: Path | str) -> Splitter:

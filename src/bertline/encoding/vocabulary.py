@@ -88,7 +88,7 @@ def train_wordpiece(
 
     initial, continuing = _count_characters(texts())
     if not initial.any():
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
+        raise _no_text(shards)
     alphabet = _choose_alphabet(initial + continuing, (vocab_size - len(SPECIAL_TOKENS)) // 2)
     fixed = [chr(code) for code in alphabet]
     fixed += [f"{CONTINUATION_PREFIX}{chr(code)}" for code in alphabet if continuing[code]]
@@ -137,7 +137,7 @@ def train_byte_level(
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
         raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
     if not any(size_of_shard(path) for path in shards):
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
+        raise _no_text(shards)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -180,7 +180,7 @@ def train_unigram(
             for word, _ in empty.pre_tokenizer.pre_tokenize_str(normalized):
                 words.update(word[start : start + MAX_RUN_LENGTH] for start in range(0, len(word), MAX_RUN_LENGTH))
     if not words:
-        raise BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
+        raise _no_text(shards)
     known = _of_alphabet(words, (vocab_size - len(SPECIAL_TOKENS)) // 2)
     model = io.BytesIO()
     SentencePieceTrainer.train(
@@ -329,3 +329,7 @@ def _choose_alphabet(counts: np.ndarray, at_most: int) -> list[int]:
     covered = np.cumsum(counts[by_count]) / counts.sum()
     needed = max(ALPHABET_SIZE, int(np.searchsorted(covered, ALPHABET_COVERAGE)) + 1)
     return np.sort(by_count[: min(needed, at_most)]).tolist()
+
+
+def _no_text(shards: Sequence[Path]) -> BertlineError:
+    return BertlineError(f"there is no text to train a tokenizer on in {', '.join(map(str, shards))}; add some")
