@@ -239,6 +239,8 @@ def test_the_validator_s_script_prints_a_verdict_or_one_error(copied: Path) -> N
     command = [sys.executable, SCRIPTS / "validate_dataset.py", copied]
     good = subprocess.run(command, capture_output=True, text=True, check=True)
     assert good.stdout.startswith("valid: ")
+    at_once = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True, check=True)
+    assert at_once.stdout == good.stdout
     (copied.parent / "seq64/00000.h5").unlink()
     bad = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bad.returncode == 1

@@ -268,6 +268,8 @@ def test_the_validator_s_script_prints_a_line_for_each_problem(tmp_path: Path) -
     ]
     assert finished.stderr.splitlines()[-1].startswith("error: problems found: 2, in 2 files")
     assert subprocess.run(command[:-1], capture_output=True, check=False).returncode == 0
+    at_once = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True, check=False)
+    assert (at_once.returncode, at_once.stdout) == (1, finished.stdout)
 
 
 def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from cyclopts.types import PositiveInt
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
@@ -219,11 +221,12 @@ def _add(total: Json, counts: Json) -> None:
             total[key] = total.get(key, 0) + value
 
 
-def validate_dataset(card: Path) -> str:
+def validate_dataset(card: Path, *, processes: PositiveInt = 1) -> str:
     """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a summary of one line.
 
     Args:
         card: the dataset's dataset.json.
+        processes: files checked at once; each needs a core.
 
     Raises BertlineError at the first violation.
     """
@@ -236,10 +239,11 @@ def validate_dataset(card: Path) -> str:
     files: dict[str, list[SampleFile]] = {}
     for length, section in content["sequence_lengths"].items():
         entries = [entry for split in SPLITS for entry in section[split]]
-        files[length] = [
-            validate_samples(directory / entry["file"])
-            for entry in progress(entries, description=f"sequence length {length}", unit="files")
-        ]
+        samples = [directory / entry["file"] for entry in entries]
+        with ProcessPoolExecutor(processes) as pool:
+            checked = pool.map(_check_samples, samples)
+            deque(progress(checked, description=f"sequence length {length}", unit="files", total=len(samples)), 0)
+        files[length] = [open_samples(path) for path in samples]
         check_files(content, int(length), files[length])
         found = describe_files(files[length])
         for split in SPLITS:
@@ -252,10 +256,14 @@ def validate_dataset(card: Path) -> str:
         texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
         _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
     _check_documents(content, card, next(iter(files.values())))
-    samples = ", ".join(f"{section['samples']:,} of length {n}" for n, section in content["sequence_lengths"].items())
+    counts = ", ".join(f"{section['samples']:,} of length {n}" for n, section in content["sequence_lengths"].items())
     return (
-        f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {samples}"
+        f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {counts}"
     )
+
+
+def _check_samples(path: Path) -> None:
+    validate_samples(path)
 
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
