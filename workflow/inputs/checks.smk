@@ -89,6 +89,10 @@ if SITE and workflow.is_main_process:
         )
 
 
+if DISPLAY:
+    DISPLAY.plan = plan
+
+
 onstart:
     check_inputs()
     check_disk()

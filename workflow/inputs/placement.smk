@@ -5,6 +5,7 @@ import sys
 from bertline.cluster import placement, slurm
 from bertline.console import BertlineError
 from bertline.settings.site import read_site
+from snakemake_logger_plugin_bertline import LogHandler
 
 # Set by the Slurm profile. Not a setting of the configuration, because it does not affect results.
 site_file = config.pop("site", None)
@@ -14,6 +15,17 @@ try:
     )
 except BertlineError as error:
     sys.exit(f"error: {error}")
+
+
+# What shows this run on the terminal: none if Snakemake prints its own log, nor in the jobs of a cluster.
+DISPLAY = next(
+    (
+        handler.display
+        for handler in workflow.logger_manager.get_log_handlers()
+        if isinstance(handler, LogHandler)
+    ),
+    None,
+)
 
 
 def launch(script_and_options):
@@ -28,6 +40,8 @@ def launch(script_and_options):
         "--options={resources.trainer_options:q} --",
         script_and_options,
         "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
+        # The display of a run on a terminal has the losses instead.
+        "> /dev/null" if DISPLAY else "",
     )
     return " ".join(parts)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.results.journal import JournalPoint, read_journal
+from bertline.results.journal import JournalPoint, read_last_points
 from bertline.training.lock import STALE_SECONDS
 
 # Number of points of the journal over which the speed is measured.
@@ -91,7 +91,7 @@ def phase_statuses(plan: Plan) -> list[PhaseStatus]:
 
 def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     folder = Path(paths.PHASE.format(phase=key))
-    points = read_journal(folder / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
+    points = read_last_points(folder / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
     owner = _owner(folder / paths.LOCK)
     finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
     saved_step = paths.durable_step(folder)
@@ -104,14 +104,15 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
         state="finished" if finished else "trains" if owner else waiting,
         step=steps if finished else points[-1].step if points else 0,
         steps=steps,
-        steps_per_second=_speed(points),
+        steps_per_second=steps_per_second(points),
         saved_step=saved_step,
         saved=marker.stat().st_mtime if marker.exists() else None,
         owner=owner,
     )
 
 
-def _speed(points: list[JournalPoint]) -> float | None:
+def steps_per_second(points: list[JournalPoint]) -> float | None:
+    """Return the speed of a training between the first and the last of `points`; None if that is too short."""
     steps = points[-1].step - points[0].step if points else 0
     milliseconds = points[-1].timestamp - points[0].timestamp if points else 0
     return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import read_text
+
+# A few hundred points.
+TAIL_BYTES = 65_536
+
+SHOWN = {
+    "train/loss": "loss {:.4f}",
+    "train/learning_rate": "learning rate {:.3g}",
+    "train/tokens_per_second": "{:,.0f} tokens/s",
+    "held_out/mlm_loss": "held-out MLM loss {:.4f}",
+    "held_out/mlm_accuracy": "accuracy {:.3f}",
+}
+
+
+def describe_metrics(metrics: Mapping[str, float]) -> str:
+    """Describe what a person watches of a point's metrics, as in `loss 2.4983, 13,746 tokens/s`."""
+    return ", ".join(text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics)
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,22 @@ def read_journal(path: Path, last_step: int | None = None, *, complete: bool = F
         raise BertlineError(f"{path} is cut off; restore it from a copy, or delete the result to make it again")
     points = [_point(line, f"{path} line {number}") for number, line in enumerate(text.split("\n")[:-1], start=1)]
     return [point for point in points if last_step is None or point.step <= last_step]
+
+
+def read_last_points(path: Path) -> list[JournalPoint]:
+    """Read the last points of a journal that is being written, of at most `TAIL_BYTES`, in the order written.
+
+    An absent journal has no points. Raises BertlineError for an invalid line.
+    """
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
+            file.seek(start)
+            lines = file.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    complete = lines[1:] if start else lines
+    return [_point(line.decode("utf-8", "replace"), f"the end of {path}") for line in complete]
 
 
 def _point(line: str, where: str) -> JournalPoint:

@@ -12,16 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from bertline.files import write_text
+from bertline.results.journal import describe_metrics
 
 logger = logging.getLogger(__name__)
-
-SHOWN = {
-    "train/loss": "loss {:.4f}",
-    "train/learning_rate": "learning rate {:.3g}",
-    "train/tokens_per_second": "{:,.0f} tokens/s",
-    "held_out/mlm_loss": "held-out MLM loss {:.4f}",
-    "held_out/mlm_accuracy": "accuracy {:.3f}",
-}
 
 
 class Journal:
@@ -70,6 +63,5 @@ class Journal:
 
 def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:
     """Log a point as one line."""
-    parts = [text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics]
     left = timedelta(seconds=round(seconds_left))
-    logger.info("step %d/%d, %s, %s left", step, total_steps, ", ".join(parts), left)
+    logger.info("step %d/%d, %s, %s left", step, total_steps, describe_metrics(metrics), left)

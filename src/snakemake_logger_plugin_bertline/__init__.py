@@ -1,0 +1,60 @@
+"""Snakemake's logger plugin `bertline`: on a terminal, a line for each finished job, below them progress and time left.
+
+Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, in a dry run, or if the output is no terminal,
+Snakemake prints that log itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+
+from snakemake_logger_plugin_bertline.display import Display
+
+
+class LogHandler(LogHandlerBase):
+    """Shows a run of the graph on the terminal."""
+
+    def __post_init__(self) -> None:
+        verbose = os.environ.get("VERBOSE", "0") not in ("", "0")
+        shown = sys.stderr.isatty() and not verbose and not self.common_settings.dryrun
+        self.display = Display() if shown else None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show an event of the run."""
+        if self.display is not None:
+            self.display.show(record)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self.display is not None:
+            self.display.stop()
+        super().close()
+
+    @property
+    def writes_to_stream(self) -> bool:
+        """Whether Snakemake leaves the terminal to this plugin."""
+        return self.display is not None
+
+    @property
+    def writes_to_file(self) -> bool:
+        """False: Snakemake writes the file."""
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        """True: Snakemake's own filter would need --quiet."""
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        """True: nothing is formatted as Snakemake does it."""
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        """Whether the graph of the rules is sent, too."""
+        return False

@@ -1,0 +1,182 @@
+"""What a run of the graph shows on a terminal, from the events that Snakemake logs."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import mean
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from bertline.console import BertlineError
+from bertline.planning.job_names import job_name, training_of_job
+from bertline.planning.plan import Plan
+from bertline.planning.progress import RECENT_POINTS, steps_per_second
+from bertline.results import paths
+from bertline.results.journal import describe_metrics, read_last_points
+
+# Running jobs with a line of their own.
+MAX_SHOWN = 8
+# Messages without an event that a person wants to see; others of their level are in the log.
+SHOWN_MESSAGES = ("Nothing to be done", "Complete log", "Building DAG")
+REFRESH_PER_SECOND = 2
+
+
+@dataclass
+class Job:
+    """A running job."""
+
+    rule: str
+    name: str
+    training: tuple[Path, int | None] | None  # its folder, and its number of steps
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was started, or given to the cluster."""
+        return time.monotonic() - self.started
+
+
+class Display:
+    """Lines of finished jobs, and below them the running ones, progress and time left.
+
+    Snakemake's logging thread calls `show`, a thread of rich draws.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None  # set by the workflow when it is known
+        self.running: dict[int, Job] = {}
+        self.waiting: dict[str, int] = {}
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)  # of finished jobs, by rule
+        self.done = self.total = 0
+        self.began = 0.0
+        self.console = Console(stderr=True, highlight=False)
+        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=REFRESH_PER_SECOND)
+        atexit.register(self.stop)  # a cursor that stays hidden is worse than a late line
+
+    def stop(self) -> None:
+        """Remove what is below the lines."""
+        self.live.stop()
+
+    def show(self, record: logging.LogRecord) -> None:
+        """Show an event of Snakemake's log; most are only counted."""
+        match getattr(record, "event", None):
+            case LogEvent.RUN_INFO:
+                self._begin(record.stats)  # type: ignore[attr-defined]
+            case LogEvent.JOB_INFO:
+                self._start(record)
+            case LogEvent.JOB_FINISHED:
+                self._end(record.job_id)  # type: ignore[attr-defined]
+            case LogEvent.JOB_ERROR:
+                self._end(record.jobid, failed=True)  # type: ignore[attr-defined]
+            case LogEvent.GROUP_ERROR:
+                for job in record.job_error_info:  # type: ignore[attr-defined]
+                    self._end(job["jobid"], failed=True)
+            case LogEvent.PROGRESS:
+                self.done, self.total = record.done, record.total  # type: ignore[attr-defined]
+            case LogEvent.ERROR | None if record.levelno >= logging.WARNING or self._is_shown(record):
+                self._print(Text(record.getMessage(), style="red" if record.levelno >= logging.ERROR else ""))
+
+    def _is_shown(self, record: logging.LogRecord) -> bool:
+        return record.msg is not None and record.getMessage().startswith(SHOWN_MESSAGES)
+
+    def _print(self, line: Text) -> None:
+        self.console.print(line, soft_wrap=True)
+
+    def _begin(self, stats: Mapping[str, int]) -> None:
+        self.waiting = {rule: count for rule, count in stats.items() if rule != "total"}
+        self.total = stats["total"]
+        self.began = time.monotonic()
+        self.live.start()
+
+    def _start(self, record: logging.LogRecord) -> None:
+        rule, wildcards = record.rule_name, dict(record.wildcards or {})  # type: ignore[attr-defined]
+        name = job_name(self.plan, rule, wildcards) if self.plan else rule
+        training = training_of_job(self.plan, rule, wildcards) if self.plan else None
+        self.running[record.jobid] = Job(rule, name, training)  # type: ignore[attr-defined]
+        self.waiting[rule] = max(0, self.waiting.get(rule, 0) - 1)
+
+    def _end(self, number: int, *, failed: bool = False) -> None:
+        job = self.running.pop(number, None)
+        if job is None:  # a failure is logged twice
+            return
+        if failed:
+            self.waiting[job.rule] = self.waiting.get(job.rule, 0) + 1  # it may be tried again
+        else:
+            self.seconds[job.rule].append(job.elapsed)
+        end = Text(f"failed after {_duration(job.elapsed)}", "red") if failed else Text(_duration(job.elapsed), "dim")
+        self._print(Text.assemble((f"{datetime.now():%H:%M:%S}", "dim"), f"  {job.name}  ", end))
+
+    def _render(self) -> Group:
+        jobs = list(self.running.values())
+        table = Table.grid(padding=(0, 2))
+        for job in jobs[:MAX_SHOWN]:
+            table.add_row(Text(job.name), Text(_state(job), "cyan"))
+        if len(jobs) > MAX_SHOWN:
+            table.add_row(Text(f"and {len(jobs) - MAX_SHOWN:,} more jobs", "dim"))
+        bar = Table.grid(padding=(0, 2))
+        left = f"{self.done:,} of {self.total:,} jobs{self._time_left()}"
+        bar.add_row(ProgressBar(total=max(1, self.total), completed=self.done, width=30), Text(left))
+        return Group(table, bar)
+
+    def _time_left(self) -> str:
+        """Describe the time left, by the jobs of each rule that have finished and the journals of running trainings."""
+        known, unknown = 0.0, self.total - self.done - len(self.running) - sum(self.waiting.values())
+        waiting = {rule: mean(self.seconds[rule]) * count for rule, count in self.waiting.items() if self.seconds[rule]}
+        known += sum(waiting.values())
+        unknown += sum(count for rule, count in self.waiting.items() if rule not in waiting)
+        for job in list(self.running.values()):
+            left = _training_left(job)
+            if left is None and self.seconds[job.rule]:
+                left = max(0.0, mean(self.seconds[job.rule]) - job.elapsed)
+            known, unknown = known + (left or 0.0), unknown + (left is None)
+        busy = sum(map(sum, self.seconds.values())) + sum(job.elapsed for job in list(self.running.values()))
+        at_once = max(1.0, busy / max(1.0, time.monotonic() - self.began))
+        if not known:
+            return ""
+        return f", {'more than' if unknown > 0 else 'about'} {_duration(known / at_once)} left"
+
+
+def _state(job: Job) -> str:
+    """Describe a running job: the last point of a training, or the time since its start."""
+    points = _points(job)
+    if not points or job.training is None:
+        return _duration(job.elapsed)
+    steps = f" of {job.training[1]:,}" if job.training[1] else ""
+    left = _training_left(job)
+    return ", ".join(
+        [f"step {points[-1].step:,}{steps}", describe_metrics(points[-1].metrics)]
+        + ([] if left is None else [f"{_duration(left)} left"])
+    )
+
+
+def _points(job: Job) -> list:
+    if job.training is None:
+        return []
+    try:
+        return read_last_points(job.training[0] / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
+    except (BertlineError, OSError):
+        return []
+
+
+def _training_left(job: Job) -> float | None:
+    points = _points(job)
+    speed = steps_per_second(points)
+    if job.training is None or job.training[1] is None or not speed:
+        return None
+    return max(0, job.training[1] - points[-1].step) / speed
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
