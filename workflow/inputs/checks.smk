@@ -18,7 +18,7 @@ def check_cluster():
     try:
         if SITE and hasattr(settings, "status_command"):
             check_site(SITE, status_command=settings.status_command)
-            use_waiting_sbatch(Path(workflow.basedir) / "workflow/slurm")
+            use_waiting_sbatch(CHECKOUT / "workflow/slurm")
     except BertlineError as error:
         sys.exit(f"error: {error}")
 

@@ -21,12 +21,13 @@ def launch(script_and_options):
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
     # the log before every attempt; the one next to the checkpoints contains them all.
     parts = (
-        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.launched_nodes}",
+        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints;",
+        run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
         "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
         "--options={resources.trainer_options:q} --",
-        script_and_options,
+        SCRIPTS + script_and_options,
         "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
     )
     return " ".join(parts)

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shlex
 import shutil
-import sys
 
 from snakemake.utils import min_version
 
@@ -22,7 +20,7 @@ min_version("9.9")
 # Scripts import the bertline of this checkout. Conda environments do not contain it, because several checkouts may
 # share one, and Snakemake clears PYTHONPATH there.
 shell.prefix(
-    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
+    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(CHECKOUT / 'src'))}"
     "${{PYTHONPATH:+:$PYTHONPATH}}; "
 )
 
@@ -36,7 +34,7 @@ try:
     plan = make_plan(
         config,
         workflow.source_path("../../config/config.schema.yaml"),
-        Path(workflow.basedir) / "config/models",
+        CHECKOUT / "config/models",
     )
 except BertlineError as error:
     sys.exit(f"error: {error}")

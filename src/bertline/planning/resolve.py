@@ -25,7 +25,7 @@ from bertline.settings.configuration import check_allowed, definition, load, rea
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.
-RESERVED_NAMES = {"dataset", "export", "table", "ranking", "model-card.md", "record.json"}
+RESERVED_NAMES = {"dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", "record.json"}
 RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
 
