@@ -125,3 +125,10 @@ onerror:
             targets.scores(plan.finetunings),
         )
     print(*reasons, sep="\n", file=sys.stderr)
+
+
+# In a module, Snakemake leaves these to the Snakefile that uses it; one with handlers of its own calls bertline.onstart().
+if not workflow.modifier.is_main_snakefile():
+    workflow._onstart = onstart.func
+    workflow._onsuccess = onsuccess.func
+    workflow._onerror = onerror.func

@@ -20,6 +20,21 @@ def named_files(given):
     }
 
 
+def steps_to_keep():
+    return {
+        (phase, step) for phase in plan.checkpoints for step in plan.checkpoints[phase]
+    }
+
+
+def pass_on_steps():
+    """Let the jobs of a cluster know, as an argument of theirs, the checkpoints that were asked for by name."""
+    added = sorted(steps_to_keep() - STEPS_OF_CONFIGURATION)
+    settings = workflow.config_settings
+    if added:
+        given = [f"{overrides.KEEP}={phase}-{step}" for phase, step in added]
+        settings.config_args = [*(settings.config_args or ()), *given]
+
+
 def with_named_files(prepare_dag):
     """Return Snakemake's function that prepares the graph, called with the names of the command line resolved.
 
@@ -33,10 +48,17 @@ def with_named_files(prepare_dag):
                 setattr(workflow.dag_settings, option, named_files(given))
         except BertlineError as error:
             sys.exit(f"error: {error}")
+        pass_on_steps()
         return prepare_dag(*arguments, **options)
 
     return prepare
 
+
+STEPS_OF_CONFIGURATION = steps_to_keep()
+for argument in arguments:
+    if argument.startswith(f"{overrides.KEEP}="):
+        phase, step = argument.partition("=")[2].split("-")
+        plan.checkpoints.setdefault(phase, set()).add(int(step))
 
 if workflow.is_main_process:
     workflow._prepare_dag = with_named_files(workflow._prepare_dag)

@@ -38,7 +38,7 @@ def names_of(plan: Plan) -> dict[str, list[str]]:
         folder = paths.RUN.format(run=name)
         found[folder] = _files_of_run(plan, run)
         found[f"{folder}/report"] = page
-        for part, files in [*_names_of_pretraining(plan, run, page), *_names_of_finetuning(plan, run).items()]:
+        for part, files in [*_names_of_pretraining(plan, run, page), *sorted(_names_of_finetuning(plan, run).items())]:
             found[f"{folder}/{part}"] = files
     return found
 
@@ -153,7 +153,7 @@ def files_of_name(plan: Plan, name: str, rules: Collection[str], makes: Callable
         raise BertlineError(f"{name}: no rule makes this file alone; ask for {inside}")
     if Path(path).exists() and not path.startswith("results"):
         return [path]  # Snakemake says that there is nothing to be done
-    raise _unknown(name, _nearest(path, [*names, *rules], plan.runs), inside)
+    raise _unknown(name, nearest(path, [*names, *rules], plan.runs), inside)
 
 
 def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
@@ -199,7 +199,7 @@ def _misses(plan: Plan, file: str, known: list[str] | None) -> list[str] | None:
     return None
 
 
-def _nearest(path: str, names: list[str], runs: Iterable[str]) -> list[str]:
+def nearest(path: str, names: list[str], runs: Iterable[str]) -> list[str]:
     """Return the names nearest to a path, which may lack its beginning."""
     for begin in ("", f"{RUNS}/", *(f"{RUNS}/{run}/" for run in runs)):
         if near := difflib.get_close_matches(begin + path, names, NEAREST, 0.75):
