@@ -42,6 +42,7 @@ def with_named_files(prepare_dag):
     """
 
     def prepare(*arguments, **options):
+        check_site_is_named()
         try:
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)

@@ -16,6 +16,19 @@ except BertlineError as error:
     sys.exit(f"error: {error}")
 
 
+def check_site_is_named():
+    """Stop where --config on the command line has replaced that of the profile, and with it the name of the site file."""
+    given = workflow.config_settings.config_args
+    settings = workflow.executor_settings
+    submits = hasattr(settings, "status_command") or getattr(
+        settings, "submit_cmd", None
+    )
+    if submits and given and not any(entry.startswith("site=") for entry in given):
+        sys.exit(
+            "error: --config replaces that of the profile, which names your site file; add site=site.yaml, or site= for none"
+        )
+
+
 def launch(script_and_options):
     """Return the shell line of a rule that starts processes, with the resources of `launched`."""
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes

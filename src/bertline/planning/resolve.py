@@ -21,11 +21,9 @@ from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
 from bertline.results import paths
-from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
+from bertline.settings.configuration import CHECKOUT, SCHEMA, check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
 
-CHECKOUT = Path(__file__).parents[3]
-SCHEMA = CHECKOUT / "config/config.schema.yaml"
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.

@@ -16,6 +16,9 @@ from jsonschema.exceptions import ValidationError, best_match
 from bertline.console import BertlineError
 from bertline.files import Json
 
+# The folder with config/, src/ and workflow/, which need not be the one where results are.
+CHECKOUT = Path(__file__).parents[3]
+SCHEMA = CHECKOUT / "config/config.schema.yaml"
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
