@@ -51,7 +51,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, repository: Path, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a configuration and data. In it, the address of the repository on github.com leads to the local one."""
+    """A folder with a configuration and data. The address of the repository on github.com leads to the local one."""
     config = tmp_path / "git-config"
     config.write_text(f'[url "file://{repository}"]\n\tinsteadOf = https://github.com/us/bertline\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
@@ -118,7 +118,15 @@ def test_without_the_packages_it_says_in_one_line_how_to_get_them(elsewhere: Pat
     broken = shutil.copytree(repository, elsewhere / "broken")
     (broken / "src/bertline/planning/resolve.py").write_text("import a_package_that_is_absent\n")
     # A new process: this one may have imported bertline already.
-    command = [sys.executable, "-m", "snakemake", *OPTIONS, "--dry-run", "--snakefile", str(broken / "workflow/Snakefile")]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        *OPTIONS,
+        "--dry-run",
+        "--snakefile",
+        str(broken / "workflow/Snakefile"),
+    ]
     done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "error: the Python package a_package_that_is_absent is not installed" in done.stderr

@@ -71,7 +71,9 @@ def test_a_name_asks_for_the_files_of_the_folder_to_which_its_link_leads(planned
 
 def test_every_listed_name_can_be_asked_for(planned: Path) -> None:
     names = list_targets(planned, "--names")
-    assert {f"{RUN}/{name}" for name in ("phase2", "export", "glue/cola/model", "corpora/wikipedia", "report")} <= set(names)
+    assert {f"{RUN}/{name}" for name in ("phase2", "export", "glue/cola/model", "corpora/wikipedia", "report")} <= set(
+        names
+    )
     assert len(names) > 20
     dry_run(planned, "--", *names)
 
@@ -98,7 +100,9 @@ def test_the_link_of_a_result_that_is_no_longer_whole_is_not_taken_for_a_source_
 def test_names_work_with_forcerun_and_until(finished: Path) -> None:
     """Nothing is to be done in this graph, except what is forced and its followers."""
     options = (*OPTIONS, "--dry-run")
-    assert "Nothing to be done" in run_snakemake(finished, *options, "--", RUN, f"{RUN}/dataset/", f"{RUN}/phase1/").stdout
+    assert (
+        "Nothing to be done" in run_snakemake(finished, *options, "--", RUN, f"{RUN}/dataset/", f"{RUN}/phase1/").stdout
+    )
     forced = run_snakemake(finished, *options, "--forcerun", f"{RUN}/phase2", "--", f"{RUN}/phase2").stdout
     assert re.findall(r"^pretrain_phase +1$", forced, re.MULTILINE)
     forced = run_snakemake(finished, *options, "--forcerun", f"{RUN}/phase1", "--until", f"{RUN}/phase2").stdout

@@ -48,12 +48,13 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):
         return
-    command = ["python", CHECKOUT / "workflow/scripts/report.py", *present, "--directory", str(UNFINISHED)]
+    scripts = CHECKOUT / "workflow/scripts"
+    command = ["python", str(scripts / "report.py"), *present, "--directory", str(UNFINISHED)]
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
     print(f"The report of the finished results: {UNFINISHED}/index.html", file=sys.stderr)
     if Path(paths.MLFLOW_IS_INITIALISED).exists():
-        track = ["python", CHECKOUT / "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
+        track = ["python", str(scripts / "track.py"), *present, "--report", f"{UNFINISHED}/index.html"]
         subprocess.run(track, check=False)  # noqa: S603
 
 

@@ -28,8 +28,8 @@ NEAREST = 3
 def names_of(plan: Plan) -> dict[str, list[str]]:
     """Return the files, or the rules without wildcards, that make each name.
 
-    A folder stands for what the graph makes in it. Files in the folder of a dataset, a phase or a corpus have names, too:
-    see `files_of_name`.
+    A folder stands for what the graph makes in it. Files in the folder of a dataset, a phase or a corpus have names,
+    too: see `files_of_name`.
     """
     page = [targets.report_page(plan)]
     latest = paths.REPORT.format(fingerprint="latest")
@@ -172,7 +172,8 @@ def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
     done = paths.is_finished(folder, paths.PHASE_OUTPUTS) or paths.durable_step(folder) > step
     if done and step not in kept and not Path(export).exists():
         raise BertlineError(
-            f"{name} has passed step {step} and has no checkpoint of it, but {', '.join(map(str, kept))}; name one of them"
+            f"{name} has passed step {step} and has no checkpoint of it, but {', '.join(map(str, kept))}; name one "
+            "of them"
         )
     plan.checkpoints.setdefault(phase, set()).add(step)
     return export

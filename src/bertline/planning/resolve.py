@@ -27,7 +27,17 @@ from bertline.settings.overrides import read_configuration
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.
-RESERVED_NAMES = {"dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", "record.json"}
+RESERVED_NAMES = {
+    "dataset",
+    "corpora",
+    "export",
+    "report",
+    "submission",
+    "table",
+    "ranking",
+    "model-card.md",
+    "record.json",
+}
 RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
 

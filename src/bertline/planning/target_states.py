@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.planning.links import links_of
-from bertline.planning.names import RUNS, nearest, names_of
+from bertline.planning.names import RUNS, names_of, nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
@@ -25,8 +25,14 @@ def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]
     """
     names, links = names_of(plan), links_of(plan)
     if under is None:
-        tasks = {f"{RUNS}/{run}/{kept.removesuffix('/random-weights')}" for run in plan.runs for kept in plan.runs[run]["kept"]}
-        below = {name for name in names if not tasks.isdisjoint(map(str, Path(name).parents)) and Path(name).name != "model"}
+        tasks = {
+            f"{RUNS}/{run}/{kept.removesuffix('/random-weights')}"
+            for run in plan.runs
+            for kept in plan.runs[run]["kept"]
+        }
+        below = {
+            name for name in names if not tasks.isdisjoint(map(str, Path(name).parents)) and Path(name).name != "model"
+        }
         without = {name for name in names if "/random-weights/" in name or Path(name).name in LEFT_OUT}
         shown = [name for name in names if name not in below | without]
         return [(name, _state(plan, name, names[name], links)) for name in shown]
@@ -35,11 +41,11 @@ def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]
         near = nearest(folder, list(names), plan.runs)
         meant = f"; did you mean {' or '.join(name.removeprefix(f'{RUNS}/') for name in near)}?" if near else ""
         raise BertlineError(f"{under}: there is no target of this name{meant}")
-    below = [name for name in names if name == folder or name.startswith(f"{folder}/")]
-    rows = [(name, _state(plan, name, names[name], links)) for name in below]
-    if len(names[folder]) > 1 and len(below) == 1:  # the files of a folder, such as shards
+    inside = [name for name in names if name == folder or name.startswith(f"{folder}/")]
+    rows = [(name, _state(plan, name, names[name], links)) for name in inside]
+    if len(names[folder]) > 1 and len(inside) == 1:  # the files of a folder, such as shards
         rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in names[folder]]
-    for name in below:
+    for name in inside:
         for checkpoint in sorted(Path(links.get(name, name), paths.CHECKPOINTS).glob("step-*")):
             rows.append((f"{name}@step-{int(checkpoint.name.removeprefix('step-'))}", "kept"))
     return rows

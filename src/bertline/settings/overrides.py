@@ -24,8 +24,8 @@ def read_configuration(files: Sequence[Path | str], schema_path: Path | str, set
     """Read a configuration, neither validated nor filled in. Raises BertlineError.
 
     Args:
-        files: YAML files. A later one is merged over the earlier ones, as by Snakemake: mappings by their keys, anything
-            else is replaced.
+        files: YAML files. A later one is merged over the earlier ones, as by Snakemake: mappings by their keys,
+            anything else is replaced.
         schema_path: config/config.schema.yaml.
         settings: texts with PATH=VALUE, see `apply_settings`.
     """
