@@ -1,5 +1,7 @@
 # `make help` lists the targets. Variables can be set on the command line: make plan CONFIG=my.yaml
 CONFIG ?= config/config.yaml
+# Settings that differ from the configuration's: make plan SET="runs.demo.phases.phase1.steps=17 runs.demo.seed=2"
+SET ?=
 PROFILE ?= profiles/local
 SITE ?= site.yaml
 PYTHON ?= python3
@@ -22,13 +24,19 @@ VENV := .venv
 READY := $(VENV)/ready
 TOOLS := .venv-release
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Given to the shell as an environment variable: nothing in it is a command, of the shell or of make.
+override SET := $(value SET)
+export SET SITE
+SETTINGS = $(if $(SET),--set "$$SET")
+# --config on a command line replaces that of a profile, which names the site file.
+SNAKEMAKE_SETTINGS = $(if $(SET),--config "set=$$SET" $(if $(filter-out %/local,$(PROFILE)),"site=$$SITE"))
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: plan status prune publish track ui unlock clean
+.PHONY: plan targets status prune publish track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -52,7 +60,8 @@ $(TOOLS)/ready: envs/install.py envs/lock/release.txt
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	@# One core for each training, because two are no faster with a network so small.
-	snakemake --profile profiles/local --configfile config/demo.yaml --set-threads pretrain_phase=1
+	snakemake --profile profiles/local --configfile config/demo.yaml --set-threads pretrain_phase=1 \
+		$(if $(SET),--config "set=$$SET")
 	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
 	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "Some horses touch the ancient wall."
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
@@ -126,14 +135,17 @@ bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking
 	python bench/ranking.py $(MSMARCO)/collection.tsv $(MSMARCO)/queries.tsv $(VOCABULARY)
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
-	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(if $(wildcard $(SITE)),--site $(SITE))
-	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run
+	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
+	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run $(SNAKEMAKE_SETTINGS)
+
+targets: $(READY) ## list what can be asked for by name, with its state: make targets RUN=demo/glue; NAMES=yes lists names alone
+	@python workflow/scripts/list_targets.py --configfile $(CONFIG) $(SETTINGS) $(if $(RUN),--run '$(RUN)') $(if $(NAMES),--names)
 
 status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
-	@python workflow/scripts/status.py --configfile $(CONFIG)
+	@python workflow/scripts/status.py --configfile $(CONFIG) $(SETTINGS)
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
-	@python workflow/scripts/prune.py --configfile $(CONFIG) $(if $(filter yes,$(DELETE)),--delete)
+	@python workflow/scripts/prune.py --configfile $(CONFIG) $(SETTINGS) $(if $(filter yes,$(DELETE)),--delete)
 
 publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola]; PUSH=yes sends it
 	@python workflow/scripts/publish.py '$(RUN)' '$(REPO)' $(if $(TASK),--task '$(TASK)') \

@@ -18,7 +18,7 @@ def check_cluster():
     try:
         if SITE and hasattr(settings, "status_command"):
             check_site(SITE, status_command=settings.status_command)
-            use_waiting_sbatch(Path(workflow.basedir) / "workflow/slurm")
+            use_waiting_sbatch(CHECKOUT / "workflow/slurm")
     except BertlineError as error:
         sys.exit(f"error: {error}")
 
@@ -129,3 +129,10 @@ onerror:
             targets.scores(plan.finetunings),
         )
     print(*reasons, sep="\n", file=sys.stderr)
+
+
+# In a module, Snakemake leaves these to the Snakefile that uses it; one with handlers of its own calls bertline.onstart().
+if not workflow.modifier.is_main_snakefile():
+    workflow._onstart = onstart.func
+    workflow._onsuccess = onsuccess.func
+    workflow._onerror = onerror.func

@@ -102,3 +102,8 @@ def release_of_google(function):
     return lambda wildcards: function(
         plan, paths.GOOGLE_WEIGHTS.format(google=wildcards.google)
     )
+
+
+def sentences_of(corpus):
+    """Return a function for a rule's input: the sentences of all parts of a corpus."""
+    return lambda wildcards: of_all_parts(paths.SENTENCES, [corpus])

@@ -28,17 +28,31 @@ DISPLAY = next(
 )
 
 
+def check_site_is_named():
+    """Stop where --config on the command line has replaced that of the profile, and with it the name of the site file."""
+    given = workflow.config_settings.config_args
+    settings = workflow.executor_settings
+    submits = hasattr(settings, "status_command") or getattr(
+        settings, "submit_cmd", None
+    )
+    if submits and given and not any(entry.startswith("site=") for entry in given):
+        sys.exit(
+            "error: --config replaces that of the profile, which names your site file; add site=site.yaml, or site= for none"
+        )
+
+
 def launch(script_and_options):
     """Return the shell line of a rule that starts processes, with the resources of `launched`."""
     # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
     # the log before every attempt; the one next to the checkpoints contains them all.
     parts = (
-        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.launched_nodes}",
+        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints;",
+        run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
         "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
         "--options={resources.trainer_options:q} --",
-        script_and_options,
+        SCRIPTS + script_and_options,
         "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
         # The display of a run on a terminal has the losses instead.
         "> /dev/null" if DISPLAY else "",

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shlex
 import shutil
-import sys
 
 from snakemake.utils import min_version
 
@@ -13,6 +11,7 @@ from bertline.planning import external_weights, inputs, recipes, targets
 from bertline.planning.links import write_links
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
+from bertline.settings import overrides
 from bertline.settings.configuration import read_yaml
 from bertline.console import BertlineError
 from bertline.corpus import sources
@@ -22,7 +21,7 @@ min_version("9.9")
 # Scripts import the bertline of this checkout. Conda environments do not contain it, because several checkouts may
 # share one, and Snakemake clears PYTHONPATH there.
 shell.prefix(
-    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'src'))}"
+    f"set -euo pipefail; export PYTHONPATH={shlex.quote(str(CHECKOUT / 'src'))}"
     "${{PYTHONPATH:+:$PYTHONPATH}}; "
 )
 
@@ -33,11 +32,11 @@ try:
     # Snakemake has read them, but does not report duplicate keys.
     for path in workflow.configfiles if workflow.is_main_process else ():
         read_yaml(path)
-    plan = make_plan(
-        config,
-        workflow.source_path("../../config/config.schema.yaml"),
-        Path(workflow.basedir) / "config/models",
-    )
+    schema = workflow.source_path("../../config/config.schema.yaml")
+    # Those of the command line; every job gets them.
+    arguments = workflow.config_settings.config_args or ()
+    config = overrides.apply_arguments(config, arguments, schema)
+    plan = make_plan(config, schema, CHECKOUT / "config/models")
 except BertlineError as error:
     sys.exit(f"error: {error}")
 

@@ -23,8 +23,10 @@ rule extract_part:
         recipe=planned_recipe("corpus"),
         slice=slice_option,
     shell:
-        "python workflow/scripts/extract_part.py --recipe {params.recipe:q} --part {input:q} {params.slice}"
-        " --processes {threads} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "extract_part.py --recipe {params.recipe:q} --part {input:q} {params.slice}"
+            " --processes {threads} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule clean_part:
@@ -48,8 +50,10 @@ rule clean_part:
     params:
         recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/clean_part.py --recipe {params.recipe:q} --extracted {input:q}"
-        " --documents {output.documents:q} --counts {output.counts:q} > {log:q} 2>&1"
+        run_script(
+            "clean_part.py --recipe {params.recipe:q} --extracted {input:q}"
+            " --documents {output.documents:q} --counts {output.counts:q} > {log:q} 2>&1"
+        )
 
 
 # Of every other source than Wikimedia's dumps.
@@ -76,5 +80,7 @@ rule read_part:
     message:
         "Reading {wildcards.part} of {wildcards.corpus}"
     shell:
-        "python workflow/scripts/read_part.py --recipe {params.recipe:q} --part {wildcards.part:q}"
-        " --documents {output.documents:q} --counts {output.counts:q} > {log:q} 2>&1"
+        run_script(
+            "read_part.py --recipe {params.recipe:q} --part {wildcards.part:q}"
+            " --documents {output.documents:q} --counts {output.counts:q} > {log:q} 2>&1"
+        )

@@ -26,8 +26,10 @@ checkpoint list_dump_parts:
         mem_mb=500,
         runtime=30,
     shell:
-        "python workflow/scripts/list_parts.py --wiki {wildcards.wiki:q} --dump {wildcards.dump:q} --contact {resources.contact}"
-        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "list_parts.py --wiki {wildcards.wiki:q} --dump {wildcards.dump:q} --contact {resources.contact}"
+            " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule download_part:
@@ -49,8 +51,10 @@ rule download_part:
         mem_mb=500,
         runtime=1440,
     shell:
-        "python workflow/scripts/download_part.py --listing {input:q} --part {wildcards.part:q} --contact {resources.contact}"
-        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "download_part.py --listing {input:q} --part {wildcards.part:q} --contact {resources.contact}"
+            " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule download_evaluation:
@@ -70,8 +74,10 @@ rule download_evaluation:
     params:
         source=download_options,
     shell:
-        "python workflow/scripts/download_evaluation.py {params.source} --contact {resources.contact}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "download_evaluation.py {params.source} --contact {resources.contact}"
+            " --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule download_text:
@@ -91,8 +97,10 @@ rule download_text:
     params:
         source=download_options,
     shell:
-        "python workflow/scripts/download_text.py {params.source} --contact {resources.contact}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "download_text.py {params.source} --contact {resources.contact}"
+            " --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule download_book:
@@ -114,8 +122,10 @@ rule download_book:
     params:
         source=download_options,
     shell:
-        "python workflow/scripts/download_book.py --book {wildcards.book:q} {params.source} --contact {resources.contact}"
-        " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "download_book.py --book {wildcards.book:q} {params.source} --contact {resources.contact}"
+            " --mirrors {resources.mirrors} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 # External weights: only safetensors, JSON and vocabularies at one commit. An interrupted download is continued.
@@ -137,8 +147,10 @@ rule fetch_hub_weights:
         mem_mb=500,
         runtime=1440,
     shell:
-        "python workflow/scripts/fetch_hub_weights.py {wildcards.repository:q} {wildcards.revision}"
-        " --contact {resources.contact} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "fetch_hub_weights.py {wildcards.repository:q} {wildcards.revision}"
+            " --contact {resources.contact} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 # Google's releases are downloaded, unpacked and converted by one job: the conversion takes seconds.
@@ -163,5 +175,7 @@ rule convert_google_release:
     params:
         source=release_of_google(external_weights.release_options),
     shell:
-        "python workflow/scripts/fetch_google_release.py {params.source:q} --contact {resources.contact}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "fetch_google_release.py {params.source:q} --contact {resources.contact}"
+            " --output {output:q} > {log:q} 2>&1"
+        )

@@ -21,7 +21,9 @@ rule train_tokenizer:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/train_tokenizer.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "train_tokenizer.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule take_tokenizer:
@@ -44,7 +46,9 @@ rule take_tokenizer:
     params:
         options=tokenizer_options,
     shell:
-        "python workflow/scripts/take_tokenizer.py {input:q} {params.options} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "take_tokenizer.py {input:q} {params.options} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 # One job for all lengths, so that the text is tokenized once.
@@ -69,8 +73,10 @@ rule encode_shard:
         recipe=planned_recipe("dataset"),
         folder=lambda wildcards, input: Path(input.plan).parent,
     shell:
-        "python workflow/scripts/encode_shard.py --recipe {params.recipe:q} --shard {wildcards.shard:q}"
-        " --directory {params.folder:q} > {log:q} 2>&1"
+        run_script(
+            "encode_shard.py --recipe {params.recipe:q} --shard {wildcards.shard:q}"
+            " --directory {params.folder:q} > {log:q} 2>&1"
+        )
 
 
 rule write_dataset_card:
@@ -99,4 +105,6 @@ rule write_dataset_card:
     message:
         "Describing dataset {wildcards.dataset}"
     shell:
-        "python workflow/scripts/write_dataset_card.py --recipe {params.recipe:q} --directory {params.folder:q} > {log:q} 2>&1"
+        run_script(
+            "write_dataset_card.py --recipe {params.recipe:q} --directory {params.folder:q} > {log:q} 2>&1"
+        )

@@ -24,8 +24,10 @@ rule tokenize_collection:
     params:
         recipe=planned_recipe("collection"),
     shell:
-        "python workflow/scripts/tokenize_collection.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
-        " --output {output:q} --threads {threads} > {log:q} 2>&1"
+        run_script(
+            "tokenize_collection.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+            " --output {output:q} --threads {threads} > {log:q} 2>&1"
+        )
 
 
 rule finetune_task:
@@ -63,7 +65,7 @@ rule finetune_task:
         initial_weights=initial_weights_option,
     shell:
         launch(
-            "workflow/scripts/finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+            "finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
             " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
             " --fine-tunings-per-gpu {resources.fine_tunings_per_gpu}"
         )
@@ -88,7 +90,7 @@ rule keep_models:
     params:
         recipe=planned_recipe("kept"),
     shell:
-        "python workflow/scripts/keep_models.py {params.recipe:q} > {log:q} 2>&1"
+        run_script("keep_models.py {params.recipe:q} > {log:q} 2>&1")
 
 
 # Everything else is made; this job's failure sets snakemake's exit status and prints a line at its end.

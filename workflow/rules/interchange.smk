@@ -22,8 +22,10 @@ rule export_nvidia:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout nvidia"
-        " --dupe-factor {wildcards.copies:q} --outputs {output:q} > {log:q} 2>&1"
+        run_script(
+            "export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout nvidia"
+            " --dupe-factor {wildcards.copies:q} --outputs {output:q} > {log:q} 2>&1"
+        )
 
 
 rule export_gpauloski:
@@ -43,5 +45,7 @@ rule export_gpauloski:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=240,
     shell:
-        "python workflow/scripts/export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout gpauloski"
-        " --outputs {output:q} > {log:q} 2>&1"
+        run_script(
+            "export_samples.py --samples {input.samples:q} --dataset {input.card:q} --layout gpauloski"
+            " --outputs {output:q} > {log:q} 2>&1"
+        )

@@ -25,7 +25,9 @@ rule predict_files:
             plan.predictions[wildcards.predicted]["fingerprint"]
         ),
     shell:
-        "python workflow/scripts/predict_files.py {params.recipe:q} --output {output:q} --threads {threads} > {log:q} 2>&1"
+        run_script(
+            "predict_files.py {params.recipe:q} --output {output:q} --threads {threads} > {log:q} 2>&1"
+        )
 
 
 # For the GLUE server: each task's fine-tuning with the best dev score.
@@ -45,4 +47,4 @@ rule glue_submission:
         mem_mb=500,
         runtime=10,
     shell:
-        "python workflow/scripts/glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1"
+        run_script("glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1")

@@ -39,7 +39,7 @@ rule pretrain_phase:
         initial_weights=initial_weights_option,
     shell:
         launch(
-            "workflow/scripts/pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
+            "pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
             " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
             " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
             " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
@@ -66,8 +66,10 @@ rule export_phase:
     params:
         folder=lambda wildcards, input: Path(input.weights).parent,
     shell:
-        "python workflow/scripts/export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+            " --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule export_checkpoint:
@@ -89,8 +91,10 @@ rule export_checkpoint:
     params:
         folder=lambda wildcards, input: Path(input.recipe).parent,
     shell:
-        "python workflow/scripts/export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
-        " --step {wildcards.step} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+            " --step {wildcards.step} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule trigram_baseline:
@@ -113,5 +117,7 @@ rule trigram_baseline:
             "sequence_length"
         ],
     shell:
-        "python workflow/scripts/trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output:q}"
+            " > {log:q} 2>&1"
+        )

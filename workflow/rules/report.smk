@@ -36,7 +36,7 @@ rule initialise_mlflow:
         mem_mb=1000,
         runtime=10,
     shell:
-        "python workflow/scripts/initialise_mlflow.py > {log:q} 2>&1"
+        run_script("initialise_mlflow.py > {log:q} 2>&1")
 
 
 rule track_pretraining:
@@ -58,7 +58,7 @@ rule track_pretraining:
         mem_mb=1000,
         runtime=60,
     shell:
-        "python workflow/scripts/track.py {input.record:q} --output {output:q} > {log:q} 2>&1"
+        run_script("track.py {input.record:q} --output {output:q} > {log:q} 2>&1")
 
 
 rule track_run:
@@ -83,7 +83,9 @@ rule track_run:
     message:
         "Sending run {wildcards.run} to MLflow"
     shell:
-        "python workflow/scripts/track.py {input.record:q} --report {input.report:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "track.py {input.record:q} --report {input.report:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule log_model:
@@ -108,7 +110,9 @@ rule log_model:
     message:
         "Logging the models of run {wildcards.run} to MLflow"
     shell:
-        "python workflow/scripts/log_model.py {input.record:q} {params.register:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "log_model.py {input.record:q} {params.register:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule write_report:
@@ -136,4 +140,6 @@ rule write_report:
     message:
         "Writing the report"
     shell:
-        "python workflow/scripts/report.py {input.records:q} --directory {params.folder:q} > {log:q} 2>&1"
+        run_script(
+            "report.py {input.records:q} --directory {params.folder:q} > {log:q} 2>&1"
+        )

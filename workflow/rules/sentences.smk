@@ -20,7 +20,9 @@ rule train_punkt:
     params:
         recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/train_punkt.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "train_punkt.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule split_sentences:
@@ -43,5 +45,17 @@ rule split_sentences:
     params:
         recipe=planned_recipe("corpus"),
     shell:
-        "python workflow/scripts/split_sentences.py --recipe {params.recipe:q} --documents {input.documents:q}"
-        " --sentences {output.sentences:q} --index {output.index:q} > {log:q} 2>&1"
+        run_script(
+            "split_sentences.py --recipe {params.recipe:q} --documents {input.documents:q}"
+            " --sentences {output.sentences:q} --index {output.index:q} > {log:q} 2>&1"
+        )
+
+
+# By the name of a corpus whose parts are not listed yet: see planning/names.py.
+for key in DUMPS:
+
+    rule:
+        name:
+            names.corpus_rule(key)
+        input:
+            sentences_of(key),

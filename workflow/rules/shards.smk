@@ -18,8 +18,10 @@ rule write_signatures:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=120,
     shell:
-        "python workflow/scripts/write_signatures.py --documents {input.documents:q} --counts {input.counts:q}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "write_signatures.py --documents {input.documents:q} --counts {input.counts:q}"
+            " --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule collect_ngrams:
@@ -40,7 +42,9 @@ rule collect_ngrams:
     params:
         recipe=planned_recipe("evaluation"),
     shell:
-        "python workflow/scripts/collect_ngrams.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "collect_ngrams.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule find_overlap:
@@ -60,8 +64,10 @@ rule find_overlap:
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=120,
     shell:
-        "python workflow/scripts/find_overlap.py --documents {input.documents:q} --ngrams {input.ngrams:q}"
-        " --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "find_overlap.py --documents {input.documents:q} --ngrams {input.ngrams:q}"
+            " --output {output:q} > {log:q} 2>&1"
+        )
 
 
 # The only job that compares the documents of all corpora, by their signatures.
@@ -83,7 +89,9 @@ rule list_removed:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/list_removed.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "list_removed.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 rule plan_shards:
@@ -106,7 +114,9 @@ rule plan_shards:
     params:
         recipe=planned_recipe("dataset"),
     shell:
-        "python workflow/scripts/plan_shards.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        run_script(
+            "plan_shards.py --recipe {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )
 
 
 # The plan is made from all sentences. As inputs of each shard, too, they would be the product of parts and shards: 600 of
@@ -127,5 +137,7 @@ rule write_shard:
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=60,
     shell:
-        "python workflow/scripts/write_shard.py --plan {input.plan:q} --shard {wildcards.shard:q} --output {output:q}"
-        " > {log:q} 2>&1"
+        run_script(
+            "write_shard.py --plan {input.plan:q} --shard {wildcards.shard:q} --output {output:q}"
+            " > {log:q} 2>&1"
+        )

@@ -6,6 +6,7 @@ example:
 
 from bertline.cluster.site_check import check_site
 from bertline.command_line import run_command
+from bertline.settings.configuration import CHECKOUT
 from bertline.settings.site import read_site
 
 
@@ -15,7 +16,7 @@ def check(site: str) -> None:
     Args:
         site: the site file.
     """
-    check_site(read_site(site, "config/site.schema.yaml"), status_command=None)
+    check_site(read_site(site, CHECKOUT / "config/site.schema.yaml"), status_command=None)
     print(f"{site}: partitions, account and sizes exist")
 
 

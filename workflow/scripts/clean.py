@@ -11,7 +11,7 @@ from bertline.command_line import run_command
 from bertline.console import BertlineError
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.planning.recipes import recipe_paths
-from bertline.planning.resolve import plan_of_file
+from bertline.planning.resolve import plan_of_files
 from bertline.results import paths
 
 
@@ -32,7 +32,7 @@ def folders_of(plan: Plan) -> list[str]:
 def clean(configfile: str = "config/demo.yaml") -> None:
     """Remove the results of a configuration."""
     try:
-        plan = plan_of_file(configfile)
+        plan = plan_of_files([configfile])
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
     for folder in [*folders_of(plan), "resources/sample", paths.WIKI.format(wiki="samplewiki")]:

@@ -5,27 +5,35 @@ example:
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Annotated
 
+from cyclopts import Parameter
 from tabulate import tabulate
 
 from bertline.command_line import run_command
 from bertline.planning.pruning import Prunable, not_asked_for, prunable
-from bertline.planning.resolve import plan_of_file
+from bertline.planning.resolve import plan_of_files
 
 
-def prune(configfile: str, *, delete: bool = False) -> None:
+def prune(
+    configfile: Sequence[str],
+    *,
+    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
+    delete: bool = False,
+) -> None:
     """Show or delete files.
 
     Args:
-        configfile: what other configurations ask for is shown, and never deleted.
+        configfile: what other configurations ask for is shown, and never deleted; a further file is merged over it.
+        settings: replaced settings, PATH=VALUE.
         delete: the files that can be deleted without loss.
     """
-    plan = plan_of_file(configfile)
+    plan = plan_of_files(configfile, settings)
     found, others = prunable(plan), not_asked_for(plan)
     print(tabulate(by_kind(found), headers=["no longer needed", "number", "size"], disable_numparse=True))
     if others:
-        print(f"\nNot in {configfile}, but perhaps in another configuration; never deleted by this command:")
+        print(f"\nNot in {' '.join(configfile)}, but perhaps in another configuration; never deleted by this command:")
         print(tabulate([[str(entry.path), megabytes([entry])] for entry in others], disable_numparse=True))
     if not delete:
         print("\nNothing was deleted. `make prune DELETE=yes` deletes what is no longer needed.")

@@ -4,25 +4,36 @@ example:
   python workflow/scripts/show_plan.py --configfile config/demo.yaml
 """
 
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
 from tabulate import tabulate
 
 from bertline.command_line import run_command
 from bertline.planning.estimate import estimates
 from bertline.planning.progress import overview
-from bertline.planning.resolve import plan_of_file
+from bertline.planning.resolve import plan_of_files
+from bertline.settings.configuration import CHECKOUT
 from bertline.settings.site import read_site
 
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 
 
-def show_plan(configfile: str, *, site: str | None = None) -> None:
+def show_plan(
+    configfile: Sequence[str],
+    *,
+    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
+    site: str | None = None,
+) -> None:
     """Show the plan of a configuration.
 
     Args:
-        configfile: the configuration.
+        configfile: the configuration; a further file is merged over it.
+        settings: replaced settings, PATH=VALUE.
         site: the cluster's site.yaml: processes per node, speed of a GPU.
     """
-    plan = plan_of_file(configfile)
+    plan = plan_of_files(configfile, settings)
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
     rows = [
         [
@@ -33,7 +44,7 @@ def show_plan(configfile: str, *, site: str | None = None) -> None:
             "" if left.size is None else f"{left.size / 1e9:,.3f} GB",
             left.basis,
         ]
-        for left in estimates(plan, read_site(site, "config/site.schema.yaml") if site else None)
+        for left in estimates(plan, read_site(site, CHECKOUT / "config/site.schema.yaml") if site else None)
     ]
     if rows:
         print()

@@ -5,21 +5,31 @@ example:
 """
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Annotated
 
+from cyclopts import Parameter
 from tabulate import tabulate
 
 from bertline.cluster import slurm
 from bertline.command_line import run_command
 from bertline.planning.progress import PhaseStatus, overview, phase_statuses
-from bertline.planning.resolve import plan_of_file
+from bertline.planning.resolve import plan_of_files
 
 HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
 
 
-def print_status(configfile: str) -> None:
-    """Print the progress of the runs of a configuration."""
-    plan = plan_of_file(configfile)
+def print_status(
+    configfile: Sequence[str], *, settings: Annotated[Sequence[str], Parameter(name="--set")] = ()
+) -> None:
+    """Print the progress of the runs of a configuration.
+
+    Args:
+        configfile: the configuration; a further file is merged over it.
+        settings: replaced settings, PATH=VALUE.
+    """
+    plan = plan_of_files(configfile, settings)
     statuses = {(status.run, status.phase): status for status in phase_statuses(plan)}
     rows = []
     for run, what, folder, state in overview(plan):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from bertline.results import paths
+from bertline.settings.configuration import CHECKOUT
 
 UNFINISHED = Path(paths.REPORT.format(fingerprint="unfinished"))
 # Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.
@@ -47,12 +48,13 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
     present = [record for record in records if Path(record).exists()]
     if not any(Path(score).exists() for score in scores):
         return
-    command = ["python", "workflow/scripts/report.py", *present, "--directory", str(UNFINISHED)]
+    scripts = CHECKOUT / "workflow/scripts"
+    command = ["python", str(scripts / "report.py"), *present, "--directory", str(UNFINISHED)]
     if subprocess.run(command, check=False).returncode:  # noqa: S603
         return
     print(f"The report of the finished results: {UNFINISHED}/index.html", file=sys.stderr)
     if Path(paths.MLFLOW_IS_INITIALISED).exists():
-        track = ["python", "workflow/scripts/track.py", *present, "--report", f"{UNFINISHED}/index.html"]
+        track = ["python", str(scripts / "track.py"), *present, "--report", f"{UNFINISHED}/index.html"]
         subprocess.run(track, check=False)  # noqa: S603
 
 

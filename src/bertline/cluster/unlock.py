@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 
 import psutil
 
 from bertline.console import BertlineError
 
 
-def unlock(configfile: str) -> None:
+def unlock(configfile: Sequence[str]) -> None:
     """Clear the lock of this folder. Raises BertlineError if a snakemake runs here.
 
     Args:
-        configfile: path of the configuration.
+        configfile: paths of the configuration.
     """
     running = _running_snakemakes()
     if running:
         raise BertlineError(f"snakemake runs here as process {running[0]}; stop it first, or let it finish")
-    subprocess.run(["snakemake", "--unlock", "--configfile", configfile], check=True)  # noqa: S603, S607
+    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607
 
 
 def _running_snakemakes() -> list[int]:

@@ -12,14 +12,19 @@ from bertline.results import paths
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
     """Link readable names, results/runs/{run}/... and results/report/latest, to the fingerprinted folders."""
+    for link, target in links_of(plan).items():
+        if Path(target).exists() or not existing_only:
+            write_link(Path(link), Path(target))
+
+
+def links_of(plan: Plan) -> dict[str, str]:
+    """Return the folder or file to which each readable name leads, whether it exists or not."""
     report = paths.REPORT.format(fingerprint=report_fingerprint(plan))
     links = {paths.REPORT.format(fingerprint="latest"): report}
     for name, run in plan.runs.items():
         folder = paths.RUN.format(run=name)
         links |= {f"{folder}/{link}": target for link, target in _links_of_run(plan, run, report)}
-    for link, target in links.items():
-        if Path(target).exists() or not existing_only:
-            write_link(Path(link), Path(target))
+    return links
 
 
 def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str]]:
@@ -30,6 +35,8 @@ def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str
             yield f"{name}/model", paths.KEPT_MODEL.format(kept=key)
     if run["phases"]:
         yield "dataset", plan.dataset_folder(run["dataset"])
+        for corpus in plan.datasets[run["dataset"]].get("corpora", ()):
+            yield f"corpora/{plan.corpora[corpus]['name']}", paths.CORPUS.format(corpus=corpus)
         for phase, key in run["phases"].items():
             yield phase, paths.PHASE.format(phase=key)
         yield paths.RUN_EXPORT, f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -20,18 +21,34 @@ from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
 from bertline.results import paths
-from bertline.settings.configuration import check_allowed, definition, load, read_yaml, strip_defaults
+from bertline.settings.configuration import CHECKOUT, SCHEMA, check_allowed, definition, load, strip_defaults
+from bertline.settings.overrides import read_configuration
 
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.
-RESERVED_NAMES = {"dataset", "export", "table", "ranking", "model-card.md", "record.json"}
+RESERVED_NAMES = {
+    "dataset",
+    "corpora",
+    "export",
+    "report",
+    "submission",
+    "table",
+    "ranking",
+    "model-card.md",
+    "record.json",
+}
 RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
 
-def plan_of_file(configfile: Path | str) -> Plan:
-    """Resolve a configuration file, in the project's folder. Raises BertlineError."""
-    return make_plan(read_yaml(configfile), "config/config.schema.yaml", "config/models")
+def plan_of_files(configfiles: Sequence[Path | str], settings: Iterable[str] = ()) -> Plan:
+    """Resolve a configuration in the folder of its results. Raises BertlineError.
+
+    Args:
+        configfiles: a later one is merged over the earlier ones.
+        settings: PATH=VALUE on the command line, which replace those of the files.
+    """
+    return make_plan(read_configuration(configfiles, SCHEMA, settings), SCHEMA, CHECKOUT / "config/models")
 
 
 def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan:

@@ -16,6 +16,9 @@ from jsonschema.exceptions import ValidationError, best_match
 from bertline.console import BertlineError
 from bertline.files import Json
 
+# The folder with config/, src/ and workflow/, which need not be the one where results are.
+CHECKOUT = Path(__file__).parents[3]
+SCHEMA = CHECKOUT / "config/config.schema.yaml"
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
@@ -57,7 +60,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path | str) -> Any:
     """Read a YAML file. Raises BertlineError with file, line and column."""
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        return parse_yaml(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; give the path of a YAML file") from None
     except IsADirectoryError:
@@ -71,6 +74,11 @@ def read_yaml(path: Path | str) -> Any:
         raise BertlineError(f"{path}{where}: {error.problem or error.context}{hint}") from None
     except yaml.YAMLError as error:
         raise BertlineError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML as `read_yaml` does. Raises yaml.YAMLError."""
+    return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def load_schema(path: Path | str) -> Json:
@@ -189,7 +197,7 @@ def _shown(given: Any) -> str:
 
 def fill_defaults(value: Any, schema: Json, root: Json) -> Any:
     """Return a copy of a valid `value` in which absent keys have their defaults."""
-    schema = _resolve(schema, value, root)
+    schema = schema_of(schema, value, root)
     if not isinstance(value, dict):
         return value
     properties = schema.get("properties", {})
@@ -199,7 +207,7 @@ def fill_defaults(value: Any, schema: Json, root: Json) -> Any:
         for key, given in value.items()
     }
     for key, inner in properties.items():
-        default = _resolve(inner, None, root).get("default", _ABSENT)
+        default = schema_of(inner, None, root).get("default", _ABSENT)
         if key not in value and default is not _ABSENT:
             filled[key] = fill_defaults(default, inner, root)
     return filled
@@ -210,14 +218,14 @@ def strip_defaults(value: Any, schema: Json, root: Json) -> Any:
 
     A setting that is added later, with a default that describes the present behaviour, then changes no fingerprint.
     """
-    schema = _resolve(schema, value, root)
+    schema = schema_of(schema, value, root)
     if not isinstance(value, dict):
         return value
     stripped = {}
     for key, given in value.items():
         inner = schema.get("properties", {}).get(key, {})
         short = strip_defaults(given, inner, root)
-        default = _resolve(inner, given, root).get("default", _ABSENT)
+        default = schema_of(inner, given, root).get("default", _ABSENT)
         if default is _ABSENT or short != strip_defaults(default, inner, root):
             stripped[key] = short
     return stripped
@@ -226,7 +234,7 @@ def strip_defaults(value: Any, schema: Json, root: Json) -> Any:
 _ABSENT = object()
 
 
-def _resolve(schema: Json, value: Any, root: Json) -> Json:
+def schema_of(schema: Json, value: Any, root: Json) -> Json:
     """Follow `$ref` and `if`/`then`/`else` to the part of the schema that describes `value`."""
     while "$ref" in schema or "if" in schema:
         if "$ref" in schema:

@@ -20,6 +20,7 @@ import requests
 import tenacity
 
 from bertline.console import BertlineError, without_credentials
+from bertline.settings.configuration import CHECKOUT
 from bertline.tracking.store import default_tracking_uri
 
 USER = "bertline"
@@ -54,7 +55,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
         secret = secrets.token_urlsafe(16) if password else None
         server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
         server += ["--host", "127.0.0.1", "--port", str(port), *(["--app-name", "basic-auth"] if password else [])]
-        follower = ["workflow/scripts/track.py", "results/runs", "--follow", str(every)]
+        follower = [str(CHECKOUT / "workflow/scripts/track.py"), "results/runs", "--follow", str(every)]
         with (
             _running(server, _environment(Path(folder), secret)) as serving,
             _running([sys.executable, *follower], {}),

@@ -1,0 +1,72 @@
+"""The names that can be asked for, with their state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.planning.links import links_of
+from bertline.planning.names import RUNS, names_of, nearest
+from bertline.planning.plan import Plan
+from bertline.results import paths
+
+# Entries of a run that are no results of their own, or those of another name.
+LEFT_OUT = ("record.json", "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
+
+
+def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]:
+    """Return names with their state: finished, started, planned, or how many of their files are finished.
+
+    Args:
+        under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
+            shards; without it, they are counted.
+
+    Raises BertlineError with the nearest names for an `under` that is none.
+    """
+    names, links = names_of(plan), links_of(plan)
+    if under is None:
+        tasks = {
+            f"{RUNS}/{run}/{kept.removesuffix('/random-weights')}"
+            for run in plan.runs
+            for kept in plan.runs[run]["kept"]
+        }
+        below = {
+            name for name in names if not tasks.isdisjoint(map(str, Path(name).parents)) and Path(name).name != "model"
+        }
+        without = {name for name in names if "/random-weights/" in name or Path(name).name in LEFT_OUT}
+        shown = [name for name in names if name not in below | without]
+        return [(name, _state(plan, name, names[name], links)) for name in shown]
+    folder = f"{RUNS}/{under.strip('/')}"
+    if folder not in names:
+        near = nearest(folder, list(names), plan.runs)
+        meant = f"; did you mean {' or '.join(name.removeprefix(f'{RUNS}/') for name in near)}?" if near else ""
+        raise BertlineError(f"{under}: there is no target of this name{meant}")
+    inside = [name for name in names if name == folder or name.startswith(f"{folder}/")]
+    rows = [(name, _state(plan, name, names[name], links)) for name in inside]
+    if len(names[folder]) > 1 and len(inside) == 1:  # the files of a folder, such as shards
+        rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in names[folder]]
+    for name in inside:
+        for checkpoint in sorted(Path(links.get(name, name), paths.CHECKPOINTS).glob("step-*")):
+            rows.append((f"{name}@step-{int(checkpoint.name.removeprefix('step-'))}", "kept"))
+    return rows
+
+
+def _state(plan: Plan, name: str, files: list[str], links: dict[str, str]) -> str:
+    folder = Path(links.get(name, name))
+    if folder.name in plan.phases or folder.name in plan.finetunings:
+        outputs = paths.PHASE_OUTPUTS if folder.name in plan.phases else paths.FINETUNING_OUTPUTS
+        if paths.is_finished(folder, outputs):
+            return "finished"
+        step = paths.durable_step(folder)
+        of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
+        return f"started: step {step}{of}" if step else "planned"
+    if len(files) == 1:
+        return "its parts are not listed yet" if files[0].startswith("corpus_") else _one(files[0])
+    finished = sum(Path(file).exists() for file in files)
+    if finished in (0, len(files)):
+        return "finished" if finished else "planned"
+    return f"{finished} of {len(files)} finished"
+
+
+def _one(file: str) -> str:
+    return "finished" if Path(file).exists() else "planned"

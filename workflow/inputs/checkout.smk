@@ -1,0 +1,53 @@
+"""The folder with the code of this workflow, wherever it is: a checkout, or a module from a git repository."""
+
+import io
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+
+def checkout_folder(source):
+    """Return the folder with workflow/, src/ and config/, given the source of workflow/inputs.
+
+    Of a module from a git repository Snakemake gets only the files that it reads; the commit is unpacked beside its cache.
+    """
+    if not hasattr(source, "ref"):
+        return Path(source.get_path_or_uri(secret_free=False)).parents[1]
+    hosted = getattr(source, "hosted_repo", None)
+    git = ["git", "-C", hosted.repo_clone if hosted else source.repo_path]
+    read = {"check": True, "stdout": subprocess.PIPE}
+    named = subprocess.run([*git, "rev-parse", f"{source.ref}^{{commit}}"], **read)
+    folder = Path(".snakemake/bertline", named.stdout.decode().strip())
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.run([*git, "archive", folder.name], **read).stdout
+        with tempfile.TemporaryDirectory(dir=folder.parent) as unpacked:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                tar.extractall(Path(unpacked, "code"), filter="data")
+            if not folder.exists():
+                Path(unpacked, "code").rename(folder)
+    return folder.absolute()
+
+
+CHECKOUT = checkout_folder(workflow.current_basedir)
+# Snakemake and the scripts import the bertline of this checkout, whatever else is installed.
+sys.path.insert(0, str(CHECKOUT / "src"))
+try:
+    import bertline.planning.resolve
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"error: the Python package {error.name} is not installed where snakemake is; in a checkout `make setup` installs all, "
+        "elsewhere `pip install` with the address of bertline's repository"
+    )
+
+# In the checkout itself, shell lines are as a person would write them.
+FOLDER = "" if CHECKOUT == Path.cwd() else shlex.quote(f"{CHECKOUT}/")
+SCRIPTS = FOLDER.translate({123: "{{", 125: "}}"}) + "workflow/scripts/"
+
+
+def run_script(script_and_options):
+    """Return the shell line of a rule that runs a script of workflow/scripts."""
+    return f"python {SCRIPTS}{script_and_options}"

@@ -1,0 +1,65 @@
+"""Targets by the path that a person reads: results/runs/demo/phase1 asks for what this link leads to."""
+
+from bertline.planning import names
+
+
+def makes(file):
+    return any(rule.is_producer(file) for rule in workflow.rules)
+
+
+def named_files(given):
+    """Return what Snakemake is to be asked for, given targets of the command line."""
+    rules = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    known = [rule.name for rule in workflow.rules if rule.has_wildcards()]
+    return {
+        file
+        for name in given
+        for file in (
+            [name] if name in known else names.files_of_name(plan, name, rules, makes)
+        )
+    }
+
+
+def steps_to_keep():
+    return {
+        (phase, step) for phase in plan.checkpoints for step in plan.checkpoints[phase]
+    }
+
+
+def pass_on_steps():
+    """Let the jobs of a cluster know, as an argument of theirs, the checkpoints that were asked for by name."""
+    added = sorted(steps_to_keep() - STEPS_OF_CONFIGURATION)
+    settings = workflow.config_settings
+    if added:
+        given = [f"{overrides.KEEP}={phase}-{step}" for phase, step in added]
+        settings.config_args = [*(settings.config_args or ()), *given]
+
+
+def with_named_files(prepare_dag):
+    """Return Snakemake's function that prepares the graph, called with the names of the command line resolved.
+
+    Snakemake resolves none itself: a link that exists would be an input without a rule, and nothing to be done.
+    """
+
+    def prepare(*arguments, **options):
+        check_site_is_named()
+        try:
+            for option in ("targets", "forcerun", "until", "omit_from"):
+                given = getattr(workflow.dag_settings, option)
+                setattr(workflow.dag_settings, option, named_files(given))
+        except BertlineError as error:
+            sys.exit(f"error: {error}")
+        pass_on_steps()
+        return prepare_dag(*arguments, **options)
+
+    return prepare
+
+
+STEPS_OF_CONFIGURATION = steps_to_keep()
+for argument in arguments:
+    if argument.startswith(f"{overrides.KEEP}="):
+        phase, step = argument.partition("=")[2].split("-")
+        plan.checkpoints.setdefault(phase, set()).add(int(step))
+
+if workflow.is_main_process:
+    workflow._prepare_dag = with_named_files(workflow._prepare_dag)

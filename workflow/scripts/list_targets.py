@@ -1,0 +1,41 @@
+"""List the names that snakemake can be asked for, with their state.
+
+example:
+  python workflow/scripts/list_targets.py --configfile config/demo.yaml --run demo/glue/cola
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+from tabulate import tabulate
+
+from bertline.command_line import run_command
+from bertline.planning.names import names_of
+from bertline.planning.resolve import plan_of_files
+from bertline.planning.target_states import target_states
+
+
+def list_targets(
+    configfile: Sequence[str],
+    *,
+    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
+    run: str | None = None,
+    names: bool = False,
+) -> str:
+    """List names and their state.
+
+    Args:
+        configfile: the configuration; a further file is merged over it.
+        settings: replaced settings, PATH=VALUE.
+        run: a run, or a name below one: what is in it one by one, such as seeds and shards.
+        names: print all names alone, as a shell completes them.
+    """
+    plan = plan_of_files(configfile, settings)
+    if names:
+        return "\n".join(names_of(plan))
+    return tabulate(target_states(plan, run), headers=["name", "state"], disable_numparse=True)
+
+
+if __name__ == "__main__":
+    run_command(list_targets, __doc__)
