@@ -66,16 +66,18 @@ def test_a_terminal_shows_a_line_for_each_job_progress_and_losses(graph: Path) -
     assert "rule pretrain_phase:" in on_terminal(graph, "--dry-run", "--forcerun=pretrain_phase", "pretrain")
 
 
-def test_the_reason_of_a_failure_is_on_the_terminal(graph: Path) -> None:
-    config = yaml.safe_load((graph / "small.yaml").read_text())
-    config["runs"]["first"]["phases"]["phase1"]["learning_rate"] = 1e30
-    (graph / "broken.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    shown = on_terminal(graph, "--configfile=broken.yaml", "pretrain")
-    assert re.search(r"pretrain phase: first/phase1  failed after", shown)
-    assert re.search(r"pretrain_phase: error: .*learning rate", shown)
-
-
 def test_verbose_shows_everything(graph: Path) -> None:
     shown = on_terminal(graph, "--forcerun=trigram_baseline", "--until=trigram_baseline", verbose=True)
     assert "rule trigram_baseline:" in shown
     assert "resources:" in shown
+
+
+def test_the_reason_of_a_failure_is_on_the_terminal(graph: Path) -> None:
+    for samples in graph.glob("results/datasets/*/seq128/00000.h5"):
+        samples.write_bytes(samples.read_bytes()[:-1000])
+    config = yaml.safe_load((graph / "small.yaml").read_text())
+    config["runs"]["first"]["phases"]["phase1"]["learning_rate"] = 2e-3
+    (graph / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    shown = on_terminal(graph, "pretrain")
+    assert re.search(r"pretrain phase: first/phase1  failed after", shown)
+    assert re.search(r"pretrain_phase: error: .*00000.h5", shown)
