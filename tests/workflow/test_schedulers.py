@@ -21,7 +21,7 @@ import yaml
 from fake_scheduler import PROGRAMS, programs
 from snakemake_runs import PHASE, SMALL_CONFIG, copy_workflow
 
-from bertline.planning.resolve import make_plan
+from bertline.planning.resolve import make_plan, plan_of_files
 
 pytestmark = pytest.mark.slow
 BOOK = "resources/sample/books/book-001.txt"
@@ -188,6 +188,19 @@ def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Clu
     recipe = json.loads((folder / "recipe.json").read_text())
     assert recipe["world_size"] == 2
     assert recipe["jobs"] == [f"{kind} {number.format(job)}" for job in (first, first + 1)]
+
+
+def test_settings_and_checkpoints_of_the_command_line_reach_the_jobs(encoded: Cluster) -> None:
+    """A job reads the configuration anew: without them it would know neither the phase nor the step to keep."""
+    encoded.write_config(config(steps=5))
+    encoded.write_site({})
+    name, setting = "results/runs/first/phase1@step-2", "set=runs.first.phases.phase1.steps=3"
+    refused = encoded.run(name, "--config", setting, succeeds=False)
+    assert "error: --config replaces that of the profile, which names your site file; add site=site.yaml" in refused
+    encoded.run(name, "--config", "site=site.yaml", setting)
+    with contextlib.chdir(encoded.folder):
+        (phase,) = plan_of_files(["small.yaml"], ["runs.first.phases.phase1.steps=3"]).phases
+    assert (encoded.folder / f"results/phases/{phase}/exports/step-2/model.safetensors").exists()
 
 
 def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster) -> None:

@@ -26,12 +26,12 @@ def describe_schema(schema: Json) -> str:
     sections = [f"## The top level\n\n{_table(schema, schema)}"]
     for name, entry in schema["$defs"].items():
         tables = [_table(form, schema) for form in _forms(entry) if "properties" in form]
-        others = [form["$ref"] for form in _forms(entry) if "$ref" in form]
+        others = [_value(form, schema) for form in _forms(entry) if "$ref" in form]
         if not tables and not others:
             continue
         parts = [f"## {name}", *([entry["description"]] if "description" in entry else [])]
         if others:
-            parts.append(f"One of {', '.join(map(_link, others))}.")
+            parts.append(f"One of: {', '.join(others)}.")
         sections.append("\n\n".join([*parts, *tables]))
     return "\n\n".join(section.rstrip() for section in sections) + "\n"
 
