@@ -20,7 +20,7 @@ import requests
 import tenacity
 
 from bertline.console import BertlineError, without_credentials
-from bertline.tracking.store import default_tracking_uri, follow
+from bertline.tracking.store import default_tracking_uri, follow, initialise
 
 USER = "bertline"
 SECONDS_TO_END = 10.0
@@ -54,6 +54,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
         follow(["results/runs"], uri, every)
         return
     _check_port(port)
+    initialise(uri)  # a new file is damaged if the server and the follower create its tables at once
     with TemporaryDirectory(prefix="bertline-ui-") as folder:  # of this user only
         secret = secrets.token_urlsafe(16) if password else None
         server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
