@@ -133,20 +133,23 @@ def track(
         marker["sent"] += published.pop("sent")
         marker["runs"][entry.name] = published
     if failures:
-        raise BertlineError("; ".join(failures))
+        raise BertlineError("; ".join(dict.fromkeys(failures)))  # of a store, the same for each run
     return marker
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
-    """Track every `seconds` seconds until interrupted; a failed pass is reported and repeated."""
+    """Track every `seconds` seconds until interrupted; a failed pass is repeated, and reported if its reason is new."""
     known: dict[Path, Entry] = {}
+    reported = ""
     try:
         while True:
             try:
                 if sent := track(records, tracking_uri, report, known)["sent"]:
                     logger.info("sent %d points to MLflow", sent)
+                reported = ""
             except BertlineError as error:
-                logger.warning("%s; trying again in %g seconds", error, seconds)
+                if reported != (reported := str(error)):
+                    logger.warning("%s; trying again every %g seconds", error, seconds)
             time.sleep(seconds)
     except KeyboardInterrupt:
         logger.info("stopped following")
@@ -234,7 +237,9 @@ def _new_client(tracking_uri: str) -> MlflowClient:
 def _set_up_mlflow() -> None:
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
-    for name, level in (("mlflow", logging.WARNING), ("alembic", logging.WARNING), ("urllib3", logging.ERROR)):
+    levels = {"mlflow": logging.WARNING, "alembic": logging.WARNING, "urllib3": logging.ERROR}
+    levels["mlflow.store.db.utils"] = logging.CRITICAL  # it logs the traceback of an error that is raised, too
+    for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 
 
