@@ -36,7 +36,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: plan targets status prune publish track ui unlock clean
+.PHONY: plan targets status prune publish report track ui unlock clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -154,7 +154,10 @@ publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REP
 track: $(READY) ## send the journals to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json
 
-ui: $(READY) ## open MLflow on this machine only, and follow live runs
+report: $(READY) ## compare runs on a page, without running anything: make report RUNS=a,b (all runs by default)
+	@python workflow/scripts/report.py '$(RUNS)'
+
+ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI)
 	python workflow/scripts/ui.py --port $(PORT)
 
 unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,19 +108,27 @@ def is_of_version_3(path: str) -> Fault:
     return "absent" if "/logged-models" in path or path.endswith("/runs/outputs") else ""
 
 
+def token_front(uri: str, token: str) -> AbstractContextManager[str]:
+    """Serve an MLflow server as a web server that asks for a token; gives its address."""
+    return faulty_front(uri, lambda _: "", f"Bearer {token}")
+
+
 @contextmanager
-def faulty_front(uri: str, fault_of: Callable[[str], Fault]) -> Iterator[str]:
+def faulty_front(uri: str, fault_of: Callable[[str], Fault], authorization: str | None = None) -> Iterator[str]:
     """Serve an MLflow server with faults; gives its address.
 
     Args:
         uri: of the server.
         fault_of: what happens to a request for a path: none, no such path, an error of the server, an answer after a
             second, or the loss of the answer to what was done.
+        authorization: the header that every request must have.
     """
 
     class Front(BaseHTTPRequestHandler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if authorization is not None and self.headers.get("Authorization") != authorization:
+                return self.send(401, b"<html>\n<head><title>401 Authorization Required</title></head>\n</html>\n")
             match fault_of(self.path):
                 case "absent":
                     return self.send(404, b"<!doctype html><title>404 Not Found</title>")

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,16 +30,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def ui(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def ui(
+    folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """The process, and a file with the address that the browser was given."""
     browser, opened = folder / "browser", folder / "opened"
     browser.write_text(f'#!/bin/sh\ncat "${{1#file://}}" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o700)
-    environment = {**os.environ, "BROWSER": f"{browser} %s"}
-    environment.pop("MLFLOW_TRACKING_URI", None)
+    inherited = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    whole = inherited | {"BROWSER": f"{browser} %s"} | dict(environment or {})
     command = [sys.executable, "workflow/scripts/ui.py", *options]
     log = (folder / "log").open("w")
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True)
+    process = subprocess.Popen(command, cwd=folder, env=whole, stdout=log, stderr=log, text=True)
     try:
         yield process, opened
     finally:

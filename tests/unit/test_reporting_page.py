@@ -23,6 +23,7 @@ from bertline.console import BertlineError
 from bertline.finetuning.tasks.registry import TASKS
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
+from bertline.results.journal import read_journal
 from bertline.results.records import read_record
 from bertline.tracking.run_tree import lay_out
 
@@ -263,8 +264,48 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "Differences demo other phases.phase1.steps 200 400 Results" in text
     assert "SQuAD 1.1 F1 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
-    with pytest.raises(BertlineError, match="two records of the same run"):
+    with pytest.raises(BertlineError, match="one record was given twice"):
         write_report([record, record], Path("report"))
+
+
+def test_two_records_of_one_name_are_told_apart(record: Path) -> None:
+    """A recipe before and after a change: the links beside the run are those of the present one."""
+    content = json.loads(record.read_text())
+    before = record.with_name("record-fedcba9876543210.json")
+    write(before, {**content, "fingerprint": "fedcba9876543210", "config": {**content["config"], "seed": 1}})
+    record.with_name("record.json").symlink_to(record.name)
+    elements = _Elements()
+    page = write_report([record, before], Path("results/report/of-both"))
+    elements.feed(page.read_text())
+    assert "Differences demo-012345 demo-fedcba seed 42 1" in as_text(page)
+    models = [address for address in elements.addresses if address.startswith("../../")]
+    assert any(address.startswith("../../kept/") for address in models)
+    assert Path("results/report/of-both/figures/demo-fedcba/loss-phase1.svg").exists()
+
+
+def test_the_text_of_a_figure_says_what_it_shows(record: Path) -> None:
+    (record.parent / "other.json").write_text(
+        json.dumps(json.loads(record.read_text()) | {"run": '<b>"other"</b>', "fingerprint": "f" * 16})
+    )
+    elements = _Elements()
+    elements.feed(write_report([record, record.with_name("other.json")], Path("report")).read_text())
+    texts = {given["aria-label"].partition(". ")[0]: given["aria-label"] for tag, given in elements.all if tag == "svg"}
+    phase = read_journal(Path("results/phases/phase1/metrics.jsonl"))
+    first, last = (phase[place].metrics["train/mlm_loss"] for place in (0, -1))
+    losses = f"training from {first:.2f} to {last:.2f}, held out from "
+    assert losses in texts["Loss of phase1 by step"]
+    assert texts["Loss of phase1 by step"].endswith("over 200 steps. The trigram model's held-out loss is 2.90.")
+    ends = texts["Held-out loss of all runs"]
+    assert re.search(r"demo \d\.\d{3} after [\d,]+ tokens; <b>\"other\"</b> \d", ends)
+    assert "SQuAD 1.1 F1: pretrained 79.4 (78.7..80.1), random weights 57.2" in texts["Scores of every seed"]
+    assert all(len(text) > len(title) + 30 for title, text in texts.items())
+
+
+def test_figures_in_the_page_take_every_colour_from_its_style_sheet(record: Path) -> None:
+    page = write_report([record], Path("report")).read_text()
+    drawn = "".join(re.findall("<svg .*?</svg>", page, re.DOTALL))
+    assert not re.search(r"#[0-9a-f]{3,8}\b(?!\))|\brgb", re.sub(r"(url\(|href=\")#\w+", "", drawn))
+    assert set(re.findall(r"var\((--\w+)\)", drawn)) <= set(re.findall(r"(--\w+):", page))
 
 
 def as_text(page: Path) -> str:

@@ -495,6 +495,22 @@ def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, mon
     assert sent == [len(journal(journals, last_step=step)) for step in (50, 100, 100, 150)]
 
 
+def test_following_says_once_that_a_server_does_not_answer(
+    record: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        passes.append(seconds)
+        if len(passes) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.time, "sleep", sleep)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    store.follow([record], "http://127.0.0.1:9", 5)
+    assert len([line for line in caplog.messages if "does not answer" in line]) == 1
+
+
 def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:
     Path("mlflow.db").unlink()
     command = [sys.executable, str(SCRIPT), str(record), "--uri", URI, "--output"]

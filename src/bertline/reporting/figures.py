@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -25,6 +26,12 @@ from bertline.results.records import Phase
 # Narrow enough for eleven-point letters to be legible on a phone that shows the figure 360 pixels wide.
 WIDTH, HEIGHT = 5.2, 3.3
 BLUE, ORANGE, GREY = "#1b5e9e", "#c2540a", "#4a4a4a"
+
+# The page's variables for the figures' colours; those of text that has none are in its style sheet.
+VARIABLES = {
+    **{"#ffffff": "--paper", "#000000": "--ink", "#dddddd": "--grid", "#777777": "--axis"},
+    **{BLUE: "--blue", ORANGE: "--orange", GREY: "--grey"},
+}
 
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -55,12 +62,18 @@ def _drawing(name: str, height: float = HEIGHT) -> Iterator[tuple[Figure, io.Str
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def inline(svg: str, title: str) -> str:
-    """Convert an SVG file's text to an element of an HTML page, with `title` as its accessible name."""
+def inline(svg: str, alternative: str) -> str:
+    """Convert an SVG file's text to an element of an HTML page.
+
+    Args:
+        svg: whose colours become the page's variables, so that they can change with its colour scheme.
+        alternative: the text that is read instead of the figure.
+    """
     element = svg[svg.index("<svg ") :]
     element = re.sub(r'<g id="[^"]*">', "<g>", element)
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    return element.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+    element = re.sub(r"(?<=[:\s])#[0-9a-f]{6}\b", lambda colour: f"var({VARIABLES[colour[0]]})", element)
+    return element.replace("<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1)
 
 
 def loss_curve(phase: Phase) -> str:

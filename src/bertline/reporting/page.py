@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from markupsafe import Markup
 
 from bertline.console import BertlineError
 from bertline.files import write_text
-from bertline.reporting import data, figures
+from bertline.reporting import alternatives, data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.model_card import template, write_model_card
 from bertline.reporting.published import SOURCE
@@ -24,7 +26,7 @@ from bertline.reporting.scores import (
     shown_baselines,
     without_published,
 )
-from bertline.results import describe
+from bertline.results import describe, paths
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, read_record
 
@@ -35,15 +37,16 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
 
     Args:
-        records: record-*.json of each run to show.
+        records: record-*.json of each run to show. Those of one name, from before and after a change of its recipe, are
+            told apart by the beginnings of their fingerprints.
         directory: the folder to write.
     """
     runs = [read_record(path) for path in records]
-    if len({run.name for run in runs}) != len(runs):
-        raise BertlineError(
-            f"two records of the same run were given ({', '.join(map(str, records))}); give one of each"
-        )
-    sections = [_Section(run, directory) for run in runs]
+    if len({(run.name, run.fingerprint) for run in runs}) != len(runs):
+        raise BertlineError(f"one record was given twice ({', '.join(map(str, records))}); give each once")
+    names = [run.name for run in runs]
+    runs = _told_apart(runs)
+    sections = [_Section(run, name, directory) for run, name in zip(runs, names, strict=True)]
     for run in runs:
         write_model_card(run, directory / "model-cards" / f"{run.name}.md")
     side_by_side = [
@@ -64,10 +67,21 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         sections=sections,
         runs=runs,
         side_by_side=side_by_side,
-        losses=losses and _write_figure(directory / "figures", "held-out-losses", "Held-out loss of all runs", losses),
+        losses=losses
+        and _write_figure(
+            directory / "figures",
+            "held-out-losses",
+            "Held-out loss of all runs",
+            losses,
+            alternatives.of_held_out_losses({run.name: run.phases for run in runs}),
+        ),
         by_step=by_step
         and _write_figure(
-            directory / "figures", "scores-by-step", "Scores by step of pretraining", figures.scores_by_step(by_step)
+            directory / "figures",
+            "scores-by-step",
+            "Scores by step of pretraining",
+            figures.scores_by_step(by_step),
+            alternatives.of_scores_by_step(by_step),
         ),
         published_source=SOURCE,
         chosen_on_dev=describe.CHOSEN_ON_DEV,
@@ -76,9 +90,15 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     return directory / "index.html"
 
 
-def _write_figure(directory: Path, name: str, title: str, svg: str) -> dict[str, Any]:
+def _told_apart(runs: Sequence[Record]) -> list[Record]:
+    counts = Counter(run.name for run in runs)
+    return [run if counts[run.name] == 1 else replace(run, name=f"{run.name}-{run.fingerprint[:6]}") for run in runs]
+
+
+def _write_figure(directory: Path, name: str, title: str, svg: str, alternative: str) -> dict[str, Any]:
     write_text(directory / f"{name}.svg", svg)
-    return {"title": title, "svg": Markup(figures.inline(svg, title))}  # noqa: S704 - drawn by us from numbers
+    inline = figures.inline(svg, f"{title}. {alternative}")
+    return {"title": title, "svg": Markup(inline)}  # noqa: S704 - drawn by us from numbers
 
 
 def _write_table(directory: Path, name: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -90,7 +110,7 @@ def _write_table(directory: Path, name: str, rows: Iterable[Sequence[Any]]) -> N
 class _Section:
     """Contents of the page for one run. Creating it writes the run's tables and figures."""
 
-    def __init__(self, run: Record, directory: Path) -> None:
+    def __init__(self, run: Record, name: str, directory: Path) -> None:
         self.run = run
         self._directory = directory
         self.rows = score_rows(run)
@@ -105,33 +125,46 @@ class _Section:
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
+        folder, current = paths.RUN.format(run=name), run.path.with_name("record.json")
+        is_current = not current.exists() or current.resolve() == run.path  # whose links are beside it
+        self.kept = [(kept, f"{folder}/{kept.name}/model" if is_current else str(kept.folder)) for kept in run.kept]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
         self.loss_figures = [
-            self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", figures.loss_curve(phase))
+            self._figure(
+                f"loss-{phase.name}",
+                f"Loss of {phase.name} by step",
+                figures.loss_curve(phase),
+                alternatives.of_loss_curve(phase),
+            )
             for phase in trained
         ]
         self.cost = cost_of(run.phases)
         if trained:
             self.loss_figures += [
-                self._figure(f"loss-by-{axis}", title, figures.loss_over(trained, axis))
+                self._figure(
+                    f"loss-by-{axis}", title, figures.loss_over(trained, axis), alternatives.of_loss_over(trained, axis)
+                )
                 for axis, title in (("tokens", "Loss by tokens seen"), ("hours", "Loss by time of training"))
             ]
-            self.loss_figures.append(self._figure("throughput", "Speed over time", figures.throughput(trained)))
-        self.score_figure = (
-            self._figure("scores", "Scores of every seed", figures.score_dots(self.rows)) if self.rows else None
-        )
+            speed = figures.throughput(trained), alternatives.of_throughput(trained)
+            self.loss_figures.append(self._figure("throughput", "Speed over time", *speed))
+        self.score_figure = None
+        if self.rows:
+            scores = figures.score_dots(self.rows), alternatives.of_score_dots(self.rows)
+            self.score_figure = self._figure("scores", "Scores of every seed", *scores)
         self.length_figures = [
             self._figure(
                 f"lengths-{length}",
                 f"Lengths of the samples of at most {length} tokens",
                 figures.length_histogram(length, **section["length_histogram"]),
+                alternatives.of_length_histogram(**section["length_histogram"]),
             )
             for length, section in describe.by_length(run.dataset.card)
         ]
         if lengths := data.document_lengths(run.dataset.card):
-            figure = self._figure("documents", "Lengths of the documents by corpus", figures.document_lengths(lengths))
-            self.length_figures.append(figure)
+            documents = figures.document_lengths(lengths), alternatives.of_document_lengths(lengths)
+            self.length_figures.append(self._figure("documents", "Lengths of the documents by corpus", *documents))
         self._table("scores", _score_table(run))
         self._table("summary", _summary_table(self.rows))
         self._table("corpora", data.corpora_table(run.dataset.card))
@@ -142,8 +175,8 @@ class _Section:
         for phase in trained:
             self._table(phase.name, _curve_table(phase))
 
-    def _figure(self, name: str, title: str, svg: str) -> dict[str, Any]:
-        return _write_figure(self._directory / "figures" / self.run.name, name, title, svg)
+    def _figure(self, name: str, title: str, svg: str, alternative: str) -> dict[str, Any]:
+        return _write_figure(self._directory / "figures" / self.run.name, name, title, svg, alternative)
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         _write_table(self._directory / "tables" / self.run.name, name, rows)

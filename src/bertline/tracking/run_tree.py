@@ -13,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertline.files import sha256_of_file
 from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
-from bertline.results.curves import curve
+from bertline.results.curves import places
 from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev, one_line_damage
+from bertline.tracking.thinning import thin
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
 # include nothing else: a resume on other hardware must not conflict.
@@ -201,9 +203,11 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     last_step = training.journal[-1].step if training.journal else 0
     ended = _moment(training, "finished", -1)
     points = [
-        Point(key, line.step, line.timestamp, value) for line in training.journal for key, value in line.metrics.items()
+        Point(key, line.step, line.timestamp, value)
+        for line, metrics in zip(training.journal, thin(training), strict=True)
+        for key, value in metrics.items()
     ]
-    checkpoints = _checkpoints(training, points) if isinstance(training, Phase) else []
+    checkpoints = _checkpoints(training) if isinstance(training, Phase) else []
     points += [Point(key, last_step, ended, float(value)) for key, value in final.items() if value is not None]
     return Entry(
         name=training.name,
@@ -221,13 +225,17 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     )
 
 
-def _checkpoints(phase: Phase, points: list[Point]) -> list[Checkpoint]:
+def _checkpoints(phase: Phase) -> list[Checkpoint]:
     """Return the checkpoints up to the last point of the journal: later points may be retracted."""
     folders = sorted((phase.path / paths.CHECKPOINTS).glob("step-*"))
-    steps = [(int(folder.name.removeprefix("step-")), folder.absolute()) for folder in folders]
+    steps = {int(folder.name.removeprefix("step-")): folder.absolute() for folder in folders}
+    points: dict[int, list[Point]] = {step: [] for step in steps}
+    for line in phase.journal:
+        if line.step in points:
+            points[line.step] += [Point(key, line.step, line.timestamp, value) for key, value in line.metrics.items()]
     return [
-        Checkpoint(folder, step, tuple(point for point in points if point.step == step))
-        for step, folder in steps
+        Checkpoint(folder, step, tuple(points[step]))
+        for step, folder in steps.items()
         if phase.journal and step <= phase.journal[-1].step
     ]
 
@@ -245,12 +253,12 @@ def _medians(finetunings: list[Finetuning]) -> list[Point]:
 
 def _curves(record: Record) -> list[Point]:
     """Return the loss over all phases by samples, tokens and seconds, each as MLflow's step."""
-    points = []
-    for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss")):
-        points += [(place, name, value) for place, value in zip(*curve(record.phases, key), strict=True)]
+    every, chosen = places(record.phases), chain.from_iterable(map(thin, record.phases))
     return [
-        Point(f"by_{axis}/{name}", round(amount), place.timestamp, value)
-        for place, name, value in sorted(points, key=lambda point: point[0].step)
+        Point(f"by_{axis}/{name}", round(amount), place.timestamp, metrics[key])
+        for (_, place, _), metrics in zip(every, chosen, strict=True)
+        for name, key in (("mlm_loss", "train/mlm_loss"), ("held_out_mlm_loss", "held_out/mlm_loss"))
+        if key in metrics
         for axis, amount in (("samples", place.samples), ("tokens", place.tokens), ("seconds", 3600 * place.hours))
         if math.isfinite(amount)
     ]

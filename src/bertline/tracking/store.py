@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, without_credentials
 from bertline.files import write_atomically
 from bertline.results.records import one_line_damage, read_record
 from bertline.tracking.origin import read_origin
@@ -56,6 +56,8 @@ _ARTIFACT_PATHS = (
 )
 # Errors of a folder for artifacts.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+# Full disks, in the messages of SQLite, PostgreSQL and the operating system.
+_FULL = ("database or disk is full", "DiskFull", "No space left on device", "Disk quota exceeded")
 
 
 def default_tracking_uri() -> str:
@@ -131,20 +133,23 @@ def track(
         marker["sent"] += published.pop("sent")
         marker["runs"][entry.name] = published
     if failures:
-        raise BertlineError("; ".join(failures))
+        raise BertlineError("; ".join(dict.fromkeys(failures)))  # of a store, the same for each run
     return marker
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
-    """Track every `seconds` seconds until interrupted; a failed pass is reported and repeated."""
+    """Track every `seconds` seconds until interrupted; a failed pass is repeated, and reported if its reason is new."""
     known: dict[Path, Entry] = {}
+    reported = ""
     try:
         while True:
             try:
                 if sent := track(records, tracking_uri, report, known)["sent"]:
                     logger.info("sent %d points to MLflow", sent)
+                reported = ""
             except BertlineError as error:
-                logger.warning("%s; trying again in %g seconds", error, seconds)
+                if reported != (reported := str(error)):
+                    logger.warning("%s; trying again every %g seconds", error, seconds)
             time.sleep(seconds)
     except KeyboardInterrupt:
         logger.info("stopped following")
@@ -232,7 +237,9 @@ def _new_client(tracking_uri: str) -> MlflowClient:
 def _set_up_mlflow() -> None:
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
-    for name, level in (("mlflow", logging.WARNING), ("alembic", logging.WARNING), ("urllib3", logging.ERROR)):
+    levels = {"mlflow": logging.WARNING, "alembic": logging.WARNING, "urllib3": logging.ERROR}
+    levels["mlflow.store.db.utils"] = logging.CRITICAL  # it logs the traceback of an error that is raised, too
+    for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 
 
@@ -269,16 +276,34 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
 def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
     more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
     return (
-        f"MLflow at {tracking_uri} has all points, but its artifact store did not take {refused[0]}{more}; "
+        f"MLflow at {without_credentials(tracking_uri)} has all points, "
+        f"but its artifact store did not take {refused[0]}{more}; "
         "make it writable or make room, then run `make track`"
     )
 
 
 def _explain(error: Exception, tracking_uri: str) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    reason = _without_secrets((str(error).strip().splitlines() or [type(error).__name__])[0])
+    place = f"MLflow at {without_credentials(tracking_uri)}"
     if "Max retries exceeded" in reason:
-        return f"MLflow at {tracking_uri} does not answer; nothing is lost, `make track` sends it again once it does"
-    if "not authenticated" in reason:
-        wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        return f"MLflow at {tracking_uri} does not know you; set {wanted} in the environment and run `make track`"
-    return f"MLflow at {tracking_uri} refused ({reason}); nothing is lost, `make track` sends it again"
+        return f"{place} does not answer; nothing is lost, `make track` sends it again once it does"
+    if "not authenticated" in reason or "error code 401" in reason:
+        if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):
+            return f"{place} does not accept the token in MLFLOW_TRACKING_TOKEN; set a valid one and run `make track`"
+        wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
+        return f"{place} does not know you; set {wanted} in the environment and run `make track`"
+    if "error code 403" in reason:
+        return f"{place} does not let you write; ask for the permission to edit its experiment, then run `make track`"
+    if "valid JSON" in reason:
+        return f"{place} answers with a page, not as MLflow does; check the address in MLFLOW_TRACKING_URI"
+    if any(full in str(error) for full in _FULL):
+        return f"{place} has no space left; nothing is lost, make room and run `make track`, which sends it again"
+    return f"{place} refused ({reason[:200]}); nothing is lost, `make track` sends it again"
+
+
+def _without_secrets(text: str) -> str:
+    """Leave out addresses' credentials, and what a web server may repeat of the header that it did not accept."""
+    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
+        if secret := os.environ.get(name):
+            text = text.replace(secret, "...")
+    return without_credentials(text)

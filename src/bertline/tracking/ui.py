@@ -21,7 +21,7 @@ import tenacity
 
 from bertline.console import BertlineError, without_credentials
 from bertline.settings.configuration import CHECKOUT
-from bertline.tracking.store import default_tracking_uri
+from bertline.tracking.store import default_tracking_uri, follow, initialise
 
 USER = "bertline"
 SECONDS_TO_END = 10.0
@@ -38,6 +38,8 @@ auth_cache_ttl_seconds = 3600
 def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> None:
     """Start MLflow's server and, once it answers, open it in a browser; Ctrl-C or SIGTERM ends both.
 
+    If MLFLOW_TRACKING_URI is a server or another database than SQLite, nothing is started, and it is kept up to date.
+
     Args:
         port: of the server, which listens on this machine only.
         every: seconds between updates from the journals of all runs in results/, also of those that begin later.
@@ -45,12 +47,15 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
-    if not uri.startswith("sqlite:"):
-        raise BertlineError(f"MLFLOW_TRACKING_URI is {without_credentials(uri)}: open that server in a browser")
     if not any(Path("results/runs").glob("*/record.json")):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
-    _check_port(port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not uri.startswith("sqlite:"):
+        print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
+        follow(["results/runs"], uri, every)
+        return
+    _check_port(port)
+    initialise(uri)  # a new file is damaged if the server and the follower create its tables at once
     with TemporaryDirectory(prefix="bertline-ui-") as folder:  # of this user only
         secret = secrets.token_urlsafe(16) if password else None
         server = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]

@@ -1,0 +1,79 @@
+"""A report of any runs by name, without a configuration and without running anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fabricated_runs import write, write_run
+
+from bertline.console import BertlineError
+from bertline.reporting.choice import report_of
+
+SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "report.py"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs of two configurations: demo, demo-short, wiki."""
+    monkeypatch.chdir(tmp_path)
+    content = json.loads(write_run(tmp_path, tasks=(), steps=20).read_text()) | {"phases": []}
+    for number, name in enumerate(("demo", "demo-short", "wiki")):
+        fingerprint = str(number) * 16
+        folder = Path("results/runs", name)
+        write(folder / f"record-{fingerprint}.json", content | {"run": name, "fingerprint": fingerprint})
+        (folder / "record.json").symlink_to(f"record-{fingerprint}.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["wiki"], "wiki"),
+        (["wiki,demo"], "wiki, demo"),
+        (["demo-short", "wiki"], "demo-short, wiki"),
+        (["results/runs/demo/record.json", "2222"], "demo, wiki"),
+        (["demo, demo"], "demo"),
+        ([""], "demo, demo-short, wiki"),
+    ],
+)
+def test_runs_are_named_as_a_person_does(project: Path, given: list[str], shown: str) -> None:
+    page = Path(report_of(*given))
+    assert f"<h1>{shown}</h1>" in page.read_text()
+    assert page.parent.parent == Path("results/report")  # from where its links lead to the runs
+    before = {path: path.read_bytes() for path in page.parent.rglob("*") if path.is_file()}
+    assert Path(report_of(*given)) == page
+    assert {path: path.read_bytes() for path in page.parent.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("demo-shrot", "did you mean demo-short or demo?"),
+        ("Wiki", "did you mean wiki?"),
+        ("zebra", "it contains demo, demo-short, wiki"),
+    ],
+)
+def test_an_unknown_run_is_one_line_with_the_nearest_names(project: Path, name: str, advice: str) -> None:
+    result = subprocess.run([sys.executable, SCRIPT, f"demo,{name}"], capture_output=True, text=True)
+    assert result.stderr == f"error: results/runs contains no run {name}; {advice}\n"
+    assert result.returncode == 1
+
+
+def test_a_fingerprint_s_beginning_must_be_clear(project: Path) -> None:
+    other = json.loads(Path("results/runs/demo/record.json").read_text()) | {"fingerprint": "0" * 15 + "1"}
+    write(Path("results/runs/demo/record-0000000000000001.json"), other)
+    with pytest.raises(BertlineError, match="beginning of several"):
+        report_of("0000")
+    assert "<h1>demo</h1>" in Path(report_of("0000000000000001")).read_text()
+
+
+def test_a_project_without_runs_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BertlineError, match=r"^results/runs contains no run yet; run snakemake first$"):
+        report_of()
+    with pytest.raises(BertlineError, match=r"^results/runs contains no run demo; run snakemake first$"):
+        report_of("demo")
