@@ -130,7 +130,7 @@ def launch(
         status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, port, bind))
     elif nodes > 1 or others:
         if "SLURM_JOB_ID" not in os.environ:
-            raise BertlineError(f"--nodes {nodes}: this process is in no job; {SEVERAL_NODES}")
+            raise BertlineError(f"this process is in no job; {SEVERAL_NODES}")
         srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher, bind, port)
         # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
         heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
