@@ -24,8 +24,8 @@ def launch(script_and_options):
         "trap '' TERM; mkdir -p {params.folder:q}/checkpoints; python workflow/scripts/launch.py --nodes {resources.launched_nodes}",
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
-        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
-        "--by {resources.by} --options={resources.trainer_options:q} --",
+        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --by {resources.by}",
+        "--options={resources.trainer_options:q} --",
         script_and_options,
         "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
     )
