@@ -36,7 +36,7 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
     given = ("--cores", "1", "--configfile", "small.yaml")
     run_snakemake(workflow_folder, *given, "encode")
     printed = run_snakemake(workflow_folder, *given, "-n", "-p", "pretrain").stdout
-    (script,) = re.findall(r" -- (workflow/scripts/pretrain\.py .*) 2>&1", printed)
+    (script,) = re.findall(r" -- (\S*workflow/scripts/pretrain\.py .*?) 2>&1", printed)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
