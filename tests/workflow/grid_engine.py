@@ -60,7 +60,7 @@ QUEUE = {
     "hostlist": "localhost",
     "pe_list": "smp filled",
     "slots": "4",
-    "shell": "/bin/csh",  # as at many sites: jobs must name theirs
+    "shell": "/bin/sh",
     "load_thresholds": "NONE",
     "notify": f"00:00:{NOTIFY_SECONDS}",
 }

@@ -52,6 +52,7 @@ def test_a_cancelled_training_saves_and_the_next_one_ends_it(
     # h_vmem limits addresses, of which PyTorch reserves far more than it uses; there are no projects.
     text = site.read_text().replace("one_node:", "memory: mem_free\n  one_node:").replace("account: ours\n", "")
     site.write_text(text.replace("cpu: small", "cpu: large"))
+    cluster.run("encode")
     process = start_training(cluster, weights)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
