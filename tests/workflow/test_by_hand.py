@@ -34,8 +34,8 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
     content["datasets"]["small"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 60}
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(content))
     given = ("--cores", "1", "--configfile", "small.yaml")
-    run_snakemake(workflow_folder, *given, "encode")
-    printed = run_snakemake(workflow_folder, *given, "-n", "-p", "pretrain").stdout
+    run_snakemake(workflow_folder, "encode", *given)
+    printed = run_snakemake(workflow_folder, "pretrain", "-n", "-p", *given).stdout
     (script,) = re.findall(r" -- (\S*workflow/scripts/pretrain\.py .*?) 2>&1", printed)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -50,5 +50,5 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
         for node in ("0", "1")
     ]
     assert [agent.wait(120) for agent in agents] == [0, 0]
-    after = run_snakemake(workflow_folder, *given, "pretrain").stdout
+    after = run_snakemake(workflow_folder, "pretrain", *given).stdout
     assert "Nothing to be done" in after
