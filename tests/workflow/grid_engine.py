@@ -38,6 +38,7 @@ CHANGED = {
     "mailer": "/bin/true",
     "min_uid": "0",
     "min_gid": "0",
+    "gid_range": "{groups}",
     "load_report_time": "00:00:02",
     "reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00",
 }
@@ -62,6 +63,7 @@ QUEUE = {
     "slots": "4",
     "shell": "/bin/sh",
     "load_thresholds": "NONE",
+    "tmpdir": "{root}/tmp",
     "notify": f"00:00:{NOTIFY_SECONDS}",
 }
 SCHEDULER = {
@@ -83,7 +85,7 @@ def why_not() -> str | None:
 def running(root: Path) -> Iterator[dict[str, str]]:
     """Start it; yields the variables with which its commands find it."""
     common = root / "default/common"
-    for folder in (common, root / "spool/qmaster/job_scripts", root / "spool/execd"):
+    for folder in (common, root / "spool/qmaster/job_scripts", root / "spool/execd", root / "tmp"):
         folder.mkdir(parents=True)
     (root / "util").symlink_to(SHARED / "util")
     ports = [str(free_port()) for _ in range(2)]
@@ -110,7 +112,9 @@ def running(root: Path) -> Iterator[dict[str, str]]:
     (common / "act_qmaster").write_text("localhost\n")
     (common / "host_aliases").write_text(f"localhost {socket.gethostname()}\n")
     (common / "bootstrap").write_text(BOOTSTRAP.format(root=root, programs=PROGRAMS))
-    changed = {name: value.format(root=root) for name, value in CHANGED.items()}
+    # A group marks the processes of a job, also for another Grid Engine of this machine.
+    groups = f"{10 * int(ports[0])}-{10 * int(ports[0]) + 9}"
+    changed = {name: value.format(root=root, groups=groups) for name, value in CHANGED.items()}
     default = pairs((SHARED / "default-configuration").read_text())
     (root / "configuration").write_text("".join(f"{name} {changed.get(name, rest)}\n" for name, rest in default))
     call(PROGRAMS / "spoolinit", "classic", "libspoolc", f"{common};{root}/spool/qmaster", "init")
@@ -138,7 +142,7 @@ def running(root: Path) -> Iterator[dict[str, str]]:
         for name, rule in (("smp", "$pe_slots"), ("filled", "1")):
             (root / "given").write_text(ENVIRONMENT.format(name=name, rule=rule))
             call("qconf", "-Ap", root / "given")
-        configure("-Aq", call("qconf", "-sq"), QUEUE)
+        configure("-Aq", call("qconf", "-sq"), {name: value.format(root=root) for name, value in QUEUE.items()})
         configure("-Msconf", call("qconf", "-ssconf"), SCHEDULER)
         while "localhost" not in (shown := call("qhost")) or shown.splitlines()[-1].split()[6] == "-":
             assert time.monotonic() < deadline, shown

@@ -31,7 +31,7 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
             }
         },
     }
-    content["datasets"]["small"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 60}
+    content["datasets"]["small"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 64}
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(content))
     given = ("--cores", "1", "--configfile", "small.yaml")
     run_snakemake(workflow_folder, "encode", *given)
