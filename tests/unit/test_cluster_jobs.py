@@ -1,4 +1,4 @@
-"""What LSF, Cobalt and PBS are asked for: the words of their manuals for the size of a job."""
+"""What LSF, Cobalt, PBS and Grid Engine are asked for: the words of their manuals for the size of a job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from bertline.cluster.jobs import job_script, request_of
-from bertline.cluster.schedulers import SCHEDULERS
+from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
+from bertline.console import BertlineError
 
 # As Snakemake describes a phase on two nodes with four GPUs each.
 PHASE = {
@@ -25,6 +26,11 @@ PHASE = {
         "slurm_partition": "large",
         "slurm_account": "ours",
         "constraint": "gpu_type=a100",
+        "qos": "-10",
+        "grid_engine_one_node": "smp",
+        "grid_engine_several_nodes": "filled",
+        "grid_engine_gpu": "gpu",
+        "grid_engine_memory": "h_vmem",
         "attempt": 2,
     },
 }
@@ -33,15 +39,16 @@ GROUP = {
     "groupid": "samples",
     "threads": 1,
     "jobid": "77",
-    "resources": {"mem_mb": 1000, "runtime": 240},
+    "resources": {"mem_mb": 1000, "runtime": 240, "grid_engine_one_node": "smp", "grid_engine_memory": ""},
 }
-LSF, COBALT, PBS = SCHEDULERS
+LSF, COBALT, GRID_ENGINE, PBS = SCHEDULERS
+FLAGS = {"-terse", "-cwd", "-notify"}  # options without a value
 
 
 def options(command: list[str]) -> list[tuple[str, str]]:
     """Pairs of an option and its value; the job's script, which comes last, is left out."""
     assert command[-1].endswith(".sh")
-    values = iter(command[1 : -2 if command[-2] == "/bin/sh" else -1])
+    values = iter([word for word in command[1 : -2 if command[-2] == "/bin/sh" else -1] if word not in FLAGS])
     return [(option, next(values)) for option in values]
 
 
@@ -79,6 +86,36 @@ def test_cobalt_is_asked_for_whole_nodes() -> None:
     }
 
 
+def test_grid_engine_is_asked_for_slots_of_a_parallel_environment_and_memory_by_slot() -> None:
+    job = request_of(PHASE, GRID_ENGINE.logs)
+    command = GRID_ENGINE.submit(job)
+    assert set(command) >= FLAGS
+    words = " ".join(command)
+    assert f"-S /bin/sh -N pretrain_phase -j y -o {job.log} " in words
+    assert "-l h_rt=10:05:00,h_vmem=2667M,gpu=4,gpu_type=a100 -pe filled 48 -q large -P ours -p -10 " in words
+
+
+def test_a_site_without_the_names_of_its_grid_engine_is_told_which_is_missing() -> None:
+    resources = {name: value for name, value in PHASE["resources"].items() if name != "grid_engine_several_nodes"}
+    job = request_of({**PHASE, "resources": resources}, GRID_ENGINE.logs)
+    with pytest.raises(BertlineError, match=r"site.yaml: Grid Engine needs `grid_engine: \{several_nodes: ...\}`"):
+        GRID_ENGINE.submit(job)
+
+
+def test_the_scheduler_whose_programs_come_first_is_used(tmp_path, monkeypatch) -> None:
+    for scheduler in SCHEDULERS:
+        folder = tmp_path / scheduler.name
+        folder.mkdir()
+        # All but LSF have these.
+        for program in {scheduler.program, "qstat"} if scheduler is not LSF else {scheduler.program}:
+            (folder / program).write_text("#!/bin/sh\n")
+            (folder / program).chmod(0o755)
+    for first in SCHEDULERS:
+        others = [scheduler.name for scheduler in SCHEDULERS if scheduler is not first]
+        monkeypatch.setenv("PATH", ":".join(str(tmp_path / name) for name in [first.name, *others]))
+        assert scheduler_here() is first
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
 def test_a_group_of_data_jobs_asks_for_neither_gpu_nor_account(scheduler) -> None:
     given = dict(options(scheduler.submit(request_of(GROUP, scheduler.logs))))
@@ -87,7 +124,16 @@ def test_a_group_of_data_jobs_asks_for_neither_gpu_nor_account(scheduler) -> Non
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
-@pytest.mark.parametrize(("body", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$; exit 1", 143)])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -TERM $$; exit 1", 143),
+        # What comes with -notify, and what the shell's children make of it.
+        ("kill -USR2 $$; sh -c 'kill -USR2 $$; exit 1'", 143),
+    ],
+)
 def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monkeypatch) -> None:
     """143 for one that was told to stop."""
     monkeypatch.chdir(tmp_path)

@@ -41,6 +41,7 @@ STARTERS = {
     "ssh": '[ "$1 $2 $3" = "-o BatchMode=yes 127.0.0.2" ] || exit 9; cd /; exec env -i PATH=/usr/bin:/bin sh -c "$4"',
     "pbsdsh": '[ "$1 $2 $3" = "-n 2 --" ] || exit 9; shift 3; cd /; exec env -i PATH=/usr/bin:/bin "$@"',
     "blaunch": '[ "$1" = 127.0.0.2 ] || exit 9; shift; exec "$@"',
+    "qrsh": '[ "$1 $2 $3" = "-inherit -nostdin 127.0.0.2" ] || exit 9; shift 3; cd /; exec env -i PATH=/usr/bin "$@"',
 }
 
 
@@ -83,7 +84,7 @@ def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
     (folder / "srun").chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
     geometry = ("--nodes", 2, "--processes-per-node", 2, "--threads", 8)
-    done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--x"], PATH=path)
+    done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--x"], PATH=path, SLURM_JOB_ID="61234")
     assert done.returncode == 0, done.stderr
     ranks = environments(tmp_path)
     assert [values["RANK"] for values, _ in ranks] == ["0", "1", "2", "3"]
@@ -102,11 +103,15 @@ def job_on_two_nodes(tmp_path, starter):
     (folder / starter).write_text(f"#!/bin/sh\n{STARTERS[starter]}\n")
     (folder / starter).chmod(0o755)
     hosts = tmp_path / "hosts"
-    hosts.write_text("127.0.0.1\n127.0.0.1\n127.0.0.2\n")
+    slots = "127.0.0.1\n127.0.0.1\n127.0.0.2\n"
+    # Of Grid Engine: host, slots, queue instance, processors.
+    in_queues = "127.0.0.1 2 all.q@127.0.0.1 UNDEFINED\n127.0.0.2 2 all.q@127.0.0.2 UNDEFINED\n"
+    hosts.write_text(in_queues if starter == "qrsh" else slots)
     names = {
         "ssh": ("COBALT_JOBID", "COBALT_NODEFILE"),
         "pbsdsh": ("PBS_JOBID", "PBS_NODEFILE"),
         "blaunch": ("LSB_JOBID", "LSB_DJOB_HOSTFILE"),
+        "qrsh": ("JOB_ID", "PE_HOSTFILE"),
     }
     values = dict(zip(names[starter], ("7", str(hosts)), strict=True))
     return {**values, "PATH": f"{folder}:{os.environ['PATH']}", "OMP_TEST": "it's"}
@@ -306,7 +311,37 @@ def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     done = launch(tmp_path, "", "--within-srun")
     assert done.returncode == 1
-    assert "several nodes need a job of Slurm, PBS, LSF or Cobalt" in done.stderr
+    assert "several nodes need a job of Slurm, PBS, LSF, Cobalt or Grid Engine, or a list of hosts" in done.stderr
+
+
+@pytest.mark.parametrize("size", [("--nodes", 2), ("--additional-nodes", "1x2")])
+def test_several_nodes_outside_a_job_are_one_line_that_says_what_to_do(tmp_path, monkeypatch, size):
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    done = launch(tmp_path, "", *size)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: this process is in no job; several nodes need a job of Slurm")
+    assert "--hosts a,b" in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signalled_launcher_lets_its_ranks_save(tmp_path, number):
+    """Slurm sends SIGUSR1 before the walltime ends, Grid Engine and LSF SIGUSR2."""
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
+    arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
+    arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
+    command = map(str, [sys.executable, LAUNCH, "--", LAUNCH.with_name("pretrain.py"), *arguments])
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        launched = subprocess.Popen(command, stderr=file)
+    deadline = time.monotonic() + 100
+    while "step 3/" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launched.send_signal(number)
+    assert launched.wait(60) == 75, log.read_text()
+    assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
+    assert not list((tmp_path / "phase/checkpoints").glob(".lock"))
 
 
 mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: apt install openmpi-bin)")
@@ -321,7 +356,7 @@ ALLOWED = {
 @mpi
 @pytest.mark.parametrize("count", [2, 4])
 def test_mpirun_starts_the_ranks_on_a_list_of_hosts(tmp_path, count):
-    geometry = ("--hosts", "localhost", "--processes-per-node", count)
+    geometry = ("--hosts", f"localhost:{count}", "--by", "mpirun")
     done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--note", "two words; touch x"], **ALLOWED)
     assert done.returncode == 0, done.stderr
     ranks = environments(tmp_path)
@@ -337,7 +372,8 @@ def test_mpirun_starts_the_ranks_on_a_list_of_hosts(tmp_path, count):
 
 @mpi
 def test_the_exit_status_of_a_rank_passes_through_mpirun_and_a_stop_lets_the_ranks_save(tmp_path):
-    done = launch(tmp_path, "import sys; sys.exit(75)", "--hosts", "localhost", "--processes-per-node", 2, **ALLOWED)
+    hosts = ("--hosts", "localhost", "--by", "mpirun", "--processes-per-node", "2")
+    done = launch(tmp_path, "import sys; sys.exit(75)", *hosts, **ALLOWED)
     assert done.returncode == 75, done.stderr
     program = """
 import os, signal, sys, time
@@ -352,7 +388,7 @@ while True:
 """
     script = tmp_path / "trainer.py"
     script.write_text(program)
-    command = [sys.executable, LAUNCH, "--hosts", "localhost", "--processes-per-node", "2", "--", script, tmp_path]
+    command = [sys.executable, LAUNCH, *hosts, "--", script, tmp_path]
     process = subprocess.Popen([*map(str, command)], cwd=tmp_path, env={**os.environ, **ALLOWED})
     while len(list(tmp_path.glob("*.started"))) < 2:
         assert process.poll() is None
@@ -362,9 +398,14 @@ while True:
     assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["0.saved", "1.saved"]
 
 
-def test_hosts_that_are_no_names_are_refused(tmp_path):
-    done = launch(tmp_path, "", "--hosts", "a,b;touch x")
-    assert done.stderr.startswith("error: --hosts: given 'a,b;touch x', allowed are names")
+@pytest.mark.parametrize(
+    "hosts", ["a,b;touch x", "-oProxyCommand=x", "a,,b", "a,a:2", "a:0", "a b", "u@a", "localhost,b"]
+)
+def test_hosts_that_are_no_names_are_refused(tmp_path, hosts):
+    done = launch(tmp_path, "", f"--hosts={hosts}")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --hosts: ")
 
 
 @pytest.mark.skipif(shutil.which("numactl") is None, reason="needs numactl (Debian: apt install numactl)")

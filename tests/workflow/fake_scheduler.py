@@ -1,5 +1,7 @@
-"""A scheduler that behaves as PBS, LSF or Cobalt do, on this machine: jobs wait for a slot, run in the background, have
-a state and an exit status, end with their walltime, and are killed with all their processes.
+"""A scheduler that behaves as PBS, LSF, Cobalt or Grid Engine do, on this machine.
+
+Jobs wait for a slot, run in the background, have a state and an exit status, end with their walltime, and are killed
+with all their processes.
 
 It answers under the names of their programs (`programs`), with as much of them as the manuals say of what we use.
 There is no server: every job has a process that waits, starts and ends it. Nodes are loopback addresses. The walltime
@@ -30,8 +32,9 @@ PROGRAMS = {
     "pbs": {"qsub": "pbs_qsub", "qstat": "pbs_qstat", "qdel": "delete", "pbsdsh": "pbsdsh"},
     "lsf": {"bsub": "bsub", "bjobs": "bjobs", "bkill": "delete", "blaunch": "blaunch"},
     "cobalt": {"qsub": "cobalt_qsub", "qstat": "cobalt_qstat", "qdel": "delete", "cqwait": "delete", "ssh": "ssh"},
+    "sge": {"qsub": "sge_qsub", "qstat": "sge_qstat", "qdel": "delete", "qhost": "delete", "qrsh": "qrsh"},
 }
-# What PBS and Cobalt give a job's script, as sshd gives a command.
+# What PBS, Cobalt and Grid Engine give a job's script, as sshd gives a command.
 BARE = {"HOME": HOME, "PATH": "/usr/bin:/bin", "USER": "me"}
 # Seconds of a minute of walltime: tests have little time.
 MINUTE = float(os.environ.get("FAKE_MINUTE", "60"))
@@ -112,11 +115,14 @@ def run(folder: Path, number: str) -> None:
             time.sleep(0.05)
         known = job.read()
         hosts = job.path.with_suffix(".hosts")
-        hosts.write_text("\n".join(known["nodes"]) + "\n")
+        # Of Grid Engine: host, slots, queue instance, processors.
+        line = "{0} 1 all.q@{0} UNDEFINED\n" if known["kind"] == "sge" else "{}\n"
+        hosts.write_text("".join(line.format(node) for node in known["nodes"]))
         variables = {
             "pbs": {**BARE, "PBS_JOBID": f"{number}.fake", "PBS_NODEFILE": str(hosts)},
             "lsf": {**os.environ, "LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(hosts)},
             "cobalt": {**BARE, "COBALT_JOBID": number, "COBALT_NODEFILE": str(hosts)},
+            "sge": {**BARE, "JOB_ID": number, "PE_HOSTFILE": str(hosts), "SGE_ROOT": str(folder)},
         }[known["kind"]]
         job.write(state="runs", started=time.time())
         with open(known["log"], "a") as log:
@@ -153,7 +159,8 @@ def watch(job: Job, process: subprocess.Popen, deadline: float) -> int:
                 # Cobalt signals the script and what runs on its node; what `ssh` started is cleared away in the end.
                 os.killpg(process.pid, signal.SIGTERM)
             else:
-                job.signal(signal.SIGTERM)
+                # Grid Engine announces its SIGKILL so with -notify, and sends no SIGTERM.
+                job.signal(signal.SIGUSR2 if job.read()["kind"] == "sge" else signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(KILL_DELAY_SECONDS)
             job.signal(signal.SIGKILL)
@@ -237,6 +244,57 @@ def cobalt_qstat(folder: Path, arguments: list[str]) -> None:
     print(f"JobID  User  WallTime  Nodes  State  Location\n{job.number}  me  00:01:00  1  {state}  None")
 
 
+def sge_qsub(folder: Path, arguments: list[str]) -> None:
+    """As Son of Grid Engine 8.1.9 answers: a copy of the script for the shell of -S, messages, slots by environment."""
+    flags = {"-terse", "-cwd", "-notify"}
+    assert flags <= set(arguments)
+    environment, slots = "smp", 1
+    if "-pe" in arguments:
+        at = arguments.index("-pe")
+        _, environment, slots = (arguments.pop(at) for _ in range(3))
+    words = iter([word for word in arguments[:-1] if word not in flags])
+    given = dict(zip(words, words, strict=True))
+    limits = dict(limit.split("=", 1) for limit in given.pop("-l").split(","))
+    if given.get("-q") == "nowhere":
+        reason = 'Job was rejected because job requests unknown queue "nowhere"'
+    elif given["-N"][0].isdigit() or set(given["-N"]) & set("/:@\\*?"):
+        reason = f'denied: "{given["-N"]}" is not a valid object name'
+    elif unknown := limits.keys() - {"h_rt", "h_vmem", "gpu"}:
+        reason = f'unknown resource "{unknown.pop()}"'
+    else:
+        reason = None
+    if reason:
+        sys.exit(f"Unable to run job: {reason}\nExiting.")
+    hours, minutes, seconds = map(int, limits["h_rt"].split(":"))
+    # One slot on each node, or all on one.
+    nodes = addresses({"filled": int(slots), "smp": 1}[environment])
+    number = submit(
+        folder,
+        "sge",
+        [given["-S"], "-c", Path(arguments[-1]).read_text()],
+        nodes=nodes,
+        minutes=60 * hours + minutes + seconds / 60,
+        log=given["-o"],
+    )
+    print(number)
+
+
+def sge_qstat(folder: Path, arguments: list[str]) -> None:
+    assert arguments[0] == "-j"
+    job = Job(folder, arguments[1])
+    if not job.path.with_suffix(".json").exists() or job.read()["state"] == "over":
+        print(f"Following jobs do not exist: \n{arguments[1]}", file=sys.stderr)
+        sys.exit(1)
+    print(f"{'=' * 62}\njob_number:                 {job.number}")
+
+
+def qrsh(folder: Path, arguments: list[str]) -> None:
+    """Only to a node of the job, with Grid Engine's variables alone."""
+    assert arguments[:2] == ["-inherit", "-nostdin"]
+    assert arguments[2] in Path(os.environ["PE_HOSTFILE"]).read_text()
+    elsewhere(arguments[3:], JOB_ID=os.environ["JOB_ID"])
+
+
 def delete(folder: Path, arguments: list[str]) -> None:
     for identity in arguments:
         Job(folder, identity.partition(".")[0]).path.with_suffix(".delete").touch()
@@ -269,7 +327,8 @@ def main() -> None:
     if function == "run":
         run(Path(folder), arguments[0])
         return
-    named = (pbs_qsub, pbs_qstat, bsub, bjobs, cobalt_qsub, cobalt_qstat, delete, pbsdsh, blaunch, ssh)
+    of_pbs, of_lsf, of_cobalt = (pbs_qsub, pbs_qstat, pbsdsh), (bsub, bjobs, blaunch), (cobalt_qsub, cobalt_qstat, ssh)
+    named = (*of_pbs, *of_lsf, *of_cobalt, sge_qsub, sge_qstat, qrsh, delete)
     next(each for each in named if each.__name__ == function)(Path(folder), arguments)
 
 

@@ -1,4 +1,4 @@
-"""The graph through a scheduler that is not Slurm: a fake that behaves as PBS, LSF and Cobalt do."""
+"""The graph through a scheduler that is not Slurm: a fake that behaves as PBS, LSF, Cobalt and Grid Engine do."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Cluster:
     def write_site(self, size: dict[str, int]) -> None:
         """The site file; sizes as little as can be."""
         given = {"gpus_per_node": 0, "cpus_per_gpu": 1, "memory_mb": 2000, "micro_batch_tokens": 1024}
-        site = {"account": "ours", "partitions": {"cpu": "small", "gpu": "large"}}
+        site: dict[str, Any] = {"account": "ours", "partitions": {"cpu": "small", "gpu": "large"}}
+        site["grid_engine"] = {"one_node": "smp", "several_nodes": "filled"}
         (self.folder / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": {**given, **size}}}))
 
     def write_config(self, content: dict[str, Any]) -> str:
@@ -159,9 +160,9 @@ def start_training(cluster: Cluster, weights: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}")])
+@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}"), ("sge", "{}")])
 def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
-    """On two nodes, of which Cobalt tells only the first."""
+    """On two nodes, of which Cobalt tells only the first; Grid Engine sends SIGUSR2 and no SIGTERM."""
     if encoded.kind != kind:
         encoded.use(kind)
     steps = 400 + len(kind)
@@ -203,7 +204,10 @@ def test_settings_and_checkpoints_of_the_command_line_reach_the_jobs(encoded: Cl
     assert (encoded.folder / f"results/phases/{phase}/exports/step-2/model.safetensors").exists()
 
 
-def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster) -> None:
+@pytest.mark.parametrize("kind", ["pbs", "sge"])
+def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster, kind: str) -> None:
+    if encoded.kind != kind:
+        encoded.use(kind)
     weights = encoded.write_config(config(steps=100_000))
     encoded.write_site({})
     process = start_training(encoded, weights)
@@ -237,10 +241,18 @@ def test_a_job_that_fails_is_told_with_its_reason_and_the_others_finish(cluster:
     assert re.search(r"read_part: error: .*bad\.txt is not utf-8: byte 5 is 0xe4", last)
 
 
-def test_a_refused_job_is_one_line(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("cluster", "answer"),
+    [
+        ("pbs", "qsub: Unknown queue"),
+        ("sge", 'Unable to run job: Job was rejected because job requests unknown queue "nowhere" Exiting.'),
+    ],
+    indirect=["cluster"],
+)
+def test_a_refused_job_is_one_line(cluster: Cluster, answer: str) -> None:
     cluster.write_config(texts("text.txt"))
     site = yaml.safe_load((cluster.folder / "site.yaml").read_text())
     site["partitions"]["cpu"] = "nowhere"
     (cluster.folder / "site.yaml").write_text(yaml.safe_dump(site))
     output = cluster.run("corpus", "--retries", "0", succeeds=False)
-    assert "error: qsub refused the job read_part: qsub: Unknown queue; see site.yaml" in output
+    assert f"error: qsub refused the job read_part: {answer}; see site.yaml" in output

@@ -50,7 +50,7 @@ def launch(script_and_options):
         run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
-        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save}",
+        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --by {resources.by}",
         "--options={resources.trainer_options:q} --",
         SCRIPTS + script_and_options,
         "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
@@ -95,8 +95,9 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
         "launched_nodes": from_site(size_of, "nodes", 1),
         "processes_per_node": from_site(size_of, "processes_per_node", 1),
         "additional_nodes": additional_nodes,
-        # On which mpirun starts the processes, as in a,b; empty: on those of the job.
+        # On which ssh or mpirun starts the processes, as in a,b; empty: on those of the job.
         "hosts": "",
+        "by": "ssh",
         # Cores and memory of each process: those of a socket or of a NUMA node, or none.
         "bind": from_site(size_of, "bind", "none"),
         # A number or, in pretraining, auto.
@@ -156,7 +157,11 @@ def slurm_job(size_of):
 
 CPU_JOB = GROUPED_JOB = PREDICTION_JOB = FINETUNING_JOB = {}
 if SITE:
-    ALL_JOBS = {"slurm_account": SITE.account, "qos": SITE.qos}
+    ALL_JOBS = {
+        "slurm_account": SITE.account,
+        "qos": SITE.qos,
+        **{f"grid_engine_{key}": name for key, name in SITE.grid_engine.items()},
+    }
     CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
     # A few such jobs form one Slurm job of the size of one of them: see the profile.
     GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1}

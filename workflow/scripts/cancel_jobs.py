@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wait for the end of snakemake, and cancel its unfinished jobs on LSF, PBS or Cobalt.
+"""Wait for the end of snakemake, and cancel its unfinished jobs on LSF, PBS, Cobalt or Grid Engine.
 
 example:
   python workflow/scripts/cancel_jobs.py & exec snakemake

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print whether a job of LSF, Cobalt or PBS is running (or waiting), succeeded, or failed.
+"""Print whether a job of LSF, Cobalt, PBS or Grid Engine is running (or waiting), succeeded, or failed.
 
 example:
   python workflow/scripts/job_status.py 1234.server

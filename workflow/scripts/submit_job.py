@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Submit one of Snakemake's jobs to LSF, Cobalt or PBS, and print its number.
+"""Submit one of Snakemake's jobs to LSF, Cobalt, PBS or Grid Engine, and print its number.
 
 example:
   python workflow/scripts/submit_job.py jobscript.sh

@@ -1,4 +1,4 @@
-"""Submission, query and cancellation of Snakemake's jobs on LSF, PBS and Cobalt, for the executor cluster-generic.
+"""Submission, query and cancellation of Snakemake's jobs on LSF, PBS, Cobalt and Grid Engine, for cluster-generic.
 
 A job's script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after a while do not
 keep it.
@@ -20,7 +20,7 @@ from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
 from bertline.console import BertlineError
 from bertline.files import write_text
 
-# Variables for a job and its trainers on other nodes; Cobalt and PBS pass none on. They are written to a file, so they
+# Variables for a job and its trainers on other nodes; only LSF passes any on. They are written to a file, so they
 # exclude secrets such as HF_TOKEN, and proxies, whose addresses may contain a password. The job's own token is only
 # there in a launcher, whose scripts other users cannot read.
 PASSED_ON = re.compile(
@@ -30,14 +30,16 @@ PASSED_ON = re.compile(
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
 # A network file system may show the files of another node late.
 LATENCY_SECONDS = 30.0
+GRID_ENGINE = "grid_engine_"  # resources of a job, from site.yaml
 PARENT_CHECK_SECONDS = 5.0
 JOB_SCRIPT = """#!/bin/sh
 # The scheduler signals every process of a job; this shell stays, to write down how the job ended.
-trap stopped=1 TERM USR2
+trap stopped=1 TERM USR1 USR2
 cd {folder} || exit 1
 {exports}
 export BERTLINE_JOB_ENDS=$(($(date +%s) + 60 * {minutes}))
-(trap : TERM USR2
+# On USR1 and USR2, which LSF and Grid Engine send before the end, snakemake would end; the launcher handles them.
+(trap : TERM; trap '' USR1 USR2
 {body})
 status=$?
 [ $status -eq 0 ] || [ -z "$stopped" ] || status={stopped_status}
@@ -100,6 +102,8 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         queue=resources.get("slurm_partition"),
         account=resources.get("slurm_account"),
         constraint=resources.get("constraint"),
+        priority=resources.get("qos"),
+        grid_engine={key.removeprefix(GRID_ENGINE): resources[key] for key in resources if key.startswith(GRID_ENGINE)},
     )
 
 
@@ -117,7 +121,7 @@ def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
 
 
 def node_script(command: list[str]) -> str:
-    """Return a script that runs `command` on another node as here; some schedulers do not preserve quotes."""
+    """Return a script that runs `command` on another node as here; some schedulers and ssh do not preserve quotes."""
     return f"cd {shlex.quote(os.getcwd())} || exit 1\n{_exports()}\nexec {shlex.join(command)}\n"
 
 

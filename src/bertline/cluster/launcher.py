@@ -1,9 +1,8 @@
-"""Launcher of a training's ranks: on this node, through srun, or on each node of a job of PBS, LSF or Cobalt."""
+"""Launcher of a training's ranks: on this node, through srun, on each node of another scheduler's job, or on hosts."""
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -12,22 +11,25 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
-from cyclopts.types import PositiveInt
+from cyclopts.types import NonNegativeInt, PositiveInt
 
-from bertline.cluster import jobs, schedulers, slurm
+from bertline.cluster import jobs, remote, schedulers, slurm
 from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
 from bertline.cluster.ranks import (
+    SEVERAL_NODES,
+    Host,
     NodeKind,
     NodeRanks,
     become_rank_of_mpirun,
     become_rank_of_srun,
     free_port,
     mpirun_command,
+    parse_hosts,
     parse_node_kinds,
     srun_command,
 )
@@ -39,7 +41,6 @@ from bertline.training.stop import STOPPED, TOKEN
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8
 MAX_ATTEMPTS = 3  # successive ones without progress
-HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 _Internal = Parameter(show=False)
 
@@ -50,6 +51,8 @@ def launch(
     processes_per_node: PositiveInt = 1,
     additional_nodes: str = "",
     hosts: str = "",
+    by: Literal["ssh", "mpirun"] = "ssh",
+    port: NonNegativeInt = 0,
     bind: Bind = "none",
     threads: PositiveInt = 1,
     checkpoints: Path | None = None,
@@ -57,8 +60,9 @@ def launch(
     minutes_to_save: float = 5.0,
     options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     within_srun: Annotated[bool, _Internal] = False,
-    within_mpirun: Annotated[tuple[str, int] | None, _Internal] = None,
-    on_node: Annotated[tuple[int, str, int] | None, _Internal] = None,
+    within_mpirun: tuple[str, int] | None = None,
+    on_node: Annotated[tuple[int, int, str, int] | None, _Internal] = None,
+    while_connected: Annotated[bool, _Internal] = False,
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
 
@@ -70,7 +74,10 @@ def launch(
         nodes: of the first kind, that of this node; more than one only inside a job of a scheduler.
         processes_per_node: one per GPU.
         additional_nodes: nodes of other kinds in the same Slurm job, and processes per node, as in 1x2,4x8.
-        hosts: with commas between: Open MPI's mpirun starts the processes on these nodes, which share this folder.
+        hosts: with commas between, and perhaps processes of each, as in a,b or a:1,b:4: the processes are started on
+            these, which share this folder.
+        by: what starts them on `hosts`: ssh, without a password, or Open MPI's mpirun.
+        port: at which rank 0 listens; 0 for a free one, of `hosts` with mpirun one that is free here.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
         threads: of a node, divided among its processes.
         checkpoints: folder in which progress is read and attempts are counted.
@@ -78,8 +85,10 @@ def launch(
         minutes_to_save: time between the script's stop and the end of the job's walltime.
         options: further options of the script, as one shell word.
         within_srun: this process is a task of srun, and becomes a rank.
-        within_mpirun: it is one of mpirun; the address and port of rank 0.
-        on_node: this process starts the ranks of a node: its number, and the address and port of rank 0.
+        within_mpirun: this process is a task of Open MPI's mpirun, and becomes a rank; the address and port of rank 0.
+        on_node: this process starts the ranks of a node: the first one's number, the number of all, and the address
+            and port of rank 0.
+        while_connected: its standard input has signals for the ranks, which end with it.
 
     Raises:
         SystemExit: always, with the exit status of the first rank that failed, or 0.
@@ -89,13 +98,14 @@ def launch(
         raise BertlineError("no script is given; put it and its arguments after `--`")
     command = list(script)
     if within_srun:
-        become_rank_of_srun(command, processes_per_node, bind)
+        become_rank_of_srun(command, processes_per_node, bind, port)
     if within_mpirun:
         become_rank_of_mpirun(command, *within_mpirun, bind)
     if on_node:
-        node, address, port = on_node
-        here = NodeRanks(nodes, processes_per_node, address, port, node, bind)
-        sys.exit(wait_for_all(here.start([sys.executable, *command]), includes_all_ranks=False))
+        first, world_size, address, rank_0_port = on_node
+        here = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind)
+        started = here.start([sys.executable, *command])
+        sys.exit(wait_for_all(started, includes_all_ranks=False, while_connected=while_connected))
     os.environ[TOKEN] = secrets.token_hex(16)
     others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
@@ -112,17 +122,21 @@ def launch(
     if others and scheduler is not None:
         raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
     launcher = [sys.executable, str(Path(sys.argv[0]).absolute())]
-    if hosts:
-        status = _run_on_hosts(command, launcher, hosts.split(","), processes_per_node, bind)
+    if hosts and by == "mpirun":
+        status = _run_with_mpirun(command, launcher, parse_hosts(hosts, processes_per_node), port, bind)
+    elif hosts:
+        status = wait_for_all(_start_on_hosts(command, launcher, parse_hosts(hosts, processes_per_node), port, bind))
     elif nodes > 1 and scheduler is not None:
-        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, bind))
+        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, port, bind))
     elif nodes > 1 or others:
-        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher, bind)
+        if "SLURM_JOB_ID" not in os.environ:
+            raise BertlineError(f"this process is in no job; {SEVERAL_NODES}")
+        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher, bind, port)
         # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
         heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
         status = wait_for_all({"a rank": start(srun, heterogeneous)})
     else:
-        ranks = NodeRanks(1, processes_per_node, "127.0.0.1", free_port(), bind=bind)
+        ranks = NodeRanks(0, processes_per_node, processes_per_node, "127.0.0.1", port or free_port(), bind)
         status = wait_for_all(ranks.start([sys.executable, *command]))
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
@@ -146,40 +160,57 @@ def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
     write_json(path, {"step": step, "attempts": attempts + 1})
 
 
-def _run_on_hosts(script: list[str], launcher: list[str], hosts: list[str], processes_per_node: int, bind: Bind) -> int:
+def _start_on_hosts(
+    script: list[str], launcher: list[str], hosts: list[Host], port: int, bind: Bind
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the launcher on each host over ssh, with this one's folder, interpreter and job's token."""
+    address = hosts[0].name
+    port = port or remote.free_port_of(address)
+    started, first, world_size = {}, 0, sum(host.processes for host in hosts)
+    for host in hosts:
+        size = ["--processes-per-node", str(host.processes), "--bind", bind, "--while-connected"]
+        place = ["--on-node", str(first), str(world_size), address, str(port)]
+        last = first + host.processes - 1
+        print(f"ranks {first} to {last} of {world_size} on {host.name}", file=sys.stderr, flush=True)
+        started[f"the start on {host.name}"] = remote.start_on_host(
+            host.name, [*launcher, *size, *place, "--", *script]
+        )
+        first = last + 1
+    return started
+
+
+def _run_with_mpirun(script: list[str], launcher: list[str], hosts: list[Host], port: int, bind: Bind) -> int:
     """Run the ranks on `hosts` with mpirun; return the exit status."""
-    if not all(map(HOST.fullmatch, hosts)):
-        raise BertlineError(f"--hosts: given '{','.join(hosts)}', allowed are names with commas between")
     if shutil.which("mpirun") is None:
-        raise BertlineError("--hosts: mpirun is not installed; install Open MPI (Debian: apt install openmpi-bin)")
-    address = "127.0.0.1" if hosts == ["localhost"] else hosts[0]
-    place = ["--within-mpirun", address, str(free_port()), "--bind", bind]
+        raise BertlineError("--by mpirun: it is not installed; install Open MPI (Debian: apt install openmpi-bin)")
+    address = "127.0.0.1" if hosts[0].name == "localhost" else hosts[0].name
+    place = ["--within-mpirun", address, str(port or free_port()), "--bind", bind]
     with tempfile.TemporaryDirectory(prefix=".mpirun-", dir=".") as folder:
         # A file, because mpirun passes on few variables to other nodes.
         path = Path(folder).absolute() / "rank.sh"
         write_text(path, jobs.node_script([*launcher, *place, "--", *script]), mode=0o600)
-        ranks = start(mpirun_command(hosts, processes_per_node, path))
+        ranks = start(mpirun_command(hosts, path))
         # mpirun kills the ranks soon after SIGTERM; it passes SIGUSR1 on, on which they save.
         return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
 
 
 def _start_on_nodes(
-    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind, bind: Bind
+    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind, port: int, bind: Bind
 ) -> dict[str, subprocess.Popen[bytes]]:
     """Start the ranks of this node, the job's first, and the launcher on each other node."""
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
     if len(hosts) < kind.nodes:
         raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
-    here = NodeRanks(*kind, hosts[0], free_port(), bind=bind)
+    each = kind.processes_per_node
+    here = NodeRanks(0, each, kind.nodes * each, hosts[0], port or free_port(), bind)
     started = here.start([sys.executable, *script])
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
-        size = ["--nodes", str(kind.nodes), "--processes-per-node", str(kind.processes_per_node), "--bind", bind]
-        place = ["--on-node", str(node), here.address, str(here.port)]
+        size = ["--processes-per-node", str(each), "--bind", bind]
+        place = ["--on-node", str(node * each), str(here.world_size), here.address, str(here.port)]
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here stop those there; the starter must not end before them, or a rank would be lost.
-        starter = start(scheduler.start(slots, host, str(path)), ignored_signals=(signal.SIGTERM, signal.SIGINT))
-        started[f"the start on {host}"] = starter
+        started[f"the start on {host}"] = start(scheduler.start(slots, host, str(path)), for_another_node=True)
     return started

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from bertline.training.stop import LOST, STOPPED
 
@@ -16,31 +18,59 @@ from bertline.training.stop import LOST, STOPPED
 GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
+# Signals to stop, and what the ranks get instead, which handle SIGTERM and SIGUSR1.
+PASSED_ON = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGINT: signal.SIGINT,
+    signal.SIGUSR1: signal.SIGUSR1,  # Slurm's, before the walltime ends
+    signal.SIGUSR2: signal.SIGUSR1,  # Grid Engine's and LSF's
+}
 
 Processes = Mapping[str, "subprocess.Popen[bytes]"]
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, *, ignored_signals: Sequence[int] = ()
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    for_another_node: bool = False,
+    text: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that is killed when this one ends.
 
     Args:
         environment: variables in addition to those of this process.
-        ignored_signals: signals that the process ignores unless it sets a handler.
+        for_another_node: the process starts ranks there and must not end before them: it ignores signals to stop.
+        text: for its standard input, which then stays open: `wait_for_all` writes signals to it, one number a line.
     """
 
     def prepare() -> None:
         # Otherwise an orphan could keep the phase's lock.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for number in ignored_signals:
+        for number in PASSED_ON if for_another_node else ():
             signal.signal(number, signal.SIG_IGN)
 
-    return subprocess.Popen(command, env={**os.environ, **(environment or {})}, preexec_fn=prepare)  # noqa: S603
+    process = subprocess.Popen(  # noqa: S603
+        command,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+        preexec_fn=prepare,
+    )
+    if text is not None and process.stdin is not None:
+        with suppress(BrokenPipeError):  # it has ended, and said why
+            process.stdin.write(text.encode())
+            process.stdin.flush()
+    return process
 
 
-def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True, stop_with: int | None = None) -> int:
-    """Wait for all processes, passing SIGTERM and SIGINT on to them.
+def wait_for_all(
+    processes: Processes,
+    *,
+    includes_all_ranks: bool = True,
+    stop_with: int | None = None,
+    while_connected: bool = False,
+) -> int:
+    """Wait for all processes, passing on the signals to stop.
 
     When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
     connection to another. The reason is printed here if the process could not print it.
@@ -49,14 +79,17 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True, stop_
         processes: by the name for error messages.
         includes_all_ranks: whether all ranks of the job are started here. Otherwise a lost connection is not reported:
             the rank that failed is on another node.
-        stop_with: the signal that is passed on instead of SIGTERM and SIGINT.
+        stop_with: the signal that is passed on instead of any other.
+        while_connected: read signals from standard input, one number a line, and end the processes when it ends.
 
     Returns:
         The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a
         signal, or 0.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, frame: _send(processes, stop_with or received))
+    for number, passed_on in PASSED_ON.items():
+        signal.signal(number, lambda *_, passed_on=passed_on: _send(processes, stop_with or passed_on))
+    if while_connected:
+        threading.Thread(target=_follow_input, args=[processes], daemon=True).start()
     while (failed := _first_failure(processes)) is None and _is_any_running(processes):
         time.sleep(POLL_SECONDS)
     if failed is None:
@@ -80,6 +113,15 @@ def wait_for_all(processes: Processes, *, includes_all_ranks: bool = True, stop_
     return status if status >= 0 else 128 - status
 
 
+def _follow_input(processes: Processes) -> None:
+    for line in sys.stdin:
+        _send(processes, int(line))
+    # The connection is over: the ranks may save if all of them are asked to, as when the launcher was killed.
+    _send(processes, signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    _send(processes, signal.SIGKILL)
+
+
 def _first_failure(processes: Processes) -> tuple[str, int] | None:
     """Return name and status of a failed process, preferring those that did not just lose the connection."""
     failed = [(name, process.returncode) for name, process in processes.items() if process.poll()]
@@ -92,5 +134,10 @@ def _is_any_running(processes: Processes) -> bool:
 
 def _send(processes: Processes, number: int) -> None:
     for process in processes.values():
-        if process.poll() is None:
+        if process.poll() is not None:
+            continue
+        if process.stdin is None or number == signal.SIGKILL:
             process.send_signal(number)
+        else:
+            with suppress(OSError):  # it is ending
+                os.write(process.stdin.fileno(), f"{int(number)}\n".encode())

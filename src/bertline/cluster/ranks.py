@@ -1,4 +1,4 @@
-"""The ranks of a job, started on this node or by one srun over all nodes, with torchrun's environment for each."""
+"""The ranks of a job, started on this node, by srun or by mpirun, with torchrun's environment for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from typing import NamedTuple, NoReturn
 from bertline.cluster.binding import Bind, bound
 from bertline.cluster.processes import GRACE_SECONDS, start
 from bertline.console import BertlineError
+
+SEVERAL_NODES = (
+    "several nodes need a job of Slurm, PBS, LSF, Cobalt or Grid Engine, or a list of hosts: --hosts a,b; "
+    'see docs/cluster.md, "By hand"'
+)
+# A host's name or IPv4 address, and processes. No word that ssh or mpirun takes for an option.
+HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)(?::([1-9]\d*))?")
 
 
 class NodeKind(NamedTuple):
@@ -33,15 +40,43 @@ def parse_node_kinds(text: str) -> list[NodeKind]:
     return [NodeKind(int(nodes), int(processes)) for nodes, processes in re.findall(r"(\d+)x(\d+)", text)]
 
 
+class Host(NamedTuple):
+    """A host of a list, and processes on it."""
+
+    name: str
+    processes: int
+
+
+def parse_hosts(text: str, processes_per_node: int) -> list[Host]:
+    """Parse names with commas between, each perhaps with its own number of processes, as in a,b:4.
+
+    Raises BertlineError for anything else.
+    """
+    hosts = [
+        Host(found[1], int(found[2] or processes_per_node)) if (found := HOST.fullmatch(word)) else None
+        for word in text.split(",")
+    ]
+    known = [host for host in hosts if host]
+    names = [host.name for host in known]
+    if len(known) < len(hosts) or len(set(names)) < len(names):
+        raise BertlineError(
+            f"--hosts: given '{text}', allowed are different names with commas between, as in a,b, or with processes, "
+            "as in a:1,b:4"
+        )
+    if "localhost" in names and len(names) > 1:
+        raise BertlineError("--hosts: localhost is another machine on each host; give this one's name")
+    return known
+
+
 @dataclass(frozen=True)
 class NodeRanks:
-    """The ranks of one node of a job with uniform nodes."""
+    """The ranks of one node of a job."""
 
-    nodes: int
-    processes_per_node: int
+    first: int
+    processes: int
+    world_size: int
     address: str  # of rank 0
     port: int
-    node: int = 0
     bind: Bind = "none"
 
     def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
@@ -49,30 +84,31 @@ class NodeRanks:
         # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
         # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
         shared = {
-            "WORLD_SIZE": str(self.nodes * self.processes_per_node),
-            "LOCAL_WORLD_SIZE": str(self.processes_per_node),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self.processes),
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
         }
-        first = self.node * self.processes_per_node
         return {
-            f"rank {first + local_rank}": start(
-                bound(command, self.bind, local_rank, self.processes_per_node),
-                {**shared, "RANK": str(first + local_rank), "LOCAL_RANK": str(local_rank)},
+            f"rank {self.first + local_rank}": start(
+                bound(command, self.bind, local_rank, self.processes),
+                {**shared, "RANK": str(self.first + local_rank), "LOCAL_RANK": str(local_rank)},
             )
-            for local_rank in range(self.processes_per_node)
+            for local_rank in range(self.processes)
         }
 
 
 def free_port() -> int:
     """Return a TCP port that no process of this node listens on."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind) -> list[str]:
+def srun_command(
+    kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind, port: int = 0
+) -> list[str]:
     """Return the command that starts `script` in every rank of the job.
 
     Args:
@@ -81,7 +117,9 @@ def srun_command(kinds: list[NodeKind], threads: int, script: list[str], launche
         script: a Python script and its arguments.
         launcher: the command that each task runs, with the option --within-srun.
         bind: of each process.
+        port: of rank 0; 0 for one by the job's number.
     """
+    launcher = [*launcher, "--port", str(port)]
     if len(kinds) == 1:
         return ["srun", *_tasks(kinds[0], threads, script, launcher, bind)]
     words = []
@@ -111,18 +149,18 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str],
     ]
 
 
-def mpirun_command(hosts: list[str], processes_per_node: int, script: Path) -> list[str]:
+def mpirun_command(hosts: list[Host], script: Path) -> list[str]:
     """Return Open MPI's command that starts the shell `script` in every rank on `hosts`."""
     return [
         "mpirun",
-        *("--host", ",".join(f"{host}:{processes_per_node}" for host in hosts)),
-        *("--map-by", f"ppr:{processes_per_node}:node"),
+        *("--host", ",".join(f"{host.name}:{host.processes}" for host in hosts)),
+        *("--map-by", "slot"),  # the ranks of a host one after the other
         *("--bind-to", "none"),  # `bind` does that
         *("sh", str(script)),
     ]
 
 
-def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind) -> NoReturn:
+def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind, port: int = 0) -> NoReturn:
     """Replace this process, a task of an srun that was started on the node of rank 0, with the rank that runs `script`.
 
     Raises BertlineError outside such a task.
@@ -135,12 +173,10 @@ def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind) 
             "WORLD_SIZE": slurm["SLURM_NTASKS"],
             "LOCAL_WORLD_SIZE": str(processes_per_node),
             "MASTER_ADDR": slurm["SLURM_LAUNCH_NODE_IPADDR"],
-            "MASTER_PORT": str(20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
+            "MASTER_PORT": str(port or 20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
         }
     except KeyError as missing:
-        raise BertlineError(
-            f"{missing.args[0]} is not set; several nodes need a job of Slurm, PBS, LSF or Cobalt, or --hosts"
-        ) from None
+        raise BertlineError(f"{missing.args[0]} is not set; {SEVERAL_NODES}") from None
     _become_rank(script, environment, slurm.get("SLURMD_NODENAME", socket.gethostname()), bind)
 
 
@@ -159,7 +195,7 @@ def become_rank_of_mpirun(script: list[str], address: str, port: int, bind: Bind
             "MASTER_PORT": str(port),
         }
     except KeyError as missing:
-        raise BertlineError(f"{missing.args[0]} is not set; --hosts needs the mpirun of Open MPI") from None
+        raise BertlineError(f"{missing.args[0]} is not set; only the mpirun of Open MPI sets it") from None
     _become_rank(script, environment, socket.gethostname(), bind)
 
 

@@ -1,20 +1,20 @@
-"""PBS, LSF and Cobalt: commands that submit, query, cancel and start a job. Slurm has its own executor."""
+"""PBS, LSF, Cobalt and Grid Engine: commands that submit, query, cancel and start a job. Slurm has its own executor."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertline.console import BertlineError
 
-# Environment variables with the number of a job. Jobs of Slurm, which has its own executor, and of Grid Engine are only
-# recorded.
+# Environment variables with the number of a job. Those of Slurm, which has its own executor, are only recorded.
 JOB_NUMBERS = {
     "slurm": "SLURM_JOB_ID",
     "pbs": "PBS_JOBID",
@@ -39,6 +39,8 @@ class Request:
     queue: str | None
     account: str | None
     constraint: str | None
+    priority: str | None = None
+    grid_engine: Mapping[str, str] = field(default_factory=dict)  # of site.yaml
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,23 @@ class Scheduler:
     """Commands of one scheduler, and how to parse their output."""
 
     name: str
-    program: str  # identifies it by its presence on the PATH; both Cobalt and PBS have a qstat
+    program: str  # identifies it by its presence on the PATH; PBS, Cobalt and Grid Engine have a qstat
     submit: Callable[[Request], list[str]]
     number: re.Pattern[str]  # of the new job, in the output of `submit`
     query: tuple[str, ...]
     cancel: str
     over: re.Pattern[str]  # in the output of `query` for a job that is over or forgotten
-    hosts: Callable[[], list[str]]  # of this job's slots; the first is where its script runs
+    hosts_file: str  # environment variable with the path of a file: a line for each slot or host of the job
     start: Callable[[list[str], str, str], list[str]]  # slots, host, script -> command that runs the script there
 
     @property
     def variable(self) -> str:
         """Environment variable with the number of a job."""
         return JOB_NUMBERS[self.name]
+
+    def hosts(self) -> list[str]:
+        """Return the hosts of this job's slots; on the first one its script runs."""
+        return [line.split()[0] for line in Path(os.environ[self.hosts_file]).read_text().splitlines() if line.strip()]
 
     @property
     def logs(self) -> Path:
@@ -98,6 +104,22 @@ def _cobalt_qsub(job: Request) -> list[str]:
     return ["qsub", "--jobname", job.name, *logs, "-n", str(job.nodes), "-t", str(job.minutes), *where, job.script]
 
 
+def _grid_engine_qsub(job: Request) -> list[str]:
+    site, slots = job.grid_engine, job.nodes * job.cpus
+    key = "several_nodes" if job.nodes > 1 else "one_node"
+    if key not in site:
+        raise BertlineError(f"site.yaml: Grid Engine needs `grid_engine: {{{key}: ...}}`, a name that your site chose")
+    limits = [f"h_rt={job.minutes // 60}:{job.minutes % 60:02}:00"]
+    limits += [f"{site['memory']}={math.ceil(job.memory_mb / job.cpus)}M"] if site["memory"] else []  # by slot
+    limits += [f"{site['gpu']}={job.gpus}"] if job.gpus else []
+    limits += [job.constraint] if job.constraint else []
+    needs = ["-l", ",".join(limits), *(["-pe", site[key], str(slots)] if slots > 1 else [])]
+    where = [*_option("-q", job.queue), *_option("-P", job.account), *_option("-p", job.priority)]
+    # With -notify, SIGUSR2 precedes SIGKILL by the queue's time `notify`.
+    how = ["-terse", "-cwd", "-notify", "-S", "/bin/sh"]
+    return ["qsub", *how, "-N", job.name, "-j", "y", "-o", job.log, *needs, *where, job.script]
+
+
 def _option(name: str, value: str | None) -> list[str]:
     return [name, value] if value else []
 
@@ -111,7 +133,7 @@ SCHEDULERS = (
         query=("bjobs", "-noheader", "-o", "stat"),
         cancel="bkill",
         over=re.compile("DONE|EXIT|is not found"),
-        hosts=lambda: Path(os.environ["LSB_DJOB_HOSTFILE"]).read_text().split(),
+        hosts_file="LSB_DJOB_HOSTFILE",
         start=lambda slots, host, script: ["blaunch", host, "/bin/sh", script],
     ),
     Scheduler(
@@ -123,8 +145,19 @@ SCHEDULERS = (
         cancel="qdel",
         # For a job that is over, qstat prints nothing and fails; if the server does not answer, it prints an error.
         over=re.compile(r"\A\Z"),
-        hosts=lambda: Path(os.environ["COBALT_NODEFILE"]).read_text().split(),
+        hosts_file="COBALT_NODEFILE",
         start=lambda slots, host, script: ["ssh", "-o", "BatchMode=yes", host, f"/bin/sh {shlex.quote(script)}"],
+    ),
+    Scheduler(
+        name="sge",
+        program="qhost",
+        submit=_grid_engine_qsub,
+        number=re.compile(r"^(\d+)", re.MULTILINE),
+        query=("qstat", "-j"),
+        cancel="qdel",
+        over=re.compile("do not exist"),
+        hosts_file="PE_HOSTFILE",
+        start=lambda slots, host, script: ["qrsh", "-inherit", "-nostdin", host, "/bin/sh", script],
     ),
     Scheduler(
         name="pbs",
@@ -134,24 +167,25 @@ SCHEDULERS = (
         query=("qstat",),
         cancel="qdel",
         over=re.compile("Unknown Job Id|Job has finished", re.IGNORECASE),
-        hosts=lambda: Path(os.environ["PBS_NODEFILE"]).read_text().split(),
+        hosts_file="PBS_NODEFILE",
         start=lambda slots, host, script: ["pbsdsh", "-n", str(slots.index(host)), "--", "/bin/sh", script],
     ),
 )
 
 
 def scheduler_here() -> Scheduler:
-    """Return the scheduler whose programs are on the PATH. Raises BertlineError if there is none."""
-    for scheduler in SCHEDULERS:
-        if shutil.which(scheduler.program):
-            return scheduler
+    """Return the scheduler whose programs come first on the PATH. Raises BertlineError if there is none."""
+    for folder in os.get_exec_path():
+        for scheduler in SCHEDULERS:
+            if shutil.which(scheduler.program, path=folder):
+                return scheduler
     programs = " or ".join(f"{scheduler.program} ({scheduler.name})" for scheduler in SCHEDULERS)
     raise BertlineError(f"no {programs} is on the PATH; start snakemake on a login node")
 
 
 def own_scheduler() -> Scheduler | None:
     """Return the scheduler of this process's job; None outside a job of these schedulers."""
-    return next((scheduler for scheduler in SCHEDULERS if scheduler.variable in os.environ), None)
+    return next((scheduler for scheduler in SCHEDULERS if scheduler.hosts_file in os.environ), None)
 
 
 def export_own_job() -> None:

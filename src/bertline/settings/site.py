@@ -5,7 +5,7 @@ No setting changes a result, so fingerprints do not depend on them, and changing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ class Site:
     phases: dict[str, Size]
     finetunings: dict[str, Size]
     gpu: Gpu | None = None
+    grid_engine: dict[str, str] = field(default_factory=dict)  # names that the site chose itself
 
     def size(self, phase: str) -> Size:
         """Return the size of a phase's jobs, by the phase's name."""
@@ -118,6 +119,7 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
         phases={name: _size({**elsewhere, **size}) for name, size in filled["phases"].items()},
         finetunings={name: _size({**elsewhere, **size}) for name, size in filled["finetunings"].items()},
         gpu=Gpu(**filled["gpu"]) if "gpu" in filled else None,
+        grid_engine=filled.get("grid_engine", {}),
     )
 
 

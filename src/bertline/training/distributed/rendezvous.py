@@ -30,7 +30,8 @@ def connect(rank: int, world_size: int, *, one_node: bool, timeout: timedelta) -
     """Return the store of the job whose rank 0 is at MASTER_ADDR and MASTER_PORT.
 
     Rank 0 listens on that address only, and gloo and NCCL use its interface: the loopback one on one node. Their own
-    variables, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, take precedence. A single process does not listen.
+    variables, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, take precedence. A single process does not listen. torchrun
+    listens there itself, on all interfaces, and every rank connects to its store.
     """
     address = "127.0.0.1" if one_node else os.environ["MASTER_ADDR"]
     port = int(os.environ["MASTER_PORT"])
@@ -39,6 +40,11 @@ def connect(rank: int, world_size: int, *, one_node: bool, timeout: timedelta) -
             os.environ.setdefault(name, interface)
     if world_size == 1:
         return distributed.HashStore()
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store = distributed.TCPStore(os.environ["MASTER_ADDR"], port, world_size, is_master=False, timeout=timeout)
+        # torchrun's own keys are in it, and those of ranks that it restarted.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return distributed.PrefixStore(f"/ranks/attempt_{attempt}", store)
     listening = _listen(address, port) if rank == 0 else None
     return distributed.TCPStore(
         address, port, world_size, is_master=rank == 0, timeout=timeout, master_listen_fd=listening

@@ -1,0 +1,54 @@
+"""A phase that torchrun trained by hand is finished for the graph."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from snakemake_runs import PHASE, SMALL_CONFIG, environment, run_snakemake
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder: Path) -> None:
+    """As docs/cluster.md describes it: the dry run prints the options."""
+    (workflow_folder / "text.txt").write_text("It rained. It rained all day.\n\nThen the sun shone on the hill.\n" * 20)
+    content = {
+        "sequence_lengths": [128],
+        "corpora": {"book": {"source": "files", "paths": ["text.txt"], "sentences": "unicode"}},
+        "datasets": {"small": {**SMALL_CONFIG["datasets"]["small"], "corpora": ["book"], "shards": 1}},
+        "runs": {
+            "first": {
+                "dataset": "small",
+                "model": SMALL_CONFIG["runs"]["first"]["model"],
+                "phases": {"phase1": {**PHASE, "sequence_length": 128}},
+            }
+        },
+    }
+    content["datasets"]["small"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 64}
+    (workflow_folder / "small.yaml").write_text(yaml.safe_dump(content))
+    given = ("--cores", "1", "--configfile", "small.yaml")
+    run_snakemake(workflow_folder, "encode", *given)
+    printed = run_snakemake(workflow_folder, "pretrain", "-n", "-p", *given).stdout
+    (script,) = re.findall(r" -- (\S*workflow/scripts/pretrain\.py .*?) 2>&1", printed)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    size = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    agents = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", *size, "--node-rank", node, *shlex.split(script)],
+            cwd=workflow_folder,
+            env=environment(),
+        )
+        for node in ("0", "1")
+    ]
+    assert [agent.wait(120) for agent in agents] == [0, 0]
+    after = run_snakemake(workflow_folder, "pretrain", *given).stdout
+    assert "Nothing to be done" in after
