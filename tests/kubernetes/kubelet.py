@@ -28,6 +28,12 @@ from control_plane import NAMESPACE, ControlPlane
 NODE = "node-of-the-test"
 PODS = f"namespaces/{NAMESPACE}/pods"
 MERGE = "application/merge-patch+json"
+IMAGE_ENVIRONMENT = {
+    "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONPATH": "/bertline/src",
+    "OMP_NUM_THREADS": "1",
+}
 # Sets up the root file system, then becomes the container's process.
 ENTER = """set -e
 hostname {hostname}
@@ -38,7 +44,6 @@ mount -t overlay none -o lowerdir=/,upperdir={root}/upper,workdir={root}/work {r
 r={root}/root
 chmod 711 $r/root
 {mounts}
-cp {hosts} /dev/null
 mount --bind {hosts} $r/etc/hosts
 mount -t proc none $r/proc
 mount --bind /dev $r/dev
@@ -155,12 +160,9 @@ class Kubelet:
         _run("ip", "-n", network, "address", "add", f"{address}/24", "dev", "eth0")
         _run("ip", "-n", network, "link", "set", "eth0", "up")
         hostname = spec.get("hostname", name)
-        own_hosts = self.folder / f"hosts-{self.count}"
-        # The kubelet writes a Pod's own name into its file; the names of others come from the Service, later.
         names = [f"{hostname}.{spec['subdomain']}", hostname] if "subdomain" in spec else [hostname]
         root = self.folder / f"root-{self.count}"
         root.mkdir()
-        own_hosts.touch()
         script = self._script(pod, container, environment, root, hostname, self.folder / "hosts")
         log = self.folder / f"{name}.log"
         command = ["ip", "netns", "exec", network, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts"]
@@ -178,7 +180,7 @@ class Kubelet:
 
     def _environment(self, pod: dict[str, Any], container: dict[str, Any], address: str) -> dict[str, str] | None:
         """Return the container's variables; None if a ConfigMap or Secret is missing."""
-        result = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        result = {**IMAGE_ENVIRONMENT}
         for source in container.get("envFrom", ()):
             for kind in ("configMap", "secret"):
                 if reference := source.get(f"{kind}Ref"):
@@ -223,7 +225,8 @@ class Kubelet:
         mounts, devices = [], []
         for path, source in self.image.items():
             mounts.append(f"mkdir -p $r{path}; mount --rbind {shlex.quote(str(source))} $r{path}")
-        for mount in container["volumeMounts"]:
+        # As containerd does, folders before those within them.
+        for mount in sorted(container["volumeMounts"], key=lambda one: one["mountPath"].count("/")):
             volume, path = volumes[mount["name"]], mount["mountPath"]
             if "emptyDir" in volume:
                 line = f"mkdir -p $r{path}; mount -t tmpfs -o mode=1777 none $r{path}"
