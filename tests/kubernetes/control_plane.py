@@ -53,6 +53,10 @@ class ControlPlane:
         self.folder = folder
         self.assets = Path(os.environ["KUBEBUILDER_ASSETS"])
         self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start the processes, and wait until the server is ready."""
+        folder = self.folder
         etcd, peers, self.port = free_ports(3)
         self.tokens = {name: secrets.token_hex(16) for name in ("admin", SUBMITTER)}
         groups = {"admin": "system:masters", SUBMITTER: "system:serviceaccounts"}
@@ -66,7 +70,7 @@ class ControlPlane:
                 serialization.NoEncryption(),
             )
         )
-        self._start(
+        self._run(
             "etcd",
             f"--data-dir={folder}/etcd",
             f"--listen-client-urls=http://127.0.0.1:{etcd}",
@@ -74,7 +78,7 @@ class ControlPlane:
             f"--listen-peer-urls=http://127.0.0.1:{peers}",
             "--unsafe-no-fsync",
         )
-        self._start(
+        self._run(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--cert-dir={folder}/certificates",
@@ -88,11 +92,12 @@ class ControlPlane:
             f"--service-account-key-file={folder}/accounts.key",
         )
         self.session = requests.Session()
+        self.session.trust_env = False  # a bundle of certificates in the environment would replace `verify`
         self.session.headers["Authorization"] = f"Bearer {self.tokens['admin']}"
         self.session.verify = False
         self.until(self._is_ready, "API server", seconds=180)
         self.session.verify = str(folder / "certificates/apiserver.crt")
-        self._start(
+        self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig('admin')}",
             f"--controllers={','.join(CONTROLLERS)}",
@@ -101,7 +106,7 @@ class ControlPlane:
             f"--service-account-private-key-file={folder}/accounts.key",
         )
 
-    def _start(self, program: str, *options: str) -> None:
+    def _run(self, program: str, *options: str) -> None:
         with (self.folder / f"{program}.log").open("w") as log:
             started = subprocess.Popen([self.assets / program, *options], cwd=self.folder, stdout=log, stderr=log)
         self.processes.append(started)
@@ -163,7 +168,7 @@ class ControlPlane:
         return self.call("GET", f"namespaces/{NAMESPACE}/pods").json()["items"]
 
     def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
+        for process in self.processes:
+            process.kill()
         for process in self.processes:
             process.wait(30)
