@@ -94,9 +94,8 @@ class ControlPlane:
         self.session = requests.Session()
         self.session.trust_env = False  # a bundle of certificates in the environment would replace `verify`
         self.session.headers["Authorization"] = f"Bearer {self.tokens['admin']}"
-        self.session.verify = False
-        self.until(self._is_ready, "API server", seconds=180)
         self.session.verify = str(folder / "certificates/apiserver.crt")
+        self.until(self._is_ready, "API server", seconds=180)
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig('admin')}",
@@ -114,7 +113,7 @@ class ControlPlane:
     def _is_ready(self) -> bool:
         try:
             return self.session.get(f"https://127.0.0.1:{self.port}/readyz", timeout=5).ok
-        except requests.RequestException:
+        except (requests.RequestException, OSError):  # or its certificate is not there yet
             return False
 
     def until(self, holds: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:

@@ -215,8 +215,10 @@ class Graph:
         run["phases"] = {"phase1": {**PHASE, "sequence_length": 128, "steps": steps}}
         del run["finetune"], small["evaluation"], small["mirrors"]
         (self.folder / "small.yaml").write_text(yaml.safe_dump(small, sort_keys=False))
+        before = os.umask(0)  # files are made by two users here: this one, and that of the Pods
         with contextlib.chdir(self.folder):
             (phase,) = make_plan(small, "config/config.schema.yaml", "config/models").phases
+        os.umask(before)
         return f"results/phases/{phase}/model.safetensors"
 
     def start(self, *arguments: str, profile: str = "kubernetes") -> subprocess.Popen[str]:
