@@ -157,7 +157,11 @@ class ControlPlane:
         """Call the API: a path as in namespaces/training/pods."""
         address = f"https://127.0.0.1:{self.port}/api/v1/{path}"
         return self.session.request(
-            method, address, data=json.dumps(body) if body is not None else None, headers={"Content-Type": kind}, timeout=30
+            method,
+            address,
+            data=json.dumps(body) if body is not None else None,
+            headers={"Content-Type": kind},
+            timeout=30,
         )
 
     def job(self, name: str) -> dict[str, Any]:

@@ -150,7 +150,9 @@ class Kubelet:
             return  # as with CreateContainerConfigError: until its ConfigMaps and Secrets exist
         if "nodeName" not in spec:
             target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
-            bound = self.plane.call("POST", f"{PODS}/{name}/binding", {**target, "target": {"kind": "Node", "name": NODE}})
+            bound = self.plane.call(
+                "POST", f"{PODS}/{name}/binding", {**target, "target": {"kind": "Node", "name": NODE}}
+            )
             assert bound.ok, bound.text
         self.count += 1
         network = f"{self.bridge}-{self.count}"

@@ -76,7 +76,13 @@ def test_pods_have_no_more_rights_than_they_need(name: str) -> None:
 def test_the_file_of_settings_decides_image_user_and_size(name: str, tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     path = tmp_path / "deploy/base/bertline.env"
-    values = {"REGISTRY": "r.example:5000/team", "USER_ID": "7", "GROUP_ID": "8", "NUM_NODES": "3", "PROCESSES_PER_NODE": "4"}
+    values = {
+        "REGISTRY": "r.example:5000/team",
+        "USER_ID": "7",
+        "GROUP_ID": "8",
+        "NUM_NODES": "3",
+        "PROCESSES_PER_NODE": "4",
+    }
     values |= {"THREADS": "16", "MEMORY": "9Gi", "WORKSPACE": "/elsewhere"}
     lines = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in values]
     path.write_text("\n".join([*lines, *(f"{key}={value}" for key, value in values.items())]) + "\n")

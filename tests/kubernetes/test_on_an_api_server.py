@@ -84,7 +84,9 @@ def deploy(folder: Path, **variables: object) -> Path:
 
 
 @pytest.mark.parametrize("name", ["claims", "submitter", "single-node", "multi-node", "graph"])
-def test_the_server_accepts_every_object_and_no_pod_breaks_the_restricted_standard(plane: ControlPlane, name: str) -> None:
+def test_the_server_accepts_every_object_and_no_pod_breaks_the_restricted_standard(
+    plane: ControlPlane, name: str
+) -> None:
     if name == "submitter":  # its Pod needs its account
         plane.kubectl("apply", "--filename", str(DEPLOY / "submitter/rights.yaml"))
     output = plane.kubectl("apply", "-k", str(DEPLOY / name), "--dry-run=server", "--validate=strict", check=False)
@@ -98,7 +100,9 @@ def test_the_server_refuses_a_field_that_does_not_exist(plane: ControlPlane, tmp
     path = tmp_path / "deploy/base/job.yaml"
     path.write_text(path.read_text().replace("readOnlyRootFilesystem", "readOnlyRoot"))
     given = ("apply", "-k", str(tmp_path / "deploy/multi-node"), "--dry-run=server", "--validate=strict")
-    assert 'unknown field "spec.template.spec.containers[0].securityContext.readOnlyRoot"' in plane.kubectl(*given, check=False)
+    assert 'unknown field "spec.template.spec.containers[0].securityContext.readOnlyRoot"' in plane.kubectl(
+        *given, check=False
+    )
 
 
 def test_a_trainjob_matches_the_resources_of_kubeflow(plane: ControlPlane) -> None:
@@ -119,7 +123,16 @@ def trained_here(folder: Path, data: Path) -> bytes:
     """The weights of two ranks on one machine, undisturbed."""
     given = ["--recipe", data / "recipe.json", "--dataset", data / "dataset/dataset.json", "--output", folder / "here"]
     options = ["--threads", "2", "--micro-batch-tokens", "64"]
-    command = [sys.executable, LAUNCH, "--processes-per-node", "2", "--", LAUNCH.with_name("pretrain.py"), *given, *options]
+    command = [
+        sys.executable,
+        LAUNCH,
+        "--processes-per-node",
+        "2",
+        "--",
+        LAUNCH.with_name("pretrain.py"),
+        *given,
+        *options,
+    ]
     subprocess.run([*map(str, command)], cwd=folder, check=True, capture_output=True, umask=0)
     return (folder / "here/model.safetensors").read_bytes()
 
@@ -134,10 +147,24 @@ def logs(cluster: Kubelet) -> str:
     return "\n".join([*texts, described(cluster.plane.pods())])
 
 
+def names_of_pods(plane: ControlPlane) -> list[str]:
+    """The Pods that run."""
+    return [pod["metadata"]["name"] for pod in plane.pods() if pod["status"]["phase"] == "Running"]
+
+
+def evict(plane: ControlPlane, name: str) -> None:
+    """As `kubectl drain` and the autoscaler do."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    answer = plane.call("POST", f"namespaces/{NAMESPACE}/pods/{name}/eviction", eviction)
+    assert answer.ok, answer.text
+
+
 def condition(plane: ControlPlane, name: str) -> str | None:
     """Complete or Failed, when the Job has ended."""
     held = plane.job(name)["status"].get("conditions", [])
-    return next((one["type"] for one in held if one["type"] in ("Complete", "Failed") and one["status"] == "True"), None)
+    return next(
+        (one["type"] for one in held if one["type"] in ("Complete", "Failed") and one["status"] == "True"), None
+    )
 
 
 @nodes
@@ -158,10 +185,7 @@ def test_a_job_of_two_pods_of_which_one_is_evicted_trains_the_weights_of_one_mac
         return (phase / "checkpoints/durable.json").exists()
 
     plane.until(has_steps, "checkpoint", seconds=300)
-    name = next(pod["metadata"]["name"] for pod in plane.pods() if "-1-" in pod["metadata"]["name"])
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    answer = plane.call("POST", f"namespaces/{NAMESPACE}/pods/{name}/eviction", eviction)
-    assert answer.ok, answer.text
+    evict(plane, next(name for name in names_of_pods(plane) if "-1-" in name))
     ended = plane.until(lambda: condition(plane, "bertline-training"), "end of the Job", seconds=300)
     assert ended == "Complete", logs(cluster)
     text = "".join(path.read_text() for path in cluster.logs.values())
@@ -244,7 +268,7 @@ def jobs(plane: ControlPlane) -> list[dict[str, Any]]:
 
 
 @nodes
-def test_the_graph_trains_on_two_pods_through_the_profile_and_ctrl_c_leaves_nothing(
+def test_the_graph_trains_on_two_pods_through_the_profile_survives_an_eviction_and_ctrl_c_leaves_nothing(
     plane: ControlPlane, cluster: Kubelet, tmp_path: Path
 ) -> None:
     generate(tmp_path / "sample", 1)
@@ -254,7 +278,9 @@ def test_the_graph_trains_on_two_pods_through_the_profile_and_ctrl_c_leaves_noth
     process = graph.start(weights)
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output[-6000:] + logs(cluster)
-    sizes = {job["metadata"]["annotations"]["bertline/job"].split()[0]: job["spec"]["completions"] for job in jobs(plane)}
+    sizes = {
+        job["metadata"]["annotations"]["bertline/job"].split()[0]: job["spec"]["completions"] for job in jobs(plane)
+    }
     assert sizes["pretrain_phase"] == 2
     assert {size for name, size in sizes.items() if name != "pretrain_phase"} == {1}
     folder = (graph.folder / weights).parent
@@ -266,7 +292,9 @@ def test_the_graph_trains_on_two_pods_through_the_profile_and_ctrl_c_leaves_noth
     # The same on this machine.
     shutil.rmtree(folder)
     size = ["processes_per_node=2", "micro_batch_tokens=1024"]
-    local = graph.start(weights, "--cores", "2", "--set-resources", *(f"pretrain_phase:{one}" for one in size), profile="local")
+    local = graph.start(
+        weights, "--cores", "2", "--set-resources", *(f"pretrain_phase:{one}" for one in size), profile="local"
+    )
     said, _ = local.communicate(timeout=300)
     assert local.returncode == 0, said[-4000:]
     assert (graph.folder / weights).read_bytes() == on_pods
@@ -276,6 +304,13 @@ def test_the_graph_trains_on_two_pods_through_the_profile_and_ctrl_c_leaves_noth
     journal = (graph.folder / weights).parent / "checkpoints/journal.jsonl"
     plane.until(lambda: journal.exists() or process.poll() is not None, "step", seconds=300)
     assert process.poll() is None, process.communicate()[0][-4000:] + logs(cluster)
+    # The Pod in which snakemake itself runs. The Job starts both anew, and no second Job is submitted.
+    submitted = {job["metadata"]["name"] for job in jobs(plane)}
+    evict(plane, next(name for name in names_of_pods(plane) if "pretrain" in name and "-0-" in name))
+    log = journal.with_name("training.log")
+    plane.until(lambda: "resuming" in log.read_text() or process.poll() is not None, "resumption", seconds=300)
+    assert process.poll() is None, process.communicate()[0][-4000:] + logs(cluster)
+    assert {job["metadata"]["name"] for job in jobs(plane)} == submitted
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0

@@ -69,7 +69,17 @@ def program(folder: Path, text: str) -> Path:
 
 
 def test_each_pod_starts_the_ranks_of_its_node(tmp_path):
-    command = (LAUNCH, "--nodes", 2, "--processes-per-node", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path, "--x")
+    command = (
+        LAUNCH,
+        "--nodes",
+        2,
+        "--processes-per-node",
+        2,
+        "--",
+        program(tmp_path, WRITE_ENVIRONMENT),
+        tmp_path,
+        "--x",
+    )
     statuses, output = finish(start_pods(2, *command, folder=tmp_path))
     assert statuses == [0, 0], output
     ranks = environments(tmp_path)
@@ -86,7 +96,14 @@ def test_each_pod_starts_the_ranks_of_its_node(tmp_path):
 def train_command(folder: Path, output: str, *size: object, threads: int = 1) -> list[object]:
     """A training of the tiny recipe on a node with so many threads. What a rank computes at once decides the last bits."""
     options = ["--micro-batch-tokens", "64", "--threads", threads, "--log-every", "1"]
-    files = ["--recipe", folder / "recipe.json", "--dataset", folder / "dataset/dataset.json", "--output", folder / output]
+    files = [
+        "--recipe",
+        folder / "recipe.json",
+        "--dataset",
+        folder / "dataset/dataset.json",
+        "--output",
+        folder / output,
+    ]
     checkpoints = ["--checkpoints", folder / output / "checkpoints"]
     return [LAUNCH, *size, *checkpoints, "--", LAUNCH.with_name("pretrain.py"), *files, *options]
 
@@ -224,9 +241,14 @@ def manifests(mount: str) -> list[dict[str, Any]]:
 
 def test_a_job_has_the_size_that_its_rule_asks_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shared, job, others = kubernetes.fill(manifests(str(tmp_path)), "mine", REQUEST, ["--script", "x"], "pretrain_phase p1")
+    shared, job, others = kubernetes.fill(
+        manifests(str(tmp_path)), "mine", REQUEST, ["--script", "x"], "pretrain_phase p1"
+    )
     assert [one["kind"] for one in shared] == ["ConfigMap"]
-    assert [(one["kind"], one["metadata"]["name"]) for one in others] == [("Service", "mine"), ("NetworkPolicy", "mine")]
+    assert [(one["kind"], one["metadata"]["name"]) for one in others] == [
+        ("Service", "mine"),
+        ("NetworkPolicy", "mine"),
+    ]
     assert job["metadata"] == {
         "name": "mine",
         "annotations": {"bertline/job": "pretrain_phase p1"},
@@ -245,7 +267,9 @@ def test_a_job_has_the_size_that_its_rule_asks_for(tmp_path, monkeypatch):
 
 def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BertlineError, match=r"is on no volume of the Pods \(/elsewhere\); start snakemake on the shared"):
+    with pytest.raises(
+        BertlineError, match=r"is on no volume of the Pods \(/elsewhere\); start snakemake on the shared"
+    ):
         kubernetes.fill(manifests("/elsewhere"), "mine", REQUEST, [], "")
 
 
