@@ -1,9 +1,9 @@
 """A stand-in for a cluster's nodes: it runs the Pods of an API server as processes of this machine.
 
-Each Pod has a network, process and mount namespace of its own: an address, process 1, this machine's root file system as
-its image, read-only, the volumes of its claims, its user, and no capabilities. It is started, signalled and ended as the
-kubelet does, with the variables of its ConfigMaps, Secrets and fields; Services without an address give names. There is
-no image, no scheduler that counts resources, and no NetworkPolicy is enforced. It needs root.
+Each Pod has a network, process and mount namespace of its own: an address, process 1, this machine's root file system
+as its image, read-only, the volumes of its claims, its user, and no capabilities. It is started, signalled and ended as
+the kubelet does, with the variables of its ConfigMaps, Secrets and fields; Services without an address give names.
+There is no image, no scheduler that counts resources, and no NetworkPolicy is enforced. It needs root.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ mount -t proc none $r/proc
 mount --bind /dev $r/dev
 {devices}
 mount -o remount,ro $r
-exec chroot $r setpriv --reuid={user} --regid={group} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \\
-    env -i {environment} sh -c 'cd "$0" && exec "$@"' {directory} {command}
+exec chroot $r setpriv --reuid={user} --regid={group} --clear-groups --no-new-privs \\
+    --bounding-set=-all --inh-caps=-all env -i {environment} sh -c 'cd "$0" && exec "$@"' {directory} {command}
 """
 
 

@@ -1,4 +1,4 @@
-"""The manifests and the profile on a real API server with the real controller of Jobs, and Pods that are processes here."""
+"""The manifests and the profile on a real API server with the real controller of Jobs. Pods are processes here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings in the Pods of an Indexed Job, and Snakemake's jobs as such Jobs. Here each Pod is a process of this machine."""
+"""Trainings in the Pods of an Indexed Job, and Snakemake's jobs as such Jobs. Each Pod is a process of this machine."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_pod_starts_the_ranks_of_its_node(tmp_path):
 
 
 def train_command(folder: Path, output: str, *size: object, threads: int = 1) -> list[object]:
-    """A training of the tiny recipe on a node with so many threads. What a rank computes at once decides the last bits."""
+    """A training on a node with so many threads. What a rank computes at once decides the last bits."""
     options = ["--micro-batch-tokens", "64", "--threads", threads, "--log-every", "1"]
     files = [
         "--recipe",

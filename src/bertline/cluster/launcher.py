@@ -1,4 +1,4 @@
-"""Launcher of a training's ranks: on this node, through srun, or on each node of a job of PBS, LSF, Cobalt or Kubernetes."""
+"""Launcher of a training's ranks: here, through srun, or on each node of a job of PBS, LSF, Cobalt or Kubernetes."""
 
 from __future__ import annotations
 
