@@ -273,6 +273,101 @@ def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
         kubernetes.fill(manifests("/elsewhere"), "mine", REQUEST, [], "")
 
 
+# A fake kubectl: writes down what it is asked, and answers with files.
+KUBECTL = """#!/usr/bin/env python3
+import json, sys
+from pathlib import Path
+here = Path(__file__).parent
+given = json.loads(sys.stdin.read()) if "--filename=-" in sys.argv else None
+with (here / "asked.jsonl").open("a") as asked:
+    asked.write(json.dumps([sys.argv[1:], given]) + "\\n")
+if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(given):
+    sys.exit("the server is not pleased")
+if sys.argv[1] == "kustomize":
+    print((here / "manifests.json").read_text())
+elif sys.argv[1] == "get":
+    print((here / "job.json").read_text())
+elif "--output=json" in sys.argv:
+    print(json.dumps({**given, "metadata": {**given["metadata"], "uid": "of-the-job"}}))
+"""
+JOBSCRIPT = """#!/bin/sh
+# properties = {"type": "single", "rule": "pretrain_phase", "wildcards": {"phase": "p1"}, "jobid": 1, "threads": 2, \\
+"resources": {"runtime": 10, "nodes": 2, "mem_mb": 500, "slurm_partition": "gpu", "qos": "urgent"}}
+echo it
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path, monkeypatch):
+    """The folder of the fake, which is on the PATH; this process is in another."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "kubectl").write_text(KUBECTL)
+    (folder / "kubectl").chmod(0o755)
+    (folder / "manifests.json").write_text("\n---\n".join(map(json.dumps, manifests(str(tmp_path)))))
+    (tmp_path / "jobscript.sh").write_text(JOBSCRIPT.replace("\\\n", ""))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "submitted"))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def asked(kubectl: Path) -> list[Any]:
+    return [json.loads(line) for line in (kubectl / "asked.jsonl").read_text().splitlines()]
+
+
+def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp_path):
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    (render, _), (apply, shared), (create, job), (_, others) = asked(kubectl)
+    assert render == ["kustomize", str(tmp_path)]
+    assert (apply[0], [one["kind"] for one in shared["items"]]) == ("apply", ["ConfigMap"])
+    assert (create[0], job["kind"], job["metadata"]["name"]) == ("create", "Job", name)
+    assert job["spec"]["template"]["spec"]["priorityClassName"] == "urgent"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "of-the-job"}
+    assert {one["kind"]: one["metadata"]["ownerReferences"] for one in others["items"]} == {
+        "Service": [owner],
+        "NetworkPolicy": [owner],
+    }
+    assert (tmp_path / "submitted").read_text() == f"{name}\n"
+    assert "echo it" in (tmp_path / f"logs/kubernetes/{name}/job.sh").read_text()
+
+
+def test_a_job_that_kubernetes_refuses_is_one_line_and_leaves_nothing(kubectl, tmp_path):
+    (kubectl / "refuses").write_text("NetworkPolicy")
+    with pytest.raises(BertlineError, match="kubectl create: the server is not pleased"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    created, deleted = asked(kubectl)[2], asked(kubectl)[-1]
+    assert deleted[0][:2] == ["delete", "job"]
+    assert deleted[0][-1] == created[1]["metadata"]["name"]
+    assert not (tmp_path / "submitted").exists()
+
+
+FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected", "told"),
+    [
+        ([], "running", ""),
+        ([{"type": "Suspended", "status": "True"}, {"type": "Failed", "status": "False"}], "running", ""),
+        ([{"type": "Complete", "status": "True"}], "success", ""),
+        ([FAILED], "failed", "job it failed (PodFailurePolicy: exit code 1); its output: kubectl logs job/it\n"),
+        (None, "failed", "job it was deleted\n"),
+    ],
+)
+def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, conditions, expected, told):
+    job = "" if conditions is None else json.dumps({"status": {"conditions": conditions}})
+    (kubectl / "job.json").write_text(job)
+    assert kubernetes.job_status("it") == expected
+    assert capsys.readouterr().err == told
+    assert (kubernetes.ENDED / "it").exists() == (expected != "running")
+
+
+def test_a_job_counts_as_running_while_kubernetes_does_not_answer(kubectl):
+    (kubectl / "refuses").write_text("")
+    assert kubernetes.job_status("it") == "running"
+
+
 @pytest.mark.parametrize("rule", ["encode_shard", "Ein_sehr_langer_Name_einer_Regel_der_kein_Ende_nimmt", "_x"])
 def test_the_name_of_a_job_is_one_of_a_host_and_never_twice_the_same(rule):
     names = {kubernetes.job_name(rule) for _ in range(50)}
