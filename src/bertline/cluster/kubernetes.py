@@ -143,7 +143,7 @@ def fill(
 def job_status(name: str) -> str:
     """Return "running" (also for a waiting job), "success" or "failed" for the Job of this name."""
     try:
-        output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json")
+        output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
     except BertlineError:
         return "running"  # Kubernetes does not answer
     conditions = json.loads(output).get("status", {}).get("conditions", []) if output else None
