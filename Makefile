@@ -36,7 +36,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: plan targets status prune publish report track ui unlock clean
+.PHONY: plan targets status prune publish report track ui unlock clean test-kubernetes
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -77,6 +77,11 @@ test: $(READY) ## run the tests
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	pytest tests/slurm -rs $(TESTS)
+
+# With KUBEBUILDER_ASSETS also on a real API server: docs/kubernetes.md, "What is tested".
+test-kubernetes: $(READY) ## test the manifests and the profile for Kubernetes (npm; TESTS="-k evicted" for some)
+	sh tests/kubernetes/get_tools.sh logs/kubernetes-tools
+	PATH="$(CURDIR)/logs/kubernetes-tools:$$PATH" PYTHONPATH="$(CURDIR)/logs/kubernetes-tools/schemas" pytest tests/kubernetes -rs $(TESTS)
 
 faults: $(READY) ## kill, fill, cut off and damage everything at random, and print what held: make faults TIMES=10 SEED=7
 	python bench/faults.py --times '$(TIMES)' --seed '$(SEED)'

@@ -156,19 +156,29 @@ def cancel_jobs_at_the_end() -> None:
     The executor's own method (cluster-generic 1.0.9) omits the jobs whose status it is querying, and gives the
     scheduler two seconds. When snakemake is killed, this process ends as well and the jobs continue.
     """
+    scheduler = scheduler_here()
+    if numbers := unfinished_at_the_end(scheduler.logs, scheduler.ended):
+        subprocess.run([scheduler.cancel, *numbers], capture_output=True, check=False)  # noqa: S603
+
+
+def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:
+    """Wait for the end of the parent, snakemake, and return the numbers of its unfinished jobs; [] if it was killed.
+
+    Args:
+        logs: a folder for the list of jobs, to which their submission adds.
+        ended: the folder with a file for each ended job.
+    """
     # Ctrl-C reaches this process as well; it waits for snakemake's SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     snakemake = os.getppid()
-    scheduler = scheduler_here()
-    scheduler.ended.mkdir(parents=True, exist_ok=True)
-    submitted = Path(scheduler.logs, f"sent-{os.getpid()}").absolute()
+    ended.mkdir(parents=True, exist_ok=True)
+    submitted = Path(logs, f"sent-{os.getpid()}").absolute()
     submitted.touch()
     # `submit_job` appends its jobs to this file, whose path is in SNAKEMAKE_CLUSTER_SIDECAR_VARS.
     print(submitted, flush=True)
     received = None
     while received is None and os.getppid() == snakemake:
         received = signal.sigtimedwait([signal.SIGTERM], PARENT_CHECK_SECONDS)
-    numbers = [number for number in submitted.read_text().split() if not (scheduler.ended / number).exists()]
-    if received and numbers:
-        subprocess.run([scheduler.cancel, *numbers], capture_output=True, check=False)  # noqa: S603
+    numbers = [number for number in submitted.read_text().split() if not (ended / number).exists()]
     submitted.unlink()
+    return numbers if received else []

@@ -1,4 +1,4 @@
-"""Launcher of a training's ranks: on this node, through srun, on each node of another scheduler's job, or on hosts."""
+"""Launcher of a training's ranks: here, through srun, on each node of a job elsewhere or in Kubernetes, or on hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeInt, PositiveInt
 
-from bertline.cluster import jobs, remote, schedulers, slurm
+from bertline.cluster import jobs, pods, remote, schedulers, slurm
 from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
@@ -106,12 +106,14 @@ def launch(
         here = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind)
         started = here.start([sys.executable, *command])
         sys.exit(wait_for_all(started, includes_all_ranks=False, while_connected=while_connected))
-    os.environ[TOKEN] = secrets.token_hex(16)
+    os.environ[TOKEN] = pods.shared_token(nodes) or secrets.token_hex(16)
     others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
     job = slurm.own_job()
-    if checkpoints is not None:
-        _count_attempt(checkpoints, restart=attempt == 1 and (job is None or job.restarts == 0))
+    pod = pods.own_pod()
+    if checkpoints is not None and (pod is None or pod.is_first):
+        restart = attempt == 1 and (job is None or job.restarts == 0)
+        _count_attempt(checkpoints, restart=restart, job=pod.uid if pod else None)
     left = job.minutes_left if job else schedulers.minutes_left()
     if left is not None:
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
@@ -119,7 +121,7 @@ def launch(
     command += shlex.split(options)
     kind = NodeKind(nodes, processes_per_node)
     scheduler = schedulers.own_scheduler()
-    if others and scheduler is not None:
+    if others and (scheduler is not None or pod is not None):
         raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
     launcher = [sys.executable, str(Path(sys.argv[0]).absolute())]
     if hosts and by == "mpirun":
@@ -128,6 +130,10 @@ def launch(
         status = wait_for_all(_start_on_hosts(command, launcher, parse_hosts(hosts, processes_per_node), port, bind))
     elif nodes > 1 and scheduler is not None:
         status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, port, bind))
+    elif nodes > 1 and pod is not None:
+        started = pods.start_nodes(command, launcher, kind, bind)
+        status = wait_for_all(started, includes_all_ranks=False)
+        pods.report_status(status)
     elif nodes > 1 or others:
         if "SLURM_JOB_ID" not in os.environ:
             raise BertlineError(f"this process is in no job; {SEVERAL_NODES}")
@@ -138,17 +144,20 @@ def launch(
     else:
         ranks = NodeRanks(0, processes_per_node, processes_per_node, "127.0.0.1", port or free_port(), bind)
         status = wait_for_all(ranks.start([sys.executable, *command]))
+        pods.report_status(status)
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
     sys.exit(status)
 
 
-def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
-    """Count one more attempt since the last durable step; `restart` resets the count."""
+def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None:
+    """Count one more attempt since the last durable step; `restart` resets the count, except in the same `job`."""
     phase = checkpoints.parent
     step = paths.durable_step(phase)
     path = phase / paths.ATTEMPTS
-    before = {} if restart or not path.exists() else read_json(path)
+    before = read_json(path) if path.exists() else {}
+    if restart and (job is None or before.get("job") != job):
+        before = {}
     attempts = before.get("attempts", 0) if before.get("step") == step else 0
     if attempts >= MAX_ATTEMPTS:
         log = phase / paths.TRAINING_LOG
@@ -157,7 +166,7 @@ def _count_attempt(checkpoints: Path, *, restart: bool) -> None:
             f"see {log}; the same command tries again"
         )
     checkpoints.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"step": step, "attempts": attempts + 1})
+    write_json(path, {"step": step, "attempts": attempts + 1} | ({"job": job} if job else {}))
 
 
 def _start_on_hosts(

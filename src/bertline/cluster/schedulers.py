@@ -21,6 +21,7 @@ JOB_NUMBERS = {
     "lsf": "LSB_JOBID",
     "cobalt": "COBALT_JOBID",
     "sge": "JOB_ID",
+    "kubernetes": "KUBERNETES_JOB",
 }
 
 

@@ -1,0 +1,194 @@
+"""Submission, query and cancellation of Snakemake's jobs on Kubernetes, with kubectl, for the executor cluster-generic.
+
+Every job is an Indexed Job with a Pod for each node, made from the manifests of a kustomization; those in
+deploy/kubernetes/graph say what the Pods may do and which volumes they have. Here a Job gets its name, size and script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bertline.cluster import jobs
+from bertline.cluster.schedulers import Request
+from bertline.console import BertlineError
+from bertline.files import write_text
+
+LOGS = Path("logs", "kubernetes")
+ENDED = LOGS / "ended"
+# In the manifests. It is replaced wherever a name, an address or a label contains it.
+NAME = "bertline-training"
+GPU = "nvidia.com/gpu"
+# A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
+MAX_NAME = 52
+QUEUE = "kueue.x-k8s.io/queue-name"
+SCRIPT = """#!/bin/sh
+# All processes get the signal to stop; this shell waits for them.
+trap : TERM
+cd {folder} || exit 1
+export PYTHONPATH={source}
+{body}
+"""
+
+
+def submit_job(jobscript: Path, *, manifests: Path) -> str:
+    """Submit one of Snakemake's jobs.
+
+    Args:
+        jobscript: the shell script that Snakemake wrote, with the job's properties in a comment.
+        manifests: folder of a kustomization.
+
+    Returns:
+        The name of the Job.
+
+    Raises:
+        BertlineError: if the manifests cannot be used, or Kubernetes refuses the Job.
+    """
+    from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
+
+    properties = read_job_properties(str(jobscript))
+    request = jobs.request_of(properties, LOGS)
+    name = job_name(request.name)
+    folder = (LOGS / name).absolute()
+    folder.mkdir(parents=True)
+    script = folder / "job.sh"
+    here = Path.cwd()
+    body = SCRIPT.format(folder=shlex.quote(str(here)), source=shlex.quote(f"{here}/src"), body=jobscript.read_text())
+    write_text(script, body)
+    rendered = yaml.safe_load_all(_kubectl("kustomize", str(manifests)))
+    about = f"{request.name} {' '.join(map(str, properties.get('wildcards', {}).values()))}".strip()
+    shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
+    if priority := properties["resources"].get("qos"):
+        job["spec"]["template"]["spec"]["priorityClassName"] = priority
+    if shared:
+        _kubectl("apply", "--filename=-", given=_as_list(shared))
+    owner = json.loads(_kubectl("create", "--filename=-", "--output=json", given=job))["metadata"]
+    # They are deleted with the Job.
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["uid"]}
+    for one in of_job:
+        one["metadata"]["ownerReferences"] = [reference]
+    try:
+        _kubectl("create", "--filename=-", given=_as_list(of_job))
+    except BertlineError:
+        delete([name])
+        raise
+    with Path(os.environ["SNAKEMAKE_CLUSTER_SIDECAR_VARS"]).open("a") as submitted:
+        submitted.write(f"{name}\n")
+    return name
+
+
+def job_name(rule: str) -> str:
+    """Return a new name for a Job of a rule, as Kubernetes allows it."""
+    readable = re.sub(r"[^a-z0-9]+", "-", rule.lower()).strip("-")
+    return f"bertline-{readable[: MAX_NAME - 18]}-{secrets.token_hex(4)}"
+
+
+def fill(
+    rendered: list[dict[str, Any]], name: str, request: Request, arguments: list[str], about: str
+) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+    """Fill in the manifests for one job.
+
+    Args:
+        rendered: objects of the kustomization, one Job among them. They are not changed.
+        name: of the Job.
+        request: size of the job.
+        arguments: of the program of the Pods.
+        about: an annotation for people: the rule and its wildcards.
+
+    Returns:
+        Objects that all jobs share, the Job, and objects of this Job only.
+
+    Raises:
+        BertlineError: if there is no Job with a container `node`, or it does not mount this folder.
+    """
+    shared = [one for one in rendered if NAME not in json.dumps(one)]
+    own = [json.loads(json.dumps(one).replace(NAME, name)) for one in rendered if NAME in json.dumps(one)]
+    found = [one for one in own if one["kind"] == "Job"]
+    others = [one for one in own if one["kind"] != "Job" and (one["kind"] != "Service" or request.nodes > 1)]
+    containers = found[0]["spec"]["template"]["spec"]["containers"] if len(found) == 1 else []
+    node = next((container for container in containers if container["name"] == "node"), None)
+    if node is None:
+        raise BertlineError(f"the manifests need one Job, {NAME}, with a container `node`; see deploy/kubernetes/graph")
+    here = os.getcwd()
+    if not any(Path(here).is_relative_to(mount["mountPath"]) for mount in node["volumeMounts"]):
+        mounted = ", ".join(mount["mountPath"] for mount in node["volumeMounts"])
+        raise BertlineError(
+            f"{here} is on no volume of the Pods ({mounted}); start snakemake on the shared volume, at the same path"
+        )
+    job = found[0]
+    job["metadata"].setdefault("annotations", {})["bertline/job"] = about
+    if request.queue:
+        job["metadata"].setdefault("labels", {})[QUEUE] = request.queue
+    job["spec"] |= {"completions": request.nodes, "parallelism": request.nodes}
+    size = {"cpu": str(request.cpus), "memory": f"{request.memory_mb}M"}
+    node["resources"] = {"requests": size, "limits": size | ({GPU: str(request.gpus)} if request.gpus else {})}
+    node["workingDir"] = here
+    node["args"] = arguments
+    if request.constraint:
+        label, _, value = request.constraint.partition("=")
+        job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
+    return shared, job, others
+
+
+def job_status(name: str) -> str:
+    """Return "running" (also for a waiting job), "success" or "failed" for the Job of this name."""
+    try:
+        output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
+    except BertlineError:
+        return "running"  # Kubernetes does not answer
+    conditions = json.loads(output).get("status", {}).get("conditions", []) if output else None
+    if conditions is None:
+        print(f"job {name} was deleted", file=sys.stderr)
+        status = "failed"
+    elif _holds(conditions, "Complete"):
+        status = "success"
+    elif failure := _holds(conditions, "Failed"):
+        reason = f"{failure.get('reason')}: {failure.get('message')}"
+        print(f"job {name} failed ({reason}); its output: kubectl logs job/{name}", file=sys.stderr)
+        status = "failed"
+    else:
+        return "running"
+    ENDED.mkdir(parents=True, exist_ok=True)
+    (ENDED / name).touch()
+    return status
+
+
+def cancel_jobs_at_the_end() -> None:
+    """Wait for the end of the parent, snakemake, and delete its unfinished Jobs, as after Ctrl-C."""
+    delete(jobs.unfinished_at_the_end(LOGS, ENDED))
+
+
+def delete(names: list[str]) -> None:
+    """Delete Jobs with everything that belongs to them. Their Pods have time to save."""
+    if names:
+        _kubectl("delete", "job", "--ignore-not-found", "--wait=false", *names)
+
+
+def _holds(conditions: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
+    return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), None)
+
+
+def _as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
+    """Run kubectl with an object as its input; return its output. Raises BertlineError with its message if it fails."""
+    if shutil.which("kubectl") is None:
+        raise BertlineError("kubectl is not on the PATH; start snakemake where `kubectl get jobs` works")
+    command = ["kubectl", *arguments]
+    text = json.dumps(given) if given else None
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise BertlineError(f"kubectl {arguments[0]}: {' '.join(done.stderr.split())}")
+    return done.stdout

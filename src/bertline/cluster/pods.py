@@ -1,0 +1,182 @@
+"""Pods of an Indexed Job of Kubernetes: one for each node of a training, by the Job's completion index.
+
+Either the launcher is the program of every Pod (deploy/kubernetes/multi-node), or a job of Snakemake runs in the first
+Pod (deploy/kubernetes/graph), and its launcher leaves a script for each of the others in a folder on the shared volume.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from bertline.cluster.binding import Bind
+from bertline.cluster.jobs import node_script
+from bertline.cluster.ranks import NodeKind, NodeRanks
+from bertline.console import BertlineError
+from bertline.files import write_text
+from bertline.training.stop import LOST, STOPPED, TOKEN
+
+# Folder of the scripts for the other Pods of this job.
+SCRIPTS = "BERTLINE_NODE_SCRIPTS"
+# As long as a rank waits for rank 0: a node that is added to the cluster and fetches the image takes a while.
+MAX_SECONDS = 1800.0
+POLL_SECONDS = 1.0
+STATUS, OVER = "status", "over"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """This Pod."""
+
+    job: str  # name of its Job
+    uid: str  # of the Job; a deleted and repeated Job has another
+    index: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether rank 0 runs here."""
+        return self.index == 0
+
+
+def own_pod() -> Pod | None:
+    """Return this process's Pod; None outside an Indexed Job made from deploy/kubernetes."""
+    try:
+        return Pod(
+            os.environ["KUBERNETES_JOB"], os.environ["KUBERNETES_JOB_UID"], int(os.environ["JOB_COMPLETION_INDEX"])
+        )
+    except KeyError:
+        return None
+
+
+def shared_token(nodes: int) -> str | None:
+    """Return the token that the Job's manifest gives to all its Pods; None if this launcher hands one out.
+
+    Raises BertlineError if several nodes need one and there is none.
+    """
+    if own_pod() is None or SCRIPTS in os.environ or nodes == 1:
+        return None
+    if not os.environ.get(TOKEN):
+        raise BertlineError(f"{TOKEN} is not set in this Pod; use the Job of deploy/kubernetes/multi-node")
+    return os.environ[TOKEN]
+
+
+def start_nodes(
+    script: list[str], launcher: list[str], kind: NodeKind, bind: Bind
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the ranks of this Pod, and have the launcher started in the others if they wait for it.
+
+    Raises:
+        BertlineError: without the variables that deploy/kubernetes/multi-node sets, or if rank 0 has no address.
+    """
+    pod = own_pod()
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "POD_IP") if not os.environ.get(name)]
+    if pod is None or missing:
+        raise BertlineError(f"not set in this Pod: {', '.join(missing)}; use the Job of deploy/kubernetes/multi-node")
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    world_size = kind.nodes * kind.processes_per_node
+    if SCRIPTS in os.environ:
+        size = ["--processes-per-node", str(kind.processes_per_node), "--bind", bind]
+        for node in range(1, kind.nodes):
+            first = str(node * kind.processes_per_node)
+            place = ["--on-node", first, str(world_size), address, str(port)]
+            command = [*launcher, *size, *place, "--", *script]
+            write_text(Path(os.environ[SCRIPTS], f"start-{node}.sh"), node_script(command), mode=0o600)
+    if not pod.is_first:
+        wait_for_address(address)
+    print(f"node {pod.index} of {kind.nodes}: {socket.gethostname()}", file=sys.stderr, flush=True)
+    # Rank 0 listens at its own address; its name may be known later.
+    here = os.environ["POD_IP"] if pod.is_first else address
+    first_rank = pod.index * kind.processes_per_node
+    ranks = NodeRanks(first_rank, kind.processes_per_node, world_size, here, port, bind)
+    return ranks.start([sys.executable, *script])
+
+
+def wait_for_address(name: str) -> None:
+    """Wait until the Pod `name` has an address. Raises BertlineError if it gets none in half an hour."""
+    # Process 1 of a container ignores a signal without a handler.
+    before = signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
+    deadline = time.monotonic() + MAX_SECONDS
+    while True:
+        try:
+            socket.getaddrinfo(name, None)
+            break
+        except socket.gaierror as error:
+            if time.monotonic() > deadline:
+                raise BertlineError(
+                    f"{name}: {error.strerror}; the Pod of rank 0 does not run, or its Service is missing"
+                ) from None
+        time.sleep(POLL_SECONDS)
+    signal.signal(signal.SIGTERM, before)
+
+
+def report_status(status: int) -> None:
+    """Leave the status of a training that was stopped, or that lost a rank, for `run_in_pod`: Snakemake ends with 1."""
+    if SCRIPTS in os.environ and status in (LOST, STOPPED):
+        write_text(Path(os.environ[SCRIPTS], STATUS), str(status))
+
+
+def run_in_pod(script: Path, folder: Path) -> NoReturn:
+    """Run the script of a job of Snakemake in its first Pod, and in each other what the launcher left there; exit.
+
+    Args:
+        script: a shell script.
+        folder: of this job, on the shared volume.
+
+    Raises:
+        SystemExit: always, with the exit status of the script, or that of a training in it that was stopped or lost a
+            rank, with which the Job starts this Pod again.
+    """
+    pod = own_pod()
+    if pod is None:
+        raise BertlineError("JOB_COMPLETION_INDEX is not set; this is the program of a Pod of deploy/kubernetes/graph")
+    if pod.is_first:
+        # What an earlier Pod of this number left.
+        for path in (folder / STATUS, folder / OVER, *folder.glob("start-*.sh")):
+            path.unlink(missing_ok=True)
+        status = _run(script, {SCRIPTS: str(folder.absolute())})
+        if status == 0:
+            (folder / OVER).touch()
+        elif (folder / STATUS).exists():
+            status = int((folder / STATUS).read_text())
+        sys.exit(status)
+    own = _wait_for_script(folder, pod.index)
+    if own is None:
+        sys.exit(0)
+    wait_for_address(os.environ["MASTER_ADDR"])
+    sys.exit(_run(own, {}))
+
+
+def _wait_for_script(folder: Path, index: int) -> Path | None:
+    """Wait for this Pod's script, and take it; None if the job ended without one."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
+    waiting, taken = folder / f"start-{index}.sh", folder / f"started-{index}.sh"
+    while True:
+        list(folder.iterdir())  # refreshes NFS's cache
+        with suppress(FileNotFoundError):
+            return waiting.rename(taken)
+        if (folder / OVER).exists():
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _run(script: Path, environment: dict[str, str]) -> int:
+    """Run a shell script in a process group of its own; return its exit status. Signals reach all its processes."""
+    process = subprocess.Popen(["/bin/sh", str(script)], env={**os.environ, **environment}, start_new_session=True)  # noqa: S603
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            # As the first process of a container, signal all others, whatever their group.
+            os.kill(-1, number) if os.getpid() == 1 else os.killpg(process.pid, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    status = process.wait()
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,377 @@
+"""Trainings in the Pods of an Indexed Job, and Snakemake's jobs as such Jobs. Each Pod is a process of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_dataset import recipe, write_dataset
+from training_processes import free_port
+
+from bertline.cluster import kubernetes
+from bertline.cluster.schedulers import Request
+from bertline.console import BertlineError
+
+SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
+LAUNCH = SCRIPTS / "launch.py"
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+WRITE_ENVIRONMENT = f"""
+import json, os, sys
+values = {{name: os.environ[name] for name in {NAMES}}}
+open(f"{{sys.argv[1]}}/{{values['RANK']}}.json", "w").write(json.dumps([values, sys.argv[2:]]))
+"""
+
+
+def of_pod(index: int, port: int, **others: str) -> dict[str, str]:
+    """The variables of a Pod of deploy/kubernetes/multi-node."""
+    job = {"KUBERNETES_JOB": "training", "KUBERNETES_JOB_UID": "1-2-3", "JOB_COMPLETION_INDEX": str(index)}
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "POD_IP": "127.0.0.1"}
+    return {**os.environ, **job, **address, "BERTLINE_JOB_TOKEN": "secret", **others}
+
+
+def start_pods(count: int, *command: object, folder: Path, **others: str) -> list[subprocess.Popen[str]]:
+    port = free_port()
+    return [
+        subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=folder,
+            env=of_pod(index, port, **others),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index in range(count)
+    ]
+
+
+def finish(pods: list[subprocess.Popen[str]]) -> tuple[list[int], str]:
+    """The exit statuses, and all output."""
+    output = "".join(pod.communicate(timeout=120)[0] for pod in pods)
+    return [pod.returncode for pod in pods], output
+
+
+def environments(folder: Path) -> list[Any]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(list(folder.glob("*.json"))))]
+
+
+def program(folder: Path, text: str) -> Path:
+    path = folder / "trainer.py"
+    path.write_text(text)
+    return path
+
+
+def test_each_pod_starts_the_ranks_of_its_node(tmp_path):
+    command = (
+        LAUNCH,
+        "--nodes",
+        2,
+        "--processes-per-node",
+        2,
+        "--",
+        program(tmp_path, WRITE_ENVIRONMENT),
+        tmp_path,
+        "--x",
+    )
+    statuses, output = finish(start_pods(2, *command, folder=tmp_path))
+    assert statuses == [0, 0], output
+    ranks = environments(tmp_path)
+    assert [values["RANK"] for values, _ in ranks] == ["0", "1", "2", "3"]
+    assert [values["LOCAL_RANK"] for values, _ in ranks] == ["0", "1", "0", "1"]
+    # Rank 0 listens at its Pod's own address; the others find it by name.
+    assert [values["MASTER_ADDR"] for values, _ in ranks] == ["127.0.0.1", "127.0.0.1", "localhost", "localhost"]
+    for values, arguments in ranks:
+        assert (values["WORLD_SIZE"], values["LOCAL_WORLD_SIZE"]) == ("4", "2")
+        assert values["MASTER_PORT"] == ranks[0][0]["MASTER_PORT"]
+        assert arguments == ["--x"]
+
+
+def train_command(folder: Path, output: str, *size: object, threads: int = 1) -> list[object]:
+    """A training on a node with so many threads. What a rank computes at once decides the last bits."""
+    options = ["--micro-batch-tokens", "64", "--threads", threads, "--log-every", "1"]
+    files = [
+        "--recipe",
+        folder / "recipe.json",
+        "--dataset",
+        folder / "dataset/dataset.json",
+        "--output",
+        folder / output,
+    ]
+    checkpoints = ["--checkpoints", folder / output / "checkpoints"]
+    return [LAUNCH, *size, *checkpoints, "--", LAUNCH.with_name("pretrain.py"), *files, *options]
+
+
+@pytest.mark.slow
+def test_two_pods_train_the_weights_of_two_ranks_on_one_machine_to_the_bit(tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=6)))
+    write_dataset(tmp_path / "dataset")
+    # One thread for each rank in either case.
+    command = train_command(tmp_path, "here", "--processes-per-node", 2, threads=2)
+    subprocess.run([sys.executable, *map(str, command)], cwd=tmp_path, check=True, capture_output=True)
+    statuses, output = finish(start_pods(2, *train_command(tmp_path, "pods", "--nodes", 2), folder=tmp_path))
+    assert statuses == [0, 0], output
+    weights = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("here", "pods")]
+    assert weights[0] == weights[1]
+    assert json.loads((tmp_path / "pods/recipe.json").read_text())["jobs"] == ["kubernetes training"]
+
+
+@pytest.mark.slow
+def test_a_pod_that_is_told_to_stop_has_all_pods_save(tmp_path):
+    """One is preempted; all end with the status on which the Job starts them again, and the next Pods resume."""
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
+    write_dataset(tmp_path / "dataset")
+    pods = start_pods(2, *train_command(tmp_path, "phase", "--nodes", 2), folder=tmp_path)
+    journal = tmp_path / "phase/checkpoints/journal.jsonl"
+    deadline = time.monotonic() + 100
+    while not (journal.exists() and journal.read_text().count("\n") > 3) and time.monotonic() < deadline:
+        assert all(pod.poll() is None for pod in pods), finish(pods)
+        time.sleep(0.05)
+    pods[1].send_signal(signal.SIGTERM)
+    statuses, output = finish(pods)
+    assert statuses == [75, 75], output
+    assert json.loads((tmp_path / "phase/checkpoints/durable.json").read_text())["step"] > 0
+
+
+def test_ranks_of_several_pods_need_the_token_of_their_job(tmp_path):
+    command = (LAUNCH, "--nodes", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
+    (pod,) = start_pods(1, *command, folder=tmp_path, BERTLINE_JOB_TOKEN="")
+    output, _ = pod.communicate(timeout=60)
+    assert pod.returncode == 1
+    assert output == "error: BERTLINE_JOB_TOKEN is not set in this Pod; use the Job of deploy/kubernetes/multi-node\n"
+
+
+def test_a_pod_whose_rank_0_has_no_address_yet_waits_and_can_be_told_to_stop(tmp_path):
+    command = (LAUNCH, "--nodes", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
+    port = free_port()
+    environment = of_pod(1, port, MASTER_ADDR="nobody.invalid")
+    pod = subprocess.Popen([sys.executable, *map(str, command)], cwd=tmp_path, env=environment)
+    status = Path(f"/proc/{pod.pid}/status")
+    deadline = time.monotonic() + 60
+    # The bit of SIGTERM, 15, in the mask of signals that it handles.
+    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & (1 << 14):
+        assert pod.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    pod.terminate()
+    assert pod.wait(30) == 75
+    assert not environments(tmp_path)
+
+
+def test_pods_of_the_same_job_count_as_attempts_and_another_job_begins_anew(tmp_path):
+    script = program(tmp_path, "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(69)")
+    command = (LAUNCH, "--checkpoints", tmp_path / "checkpoints", "--", script, tmp_path)
+
+    def attempt(job: str) -> int:
+        return finish(start_pods(1, *command, folder=tmp_path, KUBERNETES_JOB_UID=job))[0][0]
+
+    assert [attempt("a") for _ in range(4)] == [69, 69, 69, 1]
+    assert (tmp_path / "ran").read_text() == "xxx"
+    assert attempt("b") == 69
+
+
+GRAPH_JOB = f"{sys.executable} {LAUNCH} --nodes 2 -- {{script}} {{folder}} || exit 1"
+
+
+def run_graph_job(folder: Path, text: str) -> tuple[list[int], str]:
+    """Run a job of Snakemake whose rule starts `text` on two nodes."""
+    script = program(folder, text)
+    (folder / "job").mkdir(exist_ok=True)
+    (folder / "job.sh").write_text(GRAPH_JOB.format(script=script, folder=folder))
+    command = (SCRIPTS / "run_in_pod.py", "--script", folder / "job.sh", "--folder", folder / "job")
+    return finish(start_pods(2, *command, folder=folder, BERTLINE_JOB_TOKEN=""))
+
+
+def test_a_job_of_the_graph_runs_in_its_first_pod_and_starts_ranks_in_the_others(tmp_path):
+    statuses, output = run_graph_job(tmp_path, WRITE_ENVIRONMENT)
+    assert statuses == [0, 0], output
+    assert [values["RANK"] for values, _ in environments(tmp_path)] == ["0", "1"]
+
+
+def test_a_job_of_the_graph_that_needs_no_ranks_elsewhere_ends_the_other_pods(tmp_path):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job.sh").write_text("true\n")
+    command = (SCRIPTS / "run_in_pod.py", "--script", tmp_path / "job.sh", "--folder", tmp_path / "job")
+    statuses, output = finish(start_pods(2, *command, folder=tmp_path))
+    assert statuses == [0, 0], output
+
+
+@pytest.mark.parametrize(("status", "of_first"), [(75, 75), (69, 69), (70, 1)])
+def test_only_a_training_that_can_go_on_has_its_pods_started_again(tmp_path, status, of_first):
+    """Snakemake itself ends with 1 in all cases."""
+    statuses, output = run_graph_job(tmp_path, f"import sys; sys.exit({status})")
+    assert statuses == [of_first, status], output
+
+
+REQUEST = Request(
+    name="pretrain_phase",
+    script="s",
+    log="l",
+    minutes=60,
+    nodes=2,
+    cpus=4,
+    gpus=8,
+    memory_mb=2000,
+    queue="ours",
+    account=None,
+    constraint="gpu.type=a100",
+)
+
+
+def manifests(mount: str) -> list[dict[str, Any]]:
+    container = {"name": "node", "volumeMounts": [{"name": "project", "mountPath": mount}]}
+    container["env"] = [{"name": "MASTER_ADDR", "value": "bertline-training-0.bertline-training"}]
+    return [
+        {"kind": "ConfigMap", "metadata": {"name": "bertline-env"}},
+        {"kind": "Service", "metadata": {"name": "bertline-training"}},
+        {"kind": "NetworkPolicy", "metadata": {"name": "bertline-training"}},
+        {
+            "kind": "Job",
+            "metadata": {"name": "bertline-training"},
+            "spec": {"template": {"spec": {"containers": [container], "subdomain": "bertline-training"}}},
+        },
+    ]
+
+
+def test_a_job_has_the_size_that_its_rule_asks_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shared, job, others = kubernetes.fill(
+        manifests(str(tmp_path)), "mine", REQUEST, ["--script", "x"], "pretrain_phase p1"
+    )
+    assert [one["kind"] for one in shared] == ["ConfigMap"]
+    assert [(one["kind"], one["metadata"]["name"]) for one in others] == [
+        ("Service", "mine"),
+        ("NetworkPolicy", "mine"),
+    ]
+    assert job["metadata"] == {
+        "name": "mine",
+        "annotations": {"bertline/job": "pretrain_phase p1"},
+        "labels": {"kueue.x-k8s.io/queue-name": "ours"},
+    }
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (job["spec"]["completions"], job["spec"]["parallelism"], pod["subdomain"]) == (2, 2, "mine")
+    assert container["env"][0]["value"] == "mine-0.mine"
+    assert container["resources"] == {
+        "requests": {"cpu": "4", "memory": "2000M"},
+        "limits": {"cpu": "4", "memory": "2000M", "nvidia.com/gpu": "8"},
+    }
+    assert pod["nodeSelector"] == {"gpu.type": "a100"}
+
+
+def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        BertlineError, match=r"is on no volume of the Pods \(/elsewhere\); start snakemake on the shared"
+    ):
+        kubernetes.fill(manifests("/elsewhere"), "mine", REQUEST, [], "")
+
+
+# A fake kubectl: writes down what it is asked, and answers with files.
+KUBECTL = """#!/usr/bin/env python3
+import json, sys
+from pathlib import Path
+here = Path(__file__).parent
+given = json.loads(sys.stdin.read()) if "--filename=-" in sys.argv else None
+with (here / "asked.jsonl").open("a") as asked:
+    asked.write(json.dumps([sys.argv[1:], given]) + "\\n")
+if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(given):
+    sys.exit("the server is not pleased")
+if sys.argv[1] == "kustomize":
+    print((here / "manifests.json").read_text())
+elif sys.argv[1] == "get":
+    print((here / "job.json").read_text())
+elif "--output=json" in sys.argv:
+    print(json.dumps({**given, "metadata": {**given["metadata"], "uid": "of-the-job"}}))
+"""
+JOBSCRIPT = """#!/bin/sh
+# properties = {"type": "single", "rule": "pretrain_phase", "wildcards": {"phase": "p1"}, "jobid": 1, "threads": 2, \\
+"resources": {"runtime": 10, "nodes": 2, "mem_mb": 500, "slurm_partition": "gpu", "qos": "urgent"}}
+echo it
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path, monkeypatch):
+    """The folder of the fake, which is on the PATH; this process is in another."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "kubectl").write_text(KUBECTL)
+    (folder / "kubectl").chmod(0o755)
+    (folder / "manifests.json").write_text("\n---\n".join(map(json.dumps, manifests(str(tmp_path)))))
+    (tmp_path / "jobscript.sh").write_text(JOBSCRIPT.replace("\\\n", ""))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "submitted"))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def asked(kubectl: Path) -> list[Any]:
+    return [json.loads(line) for line in (kubectl / "asked.jsonl").read_text().splitlines()]
+
+
+def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp_path):
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    (render, _), (apply, shared), (create, job), (_, others) = asked(kubectl)
+    assert render == ["kustomize", str(tmp_path)]
+    assert (apply[0], [one["kind"] for one in shared["items"]]) == ("apply", ["ConfigMap"])
+    assert (create[0], job["kind"], job["metadata"]["name"]) == ("create", "Job", name)
+    assert job["spec"]["template"]["spec"]["priorityClassName"] == "urgent"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "of-the-job"}
+    assert {one["kind"]: one["metadata"]["ownerReferences"] for one in others["items"]} == {
+        "Service": [owner],
+        "NetworkPolicy": [owner],
+    }
+    assert (tmp_path / "submitted").read_text() == f"{name}\n"
+    assert "echo it" in (tmp_path / f"logs/kubernetes/{name}/job.sh").read_text()
+
+
+def test_a_job_that_kubernetes_refuses_is_one_line_and_leaves_nothing(kubectl, tmp_path):
+    (kubectl / "refuses").write_text("NetworkPolicy")
+    with pytest.raises(BertlineError, match="kubectl create: the server is not pleased"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    created, deleted = asked(kubectl)[2], asked(kubectl)[-1]
+    assert deleted[0][:2] == ["delete", "job"]
+    assert deleted[0][-1] == created[1]["metadata"]["name"]
+    assert not (tmp_path / "submitted").exists()
+
+
+FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected", "told"),
+    [
+        ([], "running", ""),
+        ([{"type": "Suspended", "status": "True"}, {"type": "Failed", "status": "False"}], "running", ""),
+        ([{"type": "Complete", "status": "True"}], "success", ""),
+        ([FAILED], "failed", "job it failed (PodFailurePolicy: exit code 1); its output: kubectl logs job/it\n"),
+        (None, "failed", "job it was deleted\n"),
+    ],
+)
+def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, conditions, expected, told):
+    job = "" if conditions is None else json.dumps({"status": {"conditions": conditions}})
+    (kubectl / "job.json").write_text(job)
+    assert kubernetes.job_status("it") == expected
+    assert capsys.readouterr().err == told
+    assert (kubernetes.ENDED / "it").exists() == (expected != "running")
+
+
+def test_a_job_counts_as_running_while_kubernetes_does_not_answer(kubectl):
+    (kubectl / "refuses").write_text("")
+    assert kubernetes.job_status("it") == "running"
+
+
+@pytest.mark.parametrize("rule", ["encode_shard", "Ein_sehr_langer_Name_einer_Regel_der_kein_Ende_nimmt", "_x"])
+def test_the_name_of_a_job_is_one_of_a_host_and_never_twice_the_same(rule):
+    names = {kubernetes.job_name(rule) for _ in range(50)}
+    assert len(names) == 50
+    for name in names:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", f"{name}-1000")
+        assert len(f"{name}-1000") <= 63
