@@ -1,4 +1,4 @@
-"""Remove from this environment what bertline and MLflow's server do not need: the tools of tests and checks, then pip."""
+"""Remove from this environment the tools of tests and checks, which neither bertline nor MLflow's server needs, and pip."""
 
 import subprocess
 import sys
