@@ -1,4 +1,4 @@
-"""Remove from this environment the tools of tests and checks, which neither bertline nor MLflow's server needs, and pip."""
+"""Remove pip and the tools of tests and checks from this environment: neither bertline nor MLflow needs them to run."""
 
 import subprocess
 import sys

@@ -16,8 +16,9 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 TEXT = "\n* * *\n".join(f"It rained on day {day}. The river rose by {day} feet." for day in range(200))
+STEPS = 100
 TOKENIZER = {"train": "wordpiece", "vocab_size": 400}
-SNAKEMAKE = ["snakemake", "--profile", "profiles/local", "--cores", "2", "pretrain"]
+SNAKEMAKE = ["snakemake", "--profile", "profiles/local", "--cores", "1", "pretrain"]
 
 
 def configuration(book: str, steps: int) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def weights_here(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of the weights that this machine's own environment makes."""
     engine.engine()
     folder = tmp_path_factory.mktemp("here") / "checkout"
-    write_input(folder, steps=300)
+    write_input(folder, steps=STEPS)
     for part in ("workflow", "config", "profiles", "envs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -69,7 +70,7 @@ def weights_here(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_training_in_a_read_only_container_of_any_user_gives_the_same_weights(
     tmp_path: Path, weights_here: str
 ) -> None:
-    data = write_input(tmp_path / "data", steps=300)
+    data = write_input(tmp_path / "data", steps=STEPS)
     engine.run(data, *SNAKEMAKE, "--configfile", "/data/small.yaml")
     assert digest_of_weights(data) == weights_here
 
@@ -77,7 +78,7 @@ def test_a_training_in_a_read_only_container_of_any_user_gives_the_same_weights(
 def test_stop_saves_the_training_and_the_next_container_ends_it_with_the_same_weights(
     tmp_path: Path, weights_here: str
 ) -> None:
-    data = write_input(tmp_path / "data", steps=300)
+    data = write_input(tmp_path / "data", steps=STEPS)
     name = f"bertline-test-{tmp_path.parent.name}"
     command = [*SNAKEMAKE, "--configfile", "/data/small.yaml"]
     container = engine.start(data, *command, options=("--name", name))
