@@ -97,13 +97,11 @@ def test_stop_saves_the_training_and_the_next_container_ends_it_with_the_same_we
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "data/results").mkdir(parents=True)
+    (tmp_path / "data/results").chmod(0o555)
     printed = engine.run(tmp_path / "data", "snakemake", status=1)
-    uid = engine.user().split(":")[0]
-    if uid == "12345":
-        assert printed.splitlines() == [
-            f"error: user {uid} cannot write to /data/results; mount a folder that this user may write to "
-            "(docs/containers.md)"
-        ]
+    user = engine.user().split(":")[0]
+    [line] = printed.splitlines()
+    assert line.startswith(f"error: user {user} cannot write to /data/results; mount a folder")
 
 
 def test_make_works_and_sets_nothing_up(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_the_image_has_nothing_that_is_not_for_its_users(tmp_path: Path) -> None
     program = """
     find / -xdev -name .git -o -path /bertline/tests -o -name ".*history" -o -name .env -o -name site.yaml
     find / -xdev -name .netrc -o -path "*/.ssh/*"
-    find /usr /bertline /etc /opt /var -xdev -writable -not -type l -print
+    find /usr /bertline /etc /opt /var -xdev -writable -not -type l -not -path /var/tmp -print
     find / -xdev -type f -perm /6000 -print
     find /usr /bertline -xdev -not -user root -print
     ls /root /home /var/lib/apt/lists /var/cache/apt/archives/*.deb /bertline/.venv/bin/pip /usr/bin/gcc 2> /dev/null
