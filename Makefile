@@ -19,6 +19,10 @@ VOCABULARY ?= results/runs/demo/export/vocab.txt
 TORCH_OPTIONS ?=
 # The hashes of another build of torch and of what it needs: envs/README.md
 TORCH_LOCK ?=
+# Of `make image`: docker or podman, the Dockerfile's target (cpu or cuda), and further options of `build`.
+ENGINE ?= docker
+TARGET ?= cpu
+BUILD_OPTIONS ?=
 
 VENV := .venv
 READY := $(VENV)/ready
@@ -36,7 +40,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: plan targets status prune publish report track ui unlock clean test-kubernetes
+.PHONY: plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -111,6 +115,13 @@ e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder ma
 
 test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	pytest tests/services
+
+image: ## build the container image bertline:cpu for your user: make image TARGET=cuda ENGINE=podman
+	$(ENGINE) build --file deploy/containers/Dockerfile --target '$(TARGET)' --tag 'bertline:$(TARGET)' \
+		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" $(BUILD_OPTIONS) .
+
+test-containers: $(READY) image ## build the image, and test it
+	ENGINE='$(ENGINE)' BERTLINE_IMAGE='bertline:$(TARGET)' pytest tests/containers -rs
 
 bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text
 	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)

@@ -84,3 +84,20 @@ def test_the_heart_beats(tmp_path, monkeypatch):
         lock_module.time.sleep(0.01)
     assert path.stat().st_mtime > 1
     lock.release()
+
+
+def test_a_container_with_the_name_of_this_host_does_not_take_over_a_living_owner(tmp_path):
+    """It has the host's name and not its process numbers, as with `docker run --network host`."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespaces here")
+    lock = TrainingLock(tmp_path)
+    assert lock.try_acquire() is None
+    program = (
+        "import sys; from pathlib import Path; from bertline.training.lock import TrainingLock; "
+        "print(TrainingLock(Path(sys.argv[1])).try_acquire())"
+    )
+    command = [*unshare, sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"process {os.getpid()} on {socket.gethostname()}\n"
+    lock.check()

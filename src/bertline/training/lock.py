@@ -1,8 +1,8 @@
 """The lock of a training, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
 The modification time of its file is the heartbeat. If the owner's process on the same host has ended, the lock is taken
-over at once. A process on another host cannot be looked up: the lock is taken over after its heartbeat has stopped for
-a while, measured on the waiting side's clock, so that clocks need not agree.
+over at once. A process on another host, or in another container, cannot be looked up: the lock is taken over after its
+heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TrainingLock:
                 return f"process {owner['pid']} on {owner['host']}{job}"
             process = psutil.Process()
             here = {"host": socket.gethostname(), "pid": process.pid, "process_started": process.create_time()}
-            write_json(self._path, {**here, "job": own_job(), "token": self._token})
+            write_json(self._path, {**here, "pids_of": _pid_namespace(), "job": own_job(), "token": self._token})
         self._heart = threading.Thread(target=self._beat, daemon=True, name="lock-heartbeat")
         self._heart.start()
         return None
@@ -89,7 +89,7 @@ class TrainingLock:
                 self._path.unlink()
 
     def _lives(self, owner: dict[str, Any]) -> bool:
-        if owner.get("host") == socket.gethostname():
+        if owner.get("host") == socket.gethostname() and owner.get("pids_of", _pid_namespace()) == _pid_namespace():
             try:
                 return abs(psutil.Process(owner["pid"]).create_time() - owner["process_started"]) < 2
             except psutil.NoSuchProcess:
@@ -106,6 +106,14 @@ class TrainingLock:
             if owner is None or owner.get("token") != self._token:
                 return
             os.utime(self._path)
+
+
+def _pid_namespace() -> str | None:
+    """Return what process numbers belong to: containers on one host have their own. None without Linux's /proc."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def acquire(lock: TrainingLock | None, group: Group, *, wait: bool) -> bool:

