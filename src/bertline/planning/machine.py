@@ -52,8 +52,8 @@ def this_machine(gpus: int | None = None) -> Machine:
     wanted = names if gpus is None else names[:gpus]
     if wanted and (build := metadata.version("torch")).endswith("+cpu"):
         raise BertlineError(
-            f"this machine has a GPU ({wanted[0]}), but the installed PyTorch {build} is a build for CPUs; remove .venv and "
-            "run `make setup` without TORCH_OPTIONS, or give GPUS=0 to train on the CPUs"
+            f"this machine has a GPU ({wanted[0]}), but the installed PyTorch {build} is a build for CPUs; remove "
+            ".venv and run `make setup` without TORCH_OPTIONS, or give GPUS=0 to train on the CPUs"
         )
     return Machine(
         cores=len(os.sched_getaffinity(0)),

@@ -23,8 +23,8 @@ MOST_CLASSES = 50
 def describe_table(files: list[str], folder: Path) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
-    A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set. Both are written
-    as JSON Lines.
+    A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set. Both are
+    written as JSON Lines.
 
     Args:
         files: the table, or one for training and one for scores: .csv, .tsv, .jsonl, .parquet with named columns.

@@ -1,9 +1,9 @@
 """Sizes of a first configuration: the vocabulary, the network and its phases, for a text, a machine and a time.
 
-They interpolate between recipes that were run: config/mini.yaml, for some megabytes on two cores, and
-config/one-gpu-day.yaml, for a Wikipedia on a GPU. The network is the largest one that sees TOKENS_PER_PARAMETER tokens for
-each weight of its layers (Hoffmann et al. 2022, arXiv 2203.15556) in the time there is, reading the text at most EPOCHS
-times, as often as BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
+They interpolate between two recipes: config/mini.yaml, for some megabytes on two cores, and config/one-gpu-day.yaml,
+for a Wikipedia on a GPU. The network is the largest one that sees TOKENS_PER_PARAMETER tokens for each weight of its
+layers (Hoffmann et al. 2022, arXiv 2203.15556) in the time there is, reading the text at most EPOCHS times, as often as
+BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ COMPILED_GAIN = 1.25  # on a CPU; 1.38 measured of BERT-mini on a quiet machine
 BYTES_PER_WEIGHT, BYTES_PER_PROCESS = 16, 700_000_000
 MEMORY_SHARE = 0.7
 MOST_PROCESSES = 16
+CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
 # On one core of an AMD EPYC: jobs of the graph before and after the training, and the text's way to samples.
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
@@ -109,6 +110,7 @@ class Proposal:
         other_seconds: of everything but the training's steps.
         limit: why training is not longer: the time, or the text.
         epochs: how often the text is read.
+        batch: tokens of a global batch.
     """
 
     network: Network
@@ -123,6 +125,7 @@ class Proposal:
     other_seconds: float
     limit: str
     epochs: float
+    batch: int
 
     @property
     def seconds(self) -> float:
@@ -155,18 +158,22 @@ def vocabulary_size(characters: int, alphabet: int) -> int:
     return LARGEST_VOCABULARY if size == LARGEST_VOCABULARY else 64 * round(size / 64)
 
 
-def processes_for(network: Network, vocab_size: int, machine: Machine) -> int:
-    """Return how many processes train: one a GPU, or one a core, as memory allows; 0 if not even one fits."""
+def processes_for(network: Network, vocab_size: int, machine: Machine, batch: int = LARGEST_BATCH) -> int:
+    """Return how many processes train: one a GPU, or one a core, as memory allows; 0 if not even one fits.
+
+    Args:
+        batch: tokens of a global batch. On CPUs a process without a micro-batch of its own would only wait.
+    """
     needed = BYTES_PER_WEIGHT * network.all_weights(vocab_size)
     if machine.gpus:
         return len(machine.gpus) if 2 * needed < MEMORY_SHARE * machine.gpu_memory else 0
     fitting = MEMORY_SHARE * machine.memory // (BYTES_PER_PROCESS + 2 * needed)
-    return int(min(machine.cores, MOST_PROCESSES, fitting))
+    return int(min(machine.cores, MOST_PROCESSES, fitting, max(1, batch // CPU_MICRO_BATCH)))
 
 
 def micro_batch_for(machine: Machine) -> int | None:
     """Return the tokens that a process computes at once: few fit a CPU's caches, on a GPU the trainer finds them."""
-    return None if machine.gpus else 1024
+    return None if machine.gpus else CPU_MICRO_BATCH
 
 
 def precision_for(machine: Machine) -> str:
@@ -174,9 +181,10 @@ def precision_for(machine: Machine) -> str:
     return "bf16" if machine.has_bf16 else "fp16" if machine.gpus else "fp32"
 
 
-def trial_batch(machine: Machine) -> int:
-    """Return the tokens of a global batch by which speed is measured."""
-    return 131072 * len(machine.gpus) if machine.gpus else BATCH
+def batch_for(tokens: float) -> int:
+    """Return the tokens of a global batch for a training of so many tokens."""
+    wanted = BATCH * (tokens / BATCH_OF_TOKENS) ** BATCH_EXPONENT
+    return int(min(LARGEST_BATCH, max(BATCH, 2 ** round(math.log2(max(1.0, wanted))))))
 
 
 def propose(
@@ -185,7 +193,7 @@ def propose(
     machine: Machine,
     *,
     seconds: float,
-    speed: Callable[[Network, int], float],
+    speed: Callable[[Network, int, int], float],
     more_seconds: Callable[[Network], float] = lambda network: 0.0,
 ) -> Proposal:
     """Choose the sizes.
@@ -193,7 +201,8 @@ def propose(
     Args:
         vocab_size: as `vocabulary_size` returns it; `text.tokens` are of this vocabulary.
         seconds: for everything.
-        speed: tokens per second in training a network at a sequence length on this machine, not compiled.
+        speed: tokens per second on this machine in training a network, not compiled, by the sequence length and the
+            tokens of a global batch.
         more_seconds: of what is done with the finished network.
 
     Raises BertlineError if memory or disk are too small for any network.
@@ -207,7 +216,10 @@ def propose(
         )
     _check_disk(text, machine)
     other = _seconds_of_data(text, shards, machine)
-    rate = speed(REFERENCE, 128) * REFERENCE.flops_per_token(vocab_size, 128)
+    reference_batch = (
+        131072 * len(machine.gpus) if machine.gpus else CPU_MICRO_BATCH * min(machine.cores, MOST_PROCESSES)
+    )
+    rate = speed(REFERENCE, 128, max(BATCH, reference_batch)) * REFERENCE.flops_per_token(vocab_size, 128)
     chosen = fitting[0]
     for network in fitting:
         left = _for_training(seconds, other + more_seconds(network))
@@ -220,10 +232,11 @@ def propose(
     gain = COMPILED_GAIN if compiled and not machine.gpus else 1.0
     # Attention over 128 positions learns nothing for long in a small network, over 32 it soon does.
     lengths = ((32, 0.7), (128, 0.3)) if chosen.hidden <= REFERENCE.hidden else ((128, 0.9), (512, 0.1))
-    speeds = {length: gain * speed(chosen, length) for length, _ in lengths}
+    expected = rate / chosen.flops_per_token(vocab_size, 128)
+    batch = batch_for(min(left * gain * expected, EPOCHS * text.tokens))
+    speeds = {length: gain * speed(chosen, length, batch) for length, _ in lengths}
     per_token = sum(share / speeds[length] for length, share in lengths)
     tokens = min(left / per_token, EPOCHS * text.tokens)
-    batch = _batch(tokens)
     phases = []
     for number, (length, share) in enumerate(lengths):
         sequences = max(1, batch // length)
@@ -238,8 +251,6 @@ def propose(
                 seconds=steps * sequences * length / speeds[length],
             )
         )
-    micro_batch = micro_batch_for(machine)
-    processes = processes_for(chosen, vocab_size, machine)
     return Proposal(
         network=chosen,
         vocab_size=vocab_size,
@@ -247,24 +258,18 @@ def propose(
         shards=shards,
         held_out=_held_out(text),
         precision=precision_for(machine),
-        # A process without a part of the batch would only wait.
-        processes=processes if machine.gpus else max(1, min(processes, batch // 1024)),
-        micro_batch_tokens=micro_batch,
+        processes=processes_for(chosen, vocab_size, machine, batch),
+        micro_batch_tokens=micro_batch_for(machine),
         compiled=compiled,
         other_seconds=other + (60.0 * len(phases) if compiled else 0.0),
         limit="text" if tokens < left / per_token else "time",
         epochs=sum(phase.steps * phase.sequences * phase.sequence_length for phase in phases) / max(1, text.tokens),
+        batch=batch,
     )
 
 
 def _for_training(seconds: float, other: float) -> float:
     return max(0.25 * seconds, seconds - other)
-
-
-def _batch(tokens: float) -> int:
-    """Return the tokens of a global batch for a training of so many tokens."""
-    wanted = BATCH * (tokens / BATCH_OF_TOKENS) ** BATCH_EXPONENT
-    return int(min(LARGEST_BATCH, max(1024, 2 ** round(math.log2(max(1.0, wanted))))))
 
 
 def _shards(text: Amount, machine: Machine) -> int:
@@ -294,6 +299,6 @@ def _check_disk(text: Amount, machine: Machine) -> None:
     needed = 4 * text.bytes + 2.2 * 2 * text.tokens + 1e9
     if needed > machine.disk:
         raise BertlineError(
-            f"the disk of this folder has {machine.disk / 1e9:.1f} GB left, and about {needed / 1e9:.1f} GB are needed; free "
-            "some, or work in a folder on another disk"
+            f"the disk of this folder has {machine.disk / 1e9:.1f} GB left; about {needed / 1e9:.1f} GB are needed"
+            "; free some, or work in a folder on another disk"
         )

@@ -14,11 +14,7 @@ from bertline.planning.proposal import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PAR
 # Languages that are written without spaces between words, or without marks at the ends of sentences.
 NO_SPACES = {"zh", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
 NO_SENTENCE_MARKS = {"th", "lo"}
-# For these Punkt takes ends of words for abbreviations.
-SENTENCEX = {"ko"}
-# Punkt learns from the text, and needs some: below so many characters, sentencex where it has rules of its own.
-PUNKT_CHARACTERS = 1_000_000
-SENTENCEX_RULES = set(["ar", "as", "bg", "bn", "ca", "cs", "da", "de", "el", "en", "es", "et", "fa", "fi", "fr", "gu", "he", "hi", "hu", "hy", "id", "it", "ko", "lt", "lv", "mk", "ml", "mr", "nl", "pl", "pt", "ro", "ru", "sk", "sl", "sq", "sr", "sv", "ta", "te", "tr", "uk", "ur", "vi"])  # fmt: skip
+SENTENCEX = {"ko"}  # there Punkt takes ends of verbs for abbreviations
 WIDTH = 64  # of a line before its comment
 
 
@@ -30,21 +26,17 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
-def sentence_settings(language: str, characters: int) -> tuple[Json, str]:
+def sentence_settings(language: str) -> tuple[Json, str]:
     """Return the settings that split the sentences of a language, and the reason."""
     if language in NO_SENTENCE_MARKS:
-        return {
-            "sentences": "unicode"
-        }, "this language marks no sentence ends: a program that does, and `lines`, are better"
+        return {"sentences": "unicode"}, "few ends are marked: a program for the language, and `lines`, are better"
     if language in NO_SPACES:
         return {"sentences": "unicode"}, "by the marks of all scripts: there are no spaces to split at"
-    if language in SENTENCEX or (characters < PUNKT_CHARACTERS and language in SENTENCEX_RULES):
-        why = (
-            "Punkt takes ends of words for abbreviations"
-            if language in SENTENCEX
-            else "rules: too little text to learn from"
-        )
-        return {"sentences": "sentencex", "sentence_language": language}, why
+    if language in SENTENCEX:
+        return {
+            "sentences": "sentencex",
+            "sentence_language": language,
+        }, "its rules: Punkt takes ends of verbs for abbreviations"
     return {"sentences": "punkt"}, "learns the abbreviations of your text"
 
 
@@ -68,7 +60,22 @@ def command(path: str, proposal: Proposal) -> str:
     )
 
 
+OF_EACH_PHASE = ("sequence_length", "global_batch_size", "steps", "learning_rate", "warmup")
+REASONS_OF_NETWORK = {
+    "hidden_size": "more are slower, and learn more from more text",
+    "num_hidden_layers": "the same",
+    "num_attention_heads": "of 64",
+    "intermediate_size": "4 times hidden_size, as in BERT",
+    "hidden_dropout_prob": "the masks change in every epoch",
+    "attention_probs_dropout_prob": "packing needs 0",
+    "initializer_range": "larger in a narrow network",
+    "position_initialization": "a small network learns faster from sines",
+}
 REASONS_OF_PHASE = {
+    "optimizer": "muon needs fewer steps in small networks, adamw is BERT's",
+    "schedule": "down to 0 at the last step",
+    "betas": "RoBERTa's",
+    "carry_over": "from the phase before: its optimizer starts anew",
     "sequence_length": "tokens; short ones first teach attention, longer ones follow",
     "steps": "twice as many take twice as long, and give a better model",
     "learning_rate": "its peak",
@@ -124,11 +131,9 @@ def configuration(
     lines = _Lines()
     found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {text.words:,} words"
     lines.comment(f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).")
-    lines.comment(f"Sized to {machine.device}. It takes about {duration(proposal.seconds)} there; the training itself")
     training = duration(sum(phase.seconds for phase in proposal.phases))
-    lines.comment(
-        f"{training}, and the {proposal.limit} ends it. Change what you like; `make plan` shows what then runs. Run it:"
-    )
+    lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, of which {training} are training.")
+    lines.comment(f"The {proposal.limit} ends it. Change what you like; `make plan` shows what then runs. Run it:")
     lines.comment(f"    {command(path, proposal)}")
     lines.add(0, "", "")
     lines.add(0, "experiment", name, why="in MLflow")
@@ -151,11 +156,12 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
     lines.add(1, f"{name}:")
     reasons = dict(reasons)
     if "sentences" not in settings:
-        more, reason = sentence_settings(text.language, text.characters)
+        more, reason = sentence_settings(text.language)
         settings |= more
         reasons["sentences"] = reason
+    usual = {"source": "what reads them", "paths": "** is any folder", "encoding": "as given"}
     for key, value in settings.items():
-        lines.add(2, key, value, why=reasons.get(key, ""))
+        lines.add(2, key, value, why={**usual, **reasons}.get(key, ""))
     if text.others:
         seen = ", ".join(
             f"{language} {share:.0%}" for language, share in list(text.others.items())[:3] if share >= 0.01
@@ -167,7 +173,7 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
 def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> None:
     lines.add(0, "datasets:")
     lines.add(1, f"{name}:")
-    lines.add(2, "corpora", [corpus.name for corpus in text.corpora])
+    lines.add(2, "corpora", [corpus.name for corpus in text.corpora], why="those above")
     lines.add(2, "shards", proposal.shards, why="files of samples; more only for hundreds of megabytes")
     lines.add(2, "held_out", proposal.held_out, why="share of the documents that only measures")
     lines.add(2, "duplicates", "exact", why="`near` also drops documents that nearly repeat another")
@@ -175,7 +181,9 @@ def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> Non
     lines.add(2, "tokenizer:")
     lines.add(3, "train", settings["train"], why=why)
     lines.add(3, "vocab_size", settings["vocab_size"], why="grows with the fourth root of the text; 30522 is BERT's")
-    lines.add(3, "lowercase", settings["lowercase"], why="" if text.has_case else "this script has no capital letters")
+    lines.add(
+        3, "lowercase", settings["lowercase"], why="false keeps capitals" if text.has_case else "the script has none"
+    )
     lines.add(3, "strip_accents", settings["strip_accents"], why="letters keep their marks")
     lines.add(2, "pair_objective", "none", why="masked words only: sentence pairs did not help RoBERTa")
 
@@ -184,41 +192,46 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
     network = proposal.network
     lines.add(0, "runs:")
     lines.add(1, f"{name}:")
-    lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of text of my own.")
-    lines.add(2, "dataset", name)
+    lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of own text.", why="for the report")
+    lines.add(2, "dataset", name, why="above")
     lines.add(
         2,
         "model:",
         why=f"{network.name}: the largest that sees {TOKENS_PER_PARAMETER} tokens for each weight of its layers",
     )
     model = network_of(network)
-    reasons = {
-        "hidden_dropout_prob": "the masks change in every epoch",
-        "attention_probs_dropout_prob": "packing needs 0",
-        "position_initialization": "a small network learns faster from sines",
-    }
     for key, value in model.items():
-        lines.add(3, key, value, why=reasons.get(key, ""))
+        lines.add(3, key, value, why=REASONS_OF_NETWORK[key])
     lines.add(2, "phases:", why=f"the text is read about {proposal.epochs:.2g} times, at most {EPOCHS} times")
     for number, phase in enumerate(proposal.phases, 1):
-        lines.add(3, f"phase{number}:", why=f"about {duration(phase.seconds)}")
+        anchor = " &phase" if number == 1 else ""
+        lines.add(3, f"phase{number}:{anchor}", why=f"about {duration(phase.seconds)}")
         settings = phase_settings(network, phase.sequence_length, phase.sequences, proposal.precision)
         settings |= {"steps": phase.steps, "learning_rate": phase.learning_rate, "warmup": phase.warmup}
-        first, reasons = number == 1, REASONS_OF_PHASE
-        whys = {"global_batch_size": f"sequences: {phase.sequences * phase.sequence_length:,} tokens a step", **reasons}
+        whys = {**REASONS_OF_PHASE, "global_batch_size": f"sequences, as {proposal.batch:,} tokens a step"}
+        if number > 1:
+            lines.add(4, "<<: *phase", why="the other settings are those of phase1")
+            settings = {key: settings[key] for key in OF_EACH_PHASE}
         for key, value in settings.items():
-            lines.add(4, key, value, why=whys.get(key, "") if first or key == "global_batch_size" else "")
+            lines.add(4, key, value, why=whys[key])
     if table:
         rate = network.fine_tuning_rate
-        tuning = {"seeds": 3, "epochs": 3, "batch_size": 16, "learning_rate": rate, "random_weights": [rate],
-                  "precision": proposal.precision, "max_sequence_length": proposal.phases[-1].sequence_length}  # fmt: skip
+        tuning = {
+            "seeds": 3,
+            "epochs": 3,
+            "batch_size": 16,
+            "learning_rate": rate,
+            "random_weights": [rate],
+            "precision": proposal.precision,
+            "max_sequence_length": proposal.phases[-1].sequence_length,
+        }
         lines.add(2, "finetune:")
         lines.add(3, "tables:")
         lines.add(4, f"{table['name']}:", why="random_weights: the same network without pretraining, to compare")
         for key, value in tuning.items():
             lines.add(5, key, value)
     lines.add(2, "model_card:")
-    lines.add(3, "language", [text.language])
+    lines.add(3, "language", [text.language], why="for the Hub")
     lines.add(3, "# license: cc-by-4.0", why="yours, before `make publish`")
 
 

@@ -39,9 +39,9 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> d
         recipe: as `parse_recipe` returns it; the network needs its `vocab_size`.
         seconds: of the timed steps, after the first ones; at least two steps are timed.
 
-    Returns `step_seconds` (mean); `busy_seconds`, what a step takes on CPUs that do nothing else: the processor time of the
-    busiest rank; `tokens` of a step; `start_seconds` of the first step, which compiles; `device`; and `memory_bytes`, the
-    largest peak of a process.
+    Returns `step_seconds` (mean); `busy_seconds`, what a step takes on CPUs that do nothing else: the processor time of
+    the busiest rank; `tokens` of a step; `start_seconds` of the first step, which compiles; `device`; and
+    `memory_bytes`, the largest peak of a process.
     """
     group = join_group(options.threads)
     prepare_device(recipe["settings"], group, options)
