@@ -11,6 +11,9 @@ TESTS ?=
 # Of `make faults`: how many times as many random faults as in CI, and the seed of the random numbers.
 TIMES ?= 1
 SEED ?= 1
+# Of `make mine`: the file to write. (Its other variables count on the command line only: LANGUAGE and TIME mean others
+# in an environment.)
+OUTPUT ?= $(if $(filter command%,$(origin CONFIG)),$(CONFIG),mine.yaml)
 DATASET ?= results/runs/demo/dataset/dataset.json
 SQUAD ?= resources/evaluation/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
@@ -40,7 +43,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -149,6 +152,12 @@ bench-features: $(READY) ## compare feature extraction with transformers: make b
 
 bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking MSMARCO=folder VOCABULARY=vocab.txt
 	python bench/ranking.py $(MSMARCO)/collection.tsv $(MSMARCO)/queries.tsv $(VOCABULARY)
+
+mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h]
+	@python workflow/scripts/new_configuration.py '$(TEXT)' --output '$(OUTPUT)' $(foreach given,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,\
+		$(if $(filter command%,$(origin $(given))),--$(shell echo $(given) | tr A-Z a-z) '$($(given))')) $(if $(filter yes,$(FORCE)),--force)
+	@$(MAKE) --no-print-directory plan CONFIG='$(OUTPUT)'
+	@echo; echo "Run it:"; sed -n 's/^#     /  /p' '$(OUTPUT)'
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from bertline.console import BertlineError
 
@@ -19,9 +20,7 @@ def language_filter(keep: Collection[str], at_least: float) -> Callable[[str], s
 
     Raises BertlineError for a language that the model does not know.
     """
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes a second, and only such corpora need it
-
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier = _load()
     known = sorted(set(identifier.labels))
     if unknown := sorted(set(keep) - set(known)):
         raise BertlineError(
@@ -35,6 +34,23 @@ def language_filter(keep: Collection[str], at_least: float) -> Callable[[str], s
         return None if probability >= at_least else "unsure"
 
     return language_to_drop
+
+
+def language_identifier() -> Callable[[str], tuple[str, float]]:
+    """Return a function from a text to its language, by its code, and the probability that this is right."""
+    identifier = _load()
+
+    def identify(text: str) -> tuple[str, float]:
+        language, probability = identifier.classify(_pieces(text))
+        return str(language), float(probability)
+
+    return identify
+
+
+def _load() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes a second, and only such corpora need it
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def _pieces(text: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from bertline.training.distributed.rendezvous import check_members, connect
 
 # A rank may have to wait while rank 0 writes a large checkpoint to a slow disk.
 TIMEOUT = timedelta(minutes=30)
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # exists where the driver is loaded
 # Messages of gloo and NCCL when another process is gone; neither has an exception class for that.
 PEER_IS_GONE = re.compile(
     "Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|communicator was aborted"
@@ -117,6 +119,11 @@ def describe(group: Group) -> str:
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
         missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)" if torch.version.cuda else ""
+        if not torch.version.cuda and NVIDIA_DRIVER.exists():
+            missing = (
+                f"; this machine has a GPU, but PyTorch {torch.__version__} is a build for CPUs: remove .venv and run "
+            )
+            missing += "`make setup` without TORCH_OPTIONS"
         return f"{processes} on CPUs{missing}"
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""

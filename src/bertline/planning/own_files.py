@@ -1,0 +1,230 @@
+"""The corpora of the files that a person has: how each file is read, by its name and its beginning."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from bertline.console import BertlineError
+from bertline.corpus import text_files
+from bertline.corpus.dump import DUMP_FILES
+from bertline.corpus.dump_files import natural_order
+from bertline.corpus.plain_text import decoded_lines, looks_split
+from bertline.corpus.tables import TABLES, arrow_errors, csv_cells, json_objects
+from bertline.corpus.unpacking import (
+    ARCHIVES,
+    WEB_PAGES,
+    Allowance,
+    as_damage_error,
+    is_text,
+    is_web_page,
+    members,
+    name_without_compression,
+    open_unpacked,
+)
+from bertline.files import Json
+
+TEXT_SUFFIXES = (".txt", ".text", ".md")
+WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
+ROWS_TO_JUDGE = 50
+LINES_TO_JUDGE = 2000
+# Columns that hold the text, in this order of preference; of a table without any, the longest one.
+TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
+
+
+class _Kind(NamedTuple):
+    """A kind of files: the corpus's name and source, and the settings they need."""
+
+    name: str
+    source: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Corpus:
+    """A corpus of the configuration, and what was read of its files."""
+
+    name: str
+    settings: Json
+    files: list[Path]
+    reasons: dict[str, str] = field(default_factory=dict)  # why a setting is as it is
+    bytes: int = 0  # of the files as they lie
+    bytes_read: int = 0
+    documents_read: int = 0
+    characters_read: int = 0
+    bytes_of_text_read: int = 0  # in UTF-8
+
+    def of_all(self, number_read: int) -> int:
+        """Extrapolate from what was read to all files."""
+        return round(number_read * self.bytes / max(1, self.bytes_read))
+
+
+def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
+    """Group files by how they are read. Returns the corpora, and the numbers of other files by suffix."""
+    by_kind: dict[_Kind, Corpus] = {}
+    others: Counter[str] = Counter()
+    for path in map(Path, given):
+        if not path.exists():
+            raise BertlineError(f"{path} does not exist; give a folder of texts or a file, as TEXT=folder")
+        if "{" in str(path) or "}" in str(path):
+            raise BertlineError(f"{path}: Snakemake takes braces for wildcards; rename it")
+        for file in _files_in(path):
+            kind, suffix = _kind_of(file, alone=path.is_file())
+            if kind is None:
+                others[suffix or "without a suffix"] += 1
+                continue
+            pattern = f"{glob.escape(path.as_posix())}/**/*{suffix}" if path.is_dir() else glob.escape(file.as_posix())
+            corpus = by_kind.setdefault(
+                kind, Corpus(kind.name, {"source": kind.source, "paths": [], **dict(kind.settings)}, [])
+            )
+            if pattern not in corpus.settings["paths"]:
+                corpus.settings["paths"].append(pattern)
+            corpus.files.append(file)
+            corpus.bytes += file.stat().st_size
+    if not by_kind:
+        what = ", ".join(f"{number} {suffix}" for suffix, number in others.most_common(5)) or "it is empty"
+        raise BertlineError(
+            f"{', '.join(given)}: no readable text ({what}); give .txt, .jsonl, .csv, .parquet, .html, .warc.wet.gz, "
+            "a wiki's .xml.bz2, or a .tar or .zip of texts, as TEXT=folder"
+        )
+    for corpus in by_kind.values():
+        corpus.files.sort(key=natural_order)
+    return list(by_kind.values()), dict(others)
+
+
+def _files_in(path: Path) -> Iterator[Path]:
+    """Yield a file, or the files that `folder/**/*` matches: none whose path has a part that begins with a dot."""
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            if not name.startswith(".") and file.is_file():
+                yield file
+
+
+def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
+    """Return the kind of a file, and the suffix by which a pattern finds its like; None for what is no text."""
+    name = file.name
+    if suffix := next((suffix for suffix in DUMP_FILES if name.endswith(suffix)), None):
+        return _Kind("wiki", "wikimedia"), suffix
+    if suffix := next((suffix for suffix in WET_SUFFIXES if name.endswith(suffix)), None):
+        return _Kind("web", "warc"), suffix
+    inner = name_without_compression(name)
+    compression = name.removeprefix(inner)
+    if suffix := next((suffix for suffix in ARCHIVES if name.endswith(suffix)), None):
+        return _Kind("archives", "files"), suffix
+    for kind, suffixes in (("pages", WEB_PAGES), ("tables", TABLES), ("texts", TEXT_SUFFIXES)):
+        if suffix := next((suffix for suffix in suffixes if inner.endswith(suffix)), None):
+            return _Kind(kind, "files"), suffix + compression
+    if alone and b"\0" not in _beginning(file):
+        return _Kind("texts", "files"), ""
+    return None, Path(inner).suffix
+
+
+def _beginning(file: Path) -> bytes:
+    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, 100.0)) as stream:
+        return stream.read(4096)
+
+
+def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
+    """Set what the files need to be read: sentences that are divided already, the column of a table."""
+    file = corpus.files[len(corpus.files) // 2]
+    if corpus.name == "tables":
+        columns, lengths = _columns_of(file, encoding)
+        if column is not None and column not in columns:
+            raise BertlineError(f"{file} has no column '{column}' but {', '.join(columns)}; give one, as COLUMN=text")
+        usual = next((name for name in TEXT_COLUMNS if name in columns), None)
+        longest = max(lengths, key=lambda name: lengths[name], default=None)
+        chosen = column or usual or longest
+        if chosen is None:
+            raise BertlineError(f"{file} has no column of text; give its name, as COLUMN=text")
+        if chosen != "text":
+            corpus.settings["text"] = chosen
+            corpus.reasons["text"] = (
+                "the column with the longest texts" if chosen == longest else "the column of the text"
+            )
+        return
+    if corpus.name not in ("texts", "archives"):
+        return
+    split = leipzig = judged = 0
+    for one in spread(corpus.files, 9):
+        lines = _first_lines(one, encoding)
+        if lines:
+            judged += 1
+            leipzig += all(text_files.LEIPZIG_LINE.fullmatch(line) for line in lines)
+            split += looks_split(lines)
+    if leipzig == judged > 0:
+        corpus.settings |= {"format": "leipzig", "sentences": "lines"}
+        corpus.reasons["format"] = "a number, a tab and a sentence on each line"
+        corpus.reasons["sentences"] = "one sentence per line"
+    elif 2 * split > judged:
+        corpus.settings["sentences"] = "lines"
+        corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
+
+
+def _first_lines(file: Path, encoding: str) -> list[str]:
+    """Return the first lines of a text, or of an archive's first text."""
+    allowance = Allowance(file, text_files.UNPACK_RATIO)
+    with as_damage_error(str(file)):
+        if file.name.endswith(ARCHIVES):
+            skipped: Counter[str] = Counter()
+            wanted = text_files.is_sentences
+            for is_wanted in (wanted, is_text):
+                for name, stream in members(file, allowance, skipped, is_wanted):
+                    if is_web_page(name):
+                        return []
+                    return list(islice(decoded_lines(stream, f"{file}, member '{name}',", encoding), LINES_TO_JUDGE))
+            return []
+        with open_unpacked(file, allowance) as stream:
+            return list(islice(decoded_lines(stream, str(file), encoding), LINES_TO_JUDGE))
+
+
+def _columns_of(file: Path, encoding: str) -> tuple[list[str], dict[str, float]]:
+    """Return a table's columns, and the mean length of those that hold text."""
+    name = name_without_compression(file.name)
+    rows: list[Json] = []
+    if name.endswith(".parquet"):
+        with arrow_errors(file):
+            batch = next(pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=ROWS_TO_JUDGE), None)
+            rows = batch.to_pylist() if batch is not None else []
+    elif name.endswith(".arrow"):
+        with arrow_errors(file), file.open("rb") as opened:
+            is_file = opened.read(6) == b"ARROW1"
+            opened.seek(0)
+            batches = pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
+            first = batches.get_batch(0) if is_file else batches.read_next_batch()
+            rows = first.slice(0, ROWS_TO_JUDGE).to_pylist()
+    else:
+        with as_damage_error(str(file)), open_unpacked(file, Allowance(file, text_files.UNPACK_RATIO)) as stream:
+            if name.endswith(".csv"):
+                cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
+                rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]
+            else:
+                rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lengths = {
+        name: sum(len(row[name]) for row in rows if isinstance(row.get(name), str)) / len(rows)
+        for name in columns
+        if any(isinstance(row.get(name), str) for row in rows)
+    }
+    return columns, lengths
+
+
+def spread(files: Sequence[Path], at_most: int) -> list[Path]:
+    """Return files at equal distances, in an order in which also the first few are spread."""
+    count = min(len(files), at_most)
+    chosen = [files[number * len(files) // count] for number in range(count)]
+    return sorted(chosen, key=lambda file: hashlib.sha256(file.name.encode()).digest())

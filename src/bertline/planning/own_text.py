@@ -1,0 +1,252 @@
+"""A look at texts that a person has: what they are, how much, in which language. A bounded sample of them is read.
+
+The graph's own readers read the sample, so what they refuse is refused here, in the same line.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import psutil
+
+from bertline.console import BertlineError
+from bertline.corpus import text_files, warc
+from bertline.corpus.clean import clean_part
+from bertline.corpus.compressed import read_compressed
+from bertline.corpus.documents import Dropped
+from bertline.corpus.dump_files import is_multistream, read_pages
+from bertline.corpus.extract import extract_part
+from bertline.corpus.language import language_identifier
+from bertline.corpus.plain_text import Converter
+from bertline.files import Json, Recipe
+from bertline.planning.own_files import Corpus, corpora_of, find_shape, spread
+from bertline.settings.configuration import definition, fill_defaults
+
+# What is read at most, in all.
+SAMPLE_CHARACTERS, SAMPLE_FILES = 12_000_000, 400
+# A part of it, over all documents, for the language, the alphabet and the vocabulary.
+KEPT_CHARACTERS = 4_000_000
+ARTICLES, BYTES_OF_DUMP = 400, 10_000_000
+MIN_DOCUMENTS = 5  # of fewer, the graph holds out none
+# A language counts if its documents have this share of the characters.
+CLEAR_SHARE = 0.6
+LANGUAGE_TEXTS = 300
+COVERAGE = 0.9995  # of the characters, by an alphabet
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """What was found. All but the sample is of the whole text, extrapolated from what was read.
+
+    Attributes:
+        documents, characters, bytes, words: of the text as documents; words are those between spaces.
+        language: ISO 639 code, and `share` of the sample's characters that are in it; 1 if it was given.
+        others: other languages and their shares.
+        script: the first word of the Unicode names of most of its letters, as LATIN.
+        alphabet: number of different characters that make up 99.95 percent of the sample.
+        sample: texts of documents, whole or their beginnings.
+        not_read: suffixes of files that are no text, with their numbers.
+    """
+
+    corpora: list[Corpus]
+    documents: int
+    characters: int
+    bytes: int
+    words: int
+    language: str
+    share: float
+    others: Mapping[str, float]
+    script: str
+    has_case: bool
+    alphabet: int
+    sample: list[str]
+    not_read: Mapping[str, int]
+
+
+def look_at(
+    given: Sequence[str],
+    schema: Json,
+    *,
+    encoding: str = "utf-8",
+    language: str | None = None,
+    column: str | None = None,
+) -> OwnText:
+    """Look at files and folders of texts.
+
+    Args:
+        given: paths of files and folders.
+        schema: config/config.schema.yaml.
+        encoding: of plain text and CSV.
+        language: of the text; None to identify it.
+        column: of tables, with the text; None for a usual name, or the longest.
+
+    Raises BertlineError if a path is absent, nothing can be read, a sampled file is refused by its reader, there are
+    too few documents to hold one out, or the language is not clear.
+    """
+    corpora, not_read = corpora_of(given)
+    texts: list[str] = []
+    for corpus in corpora:
+        if encoding != "utf-8" and corpus.settings["source"] == "files":
+            corpus.settings["encoding"] = encoding
+        with _advice_on_encoding():
+            find_shape(corpus, encoding, column)
+            texts += _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
+    documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
+    where = ", ".join(given)
+    if documents < MIN_DOCUMENTS and (one := _divided_at_empty_lines(corpora)):
+        texts = _read(one, schema, SAMPLE_CHARACTERS)
+        documents = one.of_all(one.documents_read)
+    if not any(texts):
+        raise BertlineError(f"{where}: the files have no text; give a folder with some, as TEXT=folder")
+    if documents < MIN_DOCUMENTS:
+        raise BertlineError(
+            f"{where}: {documents} documents are too few to hold one out ({MIN_DOCUMENTS} or more are needed); divide "
+            "the text into files, or put empty lines between its parts"
+        )
+    characters = sum(corpus.of_all(corpus.characters_read) for corpus in corpora)
+    text_bytes = sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora)
+    sample = _kept(texts)
+    joined = "\n".join(sample)
+    script, has_case, alphabet = _characters_of(joined)
+    shares = {language: 1.0} if language else _languages_of(sample)
+    found, share = max(shares.items(), key=lambda pair: pair[1])
+    if share < CLEAR_SHARE:
+        seen = ", ".join(f"{name} {part:.0%}" for name, part in sorted(shares.items(), key=lambda pair: -pair[1])[:4])
+        raise BertlineError(
+            f"{where}: no language is clear ({seen}, by characters of {min(len(sample), LANGUAGE_TEXTS)} documents); "
+            "give its ISO 639 code, as LANGUAGE=en, or the largest of several"
+        )
+    return OwnText(
+        corpora=corpora,
+        documents=documents,
+        characters=characters,
+        bytes=text_bytes,
+        words=round(len(joined.split()) / len(joined) * characters),
+        language=found,
+        share=share,
+        others={name: part for name, part in shares.items() if name != found},
+        script=script,
+        has_case=has_case,
+        alphabet=alphabet,
+        sample=sample,
+        not_read=not_read,
+    )
+
+
+@contextmanager
+def _advice_on_encoding() -> Iterator[None]:
+    """Say how an encoding is given here, where there is no configuration yet."""
+    try:
+        yield
+    except BertlineError as error:
+        given = "convert the file (iconv -f latin1 -t utf-8) or, if all have this encoding, give ENCODING=latin-1"
+        raise BertlineError(str(error).replace("convert the file or set the corpus's encoding", given)) from None
+
+
+def _divided_at_empty_lines(corpora: Sequence[Corpus]) -> Corpus | None:
+    """Return the corpus of texts, if there is no other, with its paragraphs as documents."""
+    if len(corpora) != 1 or corpora[0].name != "texts" or "sentences" in corpora[0].settings:
+        return None
+    corpus = corpora[0]
+    corpus.settings["sentences"] = "lines"
+    corpus.reasons["sentences"] = (
+        "the text is one: its parts between empty lines are the documents, so that some are held out"
+    )
+    return corpus
+
+
+def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
+    """Read a sample of a corpus's files, count it, and return its texts."""
+    settings = fill_defaults(corpus.settings, definition(schema, corpus.settings["source"]), schema)
+    files = spread(corpus.files, 3 if corpus.name == "wiki" else SAMPLE_FILES)
+    texts: list[str] = []
+    if corpus.name == "wiki":
+        for file in files:
+            articles, consumed = _articles_of(file, settings)
+            texts += articles
+            corpus.bytes_read += consumed
+    else:
+        recipe = {"name": corpus.name, "settings": settings, "parts": {"part": [str(file) for file in files]}}
+        reader = warc if settings["source"] == "warc" else text_files
+        before, left = _bytes_read(), at_most
+        for record in reader.read_part(recipe, "part", Converter(recipe), {}):
+            if not isinstance(record, Dropped):
+                texts.append(record["text"])
+                left -= len(record["text"])
+            if left <= 0:
+                break
+        size = sum(file.stat().st_size for file in files)
+        corpus.bytes_read = size if left > 0 else min(size, _bytes_read() - before)
+    corpus.documents_read = len(texts)
+    corpus.characters_read = sum(map(len, texts))
+    corpus.bytes_of_text_read = sum(len(text.encode()) for text in texts)
+    return texts
+
+
+def _bytes_read() -> int:
+    """Return the number of bytes that this process has read, in whatever way: packed, in blocks, from a file's end."""
+    return int(psutil.Process().io_counters().read_chars)
+
+
+def _articles_of(file: Path, settings: Json) -> tuple[list[str], int]:
+    """Return the texts of some articles from the middle of a dump, and the bytes read of it."""
+    slices = -(-file.stat().st_size // BYTES_OF_DUMP) if is_multistream(file) else 1
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        before, articles = _bytes_read(), 0
+        with (folder / "part.xml").open("wb") as written:
+            for content, article in read_pages(file, slices // 2, slices, settings, {}):
+                if b"</mediawiki>" not in content:
+                    written.write(content)
+                articles += article is not None
+                if articles == ARTICLES:
+                    break
+            written.write(b"</mediawiki>\n")
+        consumed = min(file.stat().st_size, _bytes_read() - before)
+        if not articles:
+            raise BertlineError(f"{file} holds no articles; name a dump of pages-articles")
+        recipe = Recipe({"name": "wiki", "settings": settings})
+        try:
+            extract_part(recipe, folder / "part.xml", folder / "extracted")
+        except BertlineError as error:  # of the copy
+            raise BertlineError(str(error).replace(str(folder / "part.xml"), str(file))) from None
+        clean_part(recipe, folder / "extracted", folder / "documents.jsonl.zst", folder / "counts.json")
+        with read_compressed(folder / "documents.jsonl.zst") as documents:
+            return [json.loads(line)["text"] for line in documents], consumed
+
+
+def _kept(texts: Sequence[str]) -> list[str]:
+    """Return the texts' beginnings, which have at most about KEPT_CHARACTERS together."""
+    share = min(1.0, KEPT_CHARACTERS / max(1, sum(map(len, texts))))
+    return [text[: max(200, round(share * len(text)))] for text in texts if text]
+
+
+def _languages_of(texts: Sequence[str]) -> dict[str, float]:
+    """Return the languages of texts, and the share of the texts' characters in each."""
+    identify = language_identifier()
+    characters: Counter[str] = Counter()
+    for text in texts[:: max(1, len(texts) // LANGUAGE_TEXTS)]:
+        characters[identify(text)[0]] += min(len(text), 2000)
+    return {language: count / characters.total() for language, count in characters.most_common()}
+
+
+def _characters_of(text: str) -> tuple[str, bool, int]:
+    """Return a text's script, whether that has capital letters, and the number of characters of 99.95 percent of it."""
+    counts = Counter(text)
+    letters = {character: count for character, count in counts.items() if character.isalpha()}
+    scripts: Counter[str] = Counter()
+    for character, count in letters.items():
+        scripts[unicodedata.name(character, "?").partition(" ")[0].partition("-")[0]] += count
+    cased = sum(count for character, count in letters.items() if character.upper() != character.lower())
+    covered = accumulate(count for _, count in counts.most_common())
+    alphabet = 1 + sum(seen < COVERAGE * counts.total() for seen in covered)
+    script = scripts.most_common(1)[0][0] if scripts else "?"
+    return script, cased > sum(letters.values()) / 2, alphabet

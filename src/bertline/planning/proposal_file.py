@@ -1,0 +1,269 @@
+"""The file of a proposed configuration: YAML with a short reason beside each line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from bertline.files import Json
+from bertline.planning.machine import Machine
+from bertline.planning.own_text import OwnText
+from bertline.planning.proposal import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+
+# Languages that are written without spaces between words, or without marks at the ends of sentences.
+NO_SPACES = {"zh", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
+NO_SENTENCE_MARKS = {"th", "lo"}
+SENTENCEX = {"ko"}  # there Punkt takes ends of verbs for abbreviations
+WIDTH = 64  # of a line before its comment
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, rounded."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.95 * size or unit == "minutes":
+            return f"{seconds / size:.{0 if seconds >= 9.5 * size or unit == 'minutes' else 1}f} {unit}"
+    raise AssertionError
+
+
+def sentence_settings(language: str) -> tuple[Json, str]:
+    """Return the settings that split the sentences of a language, and the reason."""
+    if language in NO_SENTENCE_MARKS:
+        return {"sentences": "unicode"}, "few ends are marked: a program for the language, and `lines`, are better"
+    if language in NO_SPACES:
+        return {"sentences": "unicode"}, "by the marks of all scripts: there are no spaces to split at"
+    if language in SENTENCEX:
+        return {
+            "sentences": "sentencex",
+            "sentence_language": language,
+        }, "its rules: Punkt takes ends of verbs for abbreviations"
+    return {"sentences": "punkt"}, "learns the abbreviations of your text"
+
+
+def tokenizer_settings(language: str, vocab_size: int, *, has_case: bool) -> tuple[Json, str]:
+    """Return the settings of a language's tokenizer, and the reason."""
+    kind = "unigram" if language in NO_SPACES else "wordpiece"
+    why = "needs no spaces between words" if kind == "unigram" else "BERT's"
+    return {"train": kind, "vocab_size": vocab_size, "lowercase": has_case, "strip_accents": False}, why
+
+
+def command(path: str, proposal: Proposal) -> str:
+    """Return the command that runs a configuration as proposed."""
+    micro = "auto" if proposal.micro_batch_tokens is None else proposal.micro_batch_tokens
+    options = [
+        f"pretrain_phase:processes_per_node={proposal.processes}",
+        f"pretrain_phase:micro_batch_tokens={micro}",
+        *(["\"pretrain_phase:trainer_options='--compile'\""] if proposal.compiled else []),
+    ]
+    return " ".join(
+        ["snakemake --profile profiles/local", f"--configfile={shlex.quote(path)}", "--set-resources", *options]
+    )
+
+
+OF_EACH_PHASE = ("sequence_length", "global_batch_size", "steps", "learning_rate", "warmup")
+REASONS_OF_NETWORK = {
+    "hidden_size": "more are slower, and learn more from more text",
+    "num_hidden_layers": "the same",
+    "num_attention_heads": "of 64",
+    "intermediate_size": "4 times hidden_size, as in BERT",
+    "hidden_dropout_prob": "the masks change in every epoch",
+    "attention_probs_dropout_prob": "packing needs 0",
+    "initializer_range": "larger in a narrow network",
+    "position_initialization": "a small network learns faster from sines",
+}
+REASONS_OF_PHASE = {
+    "optimizer": "muon needs fewer steps in small networks, adamw is BERT's",
+    "schedule": "down to 0 at the last step",
+    "betas": "RoBERTa's",
+    "carry_over": "from the phase before: its optimizer starts anew",
+    "sequence_length": "tokens; short ones first teach attention, longer ones follow",
+    "steps": "twice as many take twice as long, and give a better model",
+    "learning_rate": "its peak",
+    "warmup": "steps",
+    "packing": "no padding",
+    "precision": "what this hardware computes fast",
+    "masking": "of the tokens are guessed",
+}
+
+
+def network_of(network: Network) -> Json:
+    """Return the keys of a network in a configuration."""
+    small = network.hidden <= REFERENCE.hidden
+    return {
+        "hidden_size": network.hidden,
+        "num_hidden_layers": network.layers,
+        "num_attention_heads": network.hidden // 64,
+        "intermediate_size": 4 * network.hidden,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        **({"initializer_range": 0.04, "position_initialization": "sinusoidal"} if small else {}),
+    }
+
+
+def phase_settings(network: Network, length: int, sequences: int, precision: str) -> Json:
+    """Return the settings of a phase in a configuration, for a number of steps that is still to be set."""
+    return {
+        "sequence_length": length,
+        "global_batch_size": sequences,
+        "steps": 1000,
+        "optimizer": network.optimizer,
+        "learning_rate": network.learning_rate,
+        "schedule": "linear",
+        "warmup": 0,
+        "betas": [0.9, 0.98],
+        "packing": True,
+        "precision": precision,
+        "masking": {"probability": MASKED},
+        "carry_over": "weights",
+    }
+
+
+def configuration(
+    name: str, path: str, text: OwnText, proposal: Proposal, machine: Machine, table: Json | None = None
+) -> str:
+    """Return the content of the file.
+
+    Args:
+        name: of the dataset and the run.
+        path: of the file, for the command.
+        table: a table to fine-tune on: its `name` and `settings`.
+    """
+    lines = _Lines()
+    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {text.words:,} words"
+    lines.comment(f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).")
+    training = duration(sum(phase.seconds for phase in proposal.phases))
+    lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, of which {training} are training.")
+    lines.comment(f"The {proposal.limit} ends it. Change what you like; `make plan` shows what then runs. Run it:")
+    lines.comment(f"    {command(path, proposal)}")
+    lines.add(0, "", "")
+    lines.add(0, "experiment", name, why="in MLflow")
+    lines.add(0, "corpora:")
+    for corpus in text.corpora:
+        _corpus(lines, corpus.name, dict(corpus.settings), corpus.reasons, text)
+    _dataset(lines, name, text, proposal)
+    lines.add(0, "sequence_lengths", [phase.sequence_length for phase in proposal.phases], why="those of the phases")
+    if table:
+        lines.add(0, "evaluation:")
+        lines.add(1, "tables:")
+        lines.add(2, f"{table['name']}:")
+        for key, value in table["settings"].items():
+            lines.add(3, key, value, why=table["reasons"].get(key, ""))
+    _run(lines, name, text, proposal, table)
+    return lines.text()
+
+
+def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], text: OwnText) -> None:
+    lines.add(1, f"{name}:")
+    reasons = dict(reasons)
+    if "sentences" not in settings:
+        more, reason = sentence_settings(text.language)
+        settings |= more
+        reasons["sentences"] = reason
+    usual = {"source": "what reads them", "paths": "** is any folder", "encoding": "as given"}
+    for key, value in settings.items():
+        lines.add(2, key, value, why={**usual, **reasons}.get(key, ""))
+    if text.others:
+        seen = ", ".join(
+            f"{language} {share:.0%}" for language, share in list(text.others.items())[:3] if share >= 0.01
+        )
+        if seen:
+            lines.add(2, f"# language_identification: {{keep: {text.language}}}", why=f"to leave out others: {seen}")
+
+
+def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> None:
+    lines.add(0, "datasets:")
+    lines.add(1, f"{name}:")
+    lines.add(2, "corpora", [corpus.name for corpus in text.corpora], why="those above")
+    lines.add(2, "shards", proposal.shards, why="files of samples; more only for hundreds of megabytes")
+    lines.add(2, "held_out", proposal.held_out, why="share of the documents that only measures")
+    lines.add(2, "duplicates", "exact", why="`near` also drops documents that nearly repeat another")
+    settings, why = tokenizer_settings(text.language, proposal.vocab_size, has_case=text.has_case)
+    lines.add(2, "tokenizer:")
+    lines.add(3, "train", settings["train"], why=why)
+    lines.add(3, "vocab_size", settings["vocab_size"], why="grows with the fourth root of the text; 30522 is BERT's")
+    lines.add(
+        3, "lowercase", settings["lowercase"], why="false keeps capitals" if text.has_case else "the script has none"
+    )
+    lines.add(3, "strip_accents", settings["strip_accents"], why="letters keep their marks")
+    lines.add(2, "pair_objective", "none", why="masked words only: sentence pairs did not help RoBERTa")
+
+
+def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Json | None) -> None:
+    network = proposal.network
+    lines.add(0, "runs:")
+    lines.add(1, f"{name}:")
+    lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of own text.", why="for the report")
+    lines.add(2, "dataset", name, why="above")
+    lines.add(
+        2,
+        "model:",
+        why=f"{network.name}: the largest that sees {TOKENS_PER_PARAMETER} tokens for each weight of its layers",
+    )
+    model = network_of(network)
+    for key, value in model.items():
+        lines.add(3, key, value, why=REASONS_OF_NETWORK[key])
+    lines.add(2, "phases:", why=f"the text is read about {proposal.epochs:.2g} times, at most {EPOCHS} times")
+    for number, phase in enumerate(proposal.phases, 1):
+        anchor = " &phase" if number == 1 else ""
+        lines.add(3, f"phase{number}:{anchor}", why=f"about {duration(phase.seconds)}")
+        settings = phase_settings(network, phase.sequence_length, phase.sequences, proposal.precision)
+        settings |= {"steps": phase.steps, "learning_rate": phase.learning_rate, "warmup": phase.warmup}
+        whys = {**REASONS_OF_PHASE, "global_batch_size": f"sequences, as {proposal.batch:,} tokens a step"}
+        if number > 1:
+            lines.add(4, "<<: *phase", why="the other settings are those of phase1")
+            settings = {key: settings[key] for key in OF_EACH_PHASE}
+        for key, value in settings.items():
+            lines.add(4, key, value, why=whys[key])
+    if table:
+        rate = network.fine_tuning_rate
+        tuning = {
+            "seeds": 3,
+            "epochs": 3,
+            "batch_size": 16,
+            "learning_rate": rate,
+            "random_weights": [rate],
+            "precision": proposal.precision,
+            "max_sequence_length": proposal.phases[-1].sequence_length,
+        }
+        lines.add(2, "finetune:")
+        lines.add(3, "tables:")
+        lines.add(4, f"{table['name']}:", why="random_weights: the same network without pretraining, to compare")
+        for key, value in tuning.items():
+            lines.add(5, key, value)
+    lines.add(2, "model_card:")
+    lines.add(3, "language", [text.language], why="for the Hub")
+    lines.add(3, "# license: cc-by-4.0", why="yours, before `make publish`")
+
+
+class _Lines:
+    """Lines of YAML."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def comment(self, text: str) -> None:
+        self._lines.append(f"# {text}")
+
+    def add(self, level: int, key: str, value: Any = None, *, why: str = "") -> None:
+        content = "  " * level + (key if value is None else f"{key}: {_yaml(value)}" if key else "")
+        self._lines.append(f"{content.ljust(WIDTH - 1)} # {why}" if why else content)
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    """Return a value in YAML's flow style. JSON is a part of YAML, but 1e-05 is text there."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return f"{value:.1e}" if "e" in short else short if "." in short else f"{short}.0"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    if isinstance(value, str) and value.isascii() and value.replace("-", "").replace("_", "").isalpha():
+        plain = value.lower() not in ("no", "yes", "on", "off", "y", "n", "true", "false", "null")
+        return value if plain else json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,134 @@
+"""Timing of training steps of a recipe on random tokens, before there is any data."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import SampleReader
+from bertline.encoding.layout import SampleFile
+from bertline.encoding.masking import Vocabulary
+from bertline.encoding.tokenizer import id_type
+from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.process_group import Group, join_group
+from bertline.training.options import Options
+from bertline.training.setup import make_learner, prepare_device
+from bertline.training.step import train_step
+
+logger = logging.getLogger(__name__)
+
+SAMPLES = 4096
+WARM_UP_STEPS = 2  # after the first, which compiles
+SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+
+
+def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> dict[str, Any]:
+    """Train with the real step for some seconds and return its speed; the same on every rank.
+
+    Data, gradients, optimizer and division among the ranks are those of a phase; only the tokens are random, and all
+    samples are full. Every process of the group must call this.
+
+    Args:
+        recipe: as `parse_recipe` returns it; the network needs its `vocab_size`.
+        seconds: of the timed steps, after the first ones; at least two steps are timed.
+
+    Returns `step_seconds` (mean); `busy_seconds`, what a step takes on CPUs that do nothing else: the processor time of
+    the busiest rank; `tokens` of a step; `start_seconds` of the first step, which compiles; `device`; and
+    `memory_bytes`, the largest peak of a process.
+    """
+    group = join_group(options.threads)
+    prepare_device(recipe["settings"], group, options)
+    settings = recipe["settings"]
+    data = random_data(recipe["model"]["vocab_size"], settings["sequence_length"], group)
+    began = time.monotonic()
+    try:
+        learner = make_learner(recipe, data, group, options)
+        learner.accumulator.seek(0)
+        train_step(learner, 1, 0, {})
+        _wait(group)
+        start_seconds = time.monotonic() - began
+        for number in range(1, 1 + WARM_UP_STEPS):
+            train_step(learner, number + 1, number, {})
+        _wait(group)
+        began, used, number = time.monotonic(), time.process_time(), WARM_UP_STEPS
+        # Rank 0 decides how long: all ranks take the same steps.
+        while number < WARM_UP_STEPS + 2 or group.broadcast(time.monotonic() - began < seconds):
+            number += 1
+            train_step(learner, number + 1, number, {})
+        _wait(group)
+        step_seconds = (time.monotonic() - began) / (number - WARM_UP_STEPS)
+        used_seconds = (time.process_time() - used) / (number - WARM_UP_STEPS) / torch.get_num_threads()
+        learner.accumulator.close()
+    except torch.OutOfMemoryError:
+        raise BertlineError("the GPU's memory is too small for this network; choose a smaller one") from None
+    tokens = settings["global_batch_size"] * settings["sequence_length"]
+    return {
+        "step_seconds": step_seconds,
+        "busy_seconds": step_seconds if group.device.type == "cuda" else float(group.gather([used_seconds]).max()),
+        "tokens": tokens,
+        "start_seconds": start_seconds,
+        "device": group.device_name,
+        "memory_bytes": _peak(group),
+    }
+
+
+def random_data(vocab_size: int, sequence_length: int, group: Group) -> TrainingData:
+    """Return a dataset in memory: full samples of random tokens, without pairs."""
+    tokens = np.random.default_rng(1).integers(len(SPECIAL_TOKENS), vocab_size, (SAMPLES, sequence_length))
+    tokens[:, 0], tokens[:, -1] = SPECIAL_TOKENS["[CLS]"], SPECIAL_TOKENS["[SEP]"]
+    none = np.zeros(SAMPLES, dtype=np.uint16)
+    file = SampleFile(
+        path=Path("random tokens"),
+        attributes={},
+        input_ids=tokens.reshape(-1).astype(id_type(vocab_size)),
+        sample_offsets=sequence_length * np.arange(SAMPLES + 1),
+        second_segment_start=none,
+        next_sentence_labels=none.astype(np.uint8),
+        document_index=none,
+        corpus_index=none.astype(np.uint8),
+        digests={},
+        memory=mmap.mmap(-1, mmap.PAGESIZE),
+    )
+    bitmap = np.zeros(vocab_size, dtype=bool)
+    card = {"tokenizer": {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS}}
+    reader = SampleReader([file], sequence_length, card)
+    is_special = torch.zeros(vocab_size, dtype=torch.bool)
+    is_special[: len(SPECIAL_TOKENS)] = True
+    vocabulary = Vocabulary(
+        SPECIAL_TOKENS["[MASK]"],
+        is_special.to(group.device),
+        torch.from_numpy(bitmap).to(group.device),
+        torch.arange(len(SPECIAL_TOKENS), vocab_size).to(group.device),
+    )
+    return TrainingData(
+        train=reader,
+        mixture=None,
+        held_out=reader,
+        vocabulary=vocabulary,
+        vocab_size=vocab_size,
+        has_pairs=False,
+        tokenizer_json=Path("tokenizer.json"),
+        tokenizer_sha256="",
+        digest="",
+    )
+
+
+def _wait(group: Group) -> None:
+    if group.device.type == "cuda":
+        torch.cuda.synchronize()
+    group.barrier()
+
+
+def _peak(group: Group) -> int:
+    import resource
+
+    if group.device.type == "cuda":
+        return group.all_reduce_max(torch.cuda.max_memory_reserved())
+    return group.all_reduce_max(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,0 +1,471 @@
+"""What is found in a person's own text, and the configuration that is proposed for it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyzstd import compress
+
+from bertline.console import BertlineError
+from bertline.planning import machine as machines
+from bertline.planning.machine import Machine, this_machine
+from bertline.planning.own_files import Corpus
+from bertline.planning.own_table import describe_table
+from bertline.planning.own_text import OwnText, look_at
+from bertline.planning.proposal import (
+    BYTES_PER_WEIGHT,
+    EPOCHS,
+    NETWORKS,
+    Amount,
+    Network,
+    Proposal,
+    default_seconds,
+    processes_for,
+    propose,
+    seconds_of,
+    vocabulary_size,
+)
+from bertline.planning.proposal_file import configuration
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import load_schema, read_yaml
+from bertline.training.distributed import process_group
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = load_schema(ROOT / "config/config.schema.yaml")
+SENTENCES = [
+    "The old wall of the town was built by people who came from the north.",
+    "Nobody knew why the river had left its bed in that summer.",
+    "She read the letter twice, and then she put it back into the drawer.",
+    "There are many ways to cook a fish, but only one of them is good.",
+    "When the train arrived, the children were already asleep.",
+]
+LAPTOP = Machine(cores=2, memory=16_000_000_000, disk=10**14)
+SERVER = Machine(cores=16, memory=128_000_000_000, disk=10**14, gpus=("H100",), gpu_memory=80_000_000_000)
+
+
+def text_of(number: int) -> str:
+    return " ".join(SENTENCES[(number + shift) % 5] for shift in range(20))
+
+
+def write_texts(folder: Path, count: int = 8) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"{number}.txt").write_text(text_of(number))
+    return folder
+
+
+def split_text() -> str:
+    return "\n\n".join("\n".join(SENTENCES[number % 5 :] + SENTENCES[: number % 5]) for number in range(30)) + "\n"
+
+
+def write_csv(path: Path) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "story"], *([number, text_of(number)] for number in range(9))])
+
+
+def write_tar(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for number in range(6):
+            content = text_of(number).encode()
+            info = tarfile.TarInfo(f"texts/{number}.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def write_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(6):
+            archive.writestr(f"{number}.txt", text_of(number))
+
+
+def write_wet(path: Path) -> None:
+    records = []
+    for number in range(6):
+        content = text_of(number).encode()
+        head = (
+            f"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Record-ID: <urn:uuid:{number}>\r\nContent-Type: text/plain\r\n"
+        )
+        records.append(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content + b"\r\n\r\n")
+    path.write_bytes(gzip.compress(b"".join(records)))
+
+
+def write_dump(path: Path) -> None:
+    pages = "".join(
+        f"<page><title>P{number}</title><ns>0</ns><id>{number}</id><revision><id>1</id><text>{text_of(number)}</text>"
+        "</revision></page>\n"
+        for number in range(1, 9)
+    )
+    names = '<namespaces><namespace key="6" case="first-letter">File</namespace></namespaces>'
+    path.write_text(f"<mediawiki><siteinfo><base>https://x/wiki/M</base>{names}</siteinfo>\n{pages}</mediawiki>\n")
+
+
+FORMS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
+    "a.txt": (lambda path: path.write_text(split_text()), {"source": "files", "sentences": "lines"}),
+    "a.txt.gz": (
+        lambda path: path.write_bytes(gzip.compress(split_text().encode())),
+        {"source": "files", "sentences": "lines"},
+    ),
+    "a.txt.zst": (lambda path: path.write_bytes(compress(split_text().encode())), {"sentences": "lines"}),
+    "a.raw": (lambda path: path.write_text(split_text()), {"source": "files", "sentences": "lines"}),
+    "deu-sentences.txt": (
+        lambda path: path.write_text("".join(f"{number}\t{SENTENCES[number % 5]}\n" for number in range(900))),
+        {"format": "leipzig", "sentences": "lines"},
+    ),
+    "a.jsonl": (
+        lambda path: path.write_text("".join(json.dumps({"body": text_of(n)}) + "\n" for n in range(9))),
+        {"source": "files", "text": "body"},
+    ),
+    "a.csv": (write_csv, {"source": "files", "text": "story"}),
+    "a.parquet": (
+        lambda path: pyarrow.parquet.write_table(pyarrow.table({"text": [text_of(n) for n in range(9)]}), path),
+        {"source": "files"},
+    ),
+    "a.tar.gz": (write_tar, {"source": "files"}),
+    "a.zip": (write_zip, {"source": "files"}),
+    "a.warc.wet.gz": (write_wet, {"source": "warc"}),
+    "a.xml": (write_dump, {"source": "wikimedia"}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_of_each_form_are_recognised_and_read(tmp_path: Path, name: str) -> None:
+    write, expected = FORMS[name]
+    write(tmp_path / name)
+    found = look_at([str(tmp_path / name)], SCHEMA)
+    assert expected.items() <= found.corpora[0].settings.items()
+    assert found.language == "en"
+    assert found.documents >= 6
+    assert 1000 < found.characters == found.bytes
+
+
+def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in" / "deep")
+    (tmp_path / "in" / "page.html").write_text(f"<html><body><p>{text_of(1)}</p></body></html>")
+    (tmp_path / "in" / "photo.jpg").write_bytes(b"\xff\xd8\0")
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert {corpus.name: corpus.settings["paths"] for corpus in found.corpora} == {
+        "texts": [f"{tmp_path}/**/*.txt"],
+        "pages": [f"{tmp_path}/**/*.html"],
+    }
+    assert found.documents == 9
+    assert found.not_read == {".jpg": 1}
+
+
+def test_paragraphs_are_the_documents_of_a_single_text(tmp_path: Path) -> None:
+    path = tmp_path / "novel.txt"
+    path.write_text("\n\n".join(text_of(number) for number in range(40)))
+    found = look_at([str(path)], SCHEMA)
+    assert found.documents == 40
+    assert found.corpora[0].settings["sentences"] == "lines"
+    assert "held out" in found.corpora[0].reasons["sentences"]
+
+
+def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.planning.own_text.SAMPLE_FILES", 40)
+    write_texts(tmp_path, 400)
+    found = look_at([str(tmp_path)], SCHEMA)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert found.corpora[0].documents_read == 40
+    assert found.documents == pytest.approx(400, rel=0.02)
+    assert found.characters == pytest.approx(size, rel=0.02)
+
+
+def latin1(folder: Path) -> None:
+    (write_texts(folder) / "b.txt").write_bytes("Ein Stück Käse.".encode("latin-1"))
+
+
+def languages(folder: Path) -> None:
+    for number, line in enumerate(
+        (
+            "Der alte Mann ging langsam durch die Straßen.",
+            "Она прочитала письмо дважды.",
+            "El tren llega tarde otra vez.",
+        )
+    ):
+        for copy in range(3):
+            (folder / f"{number}-{copy}.txt").write_text(10 * f"{line} ")
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda folder: folder.rmdir(), r"does not exist; give a folder of texts or a file, as TEXT=folder$"),
+        (lambda folder: None, r"no readable text \(it is empty\); give \.txt, "),
+        (lambda folder: (folder / "a.pdf").write_bytes(b"%PDF"), r"no readable text \(1 \.pdf\); give \.txt, "),
+        (lambda folder: (folder / "a.txt").write_text("\n"), r"the files have no text; give a folder with some"),
+        (lambda folder: write_texts(folder, 2), r"2 documents are too few to hold one out \(5 or more are needed\)"),
+        (
+            latin1,
+            r"b\.txt is not utf-8: byte 6 is 0xfc \(.*\); convert the file \(iconv .*\) or, .*give ENCODING=latin-1$",
+        ),
+        (languages, r"no language is clear \(.*%.*\); give its ISO 639 code, as LANGUAGE=en"),
+        (
+            lambda folder: (folder / "a.jsonl").write_text('{"n": 1}\n'),
+            r"has no column of text; give its name, as COLUMN=text",
+        ),
+    ],
+)
+def test_text_that_cannot_be_used_is_one_line(tmp_path: Path, write: Callable[[Path], Any], message: str) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    write(folder)
+    with pytest.raises(BertlineError, match=message) as raised:
+        look_at([str(folder)], SCHEMA)
+    assert str(raised.value).startswith(str(folder))
+
+
+def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_bytes(20 * "Ein Stück Käse. ".encode("latin-1"))
+    found = look_at([str(tmp_path)], SCHEMA, language="bar", encoding="latin-1")
+    assert (found.language, found.share) == ("bar", 1.0)
+    assert found.corpora[0].settings["encoding"] == "latin-1"
+
+
+def found_text(folder: Path, **changes: Any) -> OwnText:
+    corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
+    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], {})
+    return replace(whole, **changes)
+
+
+def simulated(flops: float) -> Callable[[Network, int, int], float]:
+    """A machine that computes so many operations a second."""
+    return lambda network, length, batch: flops / network.flops_per_token(8000, length)
+
+
+def proposed(
+    size: int, machine: Machine, flops: float, seconds: float | None = None, documents: int = 1000
+) -> Proposal:
+    amount = Amount(size, size, size // 4, documents)
+    vocab_size = vocabulary_size(size, 80)
+    return propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(flops))
+
+
+machine_strategy = st.builds(
+    Machine,
+    cores=st.integers(1, 256),
+    memory=st.integers(4 * 10**9, 10**12),
+    disk=st.just(10**15),
+    gpus=st.integers(0, 8).map(lambda count: ("H100",) * count),
+    gpu_memory=st.integers(8 * 10**9, 2 * 10**11),
+    has_bf16=st.booleans(),
+    has_compiler=st.booleans(),
+)
+
+
+@given(
+    size=st.integers(1000, 10**12),
+    documents=st.integers(5, 10**9),
+    machine=machine_strategy,
+    speed=st.floats(1e9, 1e17),
+    seconds=st.one_of(st.none(), st.floats(1, 1e7)),
+    language=st.sampled_from(["en", "de", "no", "ja", "th", "ko", "hi", "gag"]),
+    alphabet=st.integers(20, 9000),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_and_machine_give_a_configuration_that_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    documents: int,
+    machine: Machine,
+    speed: float,
+    seconds: float | None,
+    language: str,
+    alphabet: int,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "own"
+    write_texts(folder, 5)
+    vocab_size = vocabulary_size(size, alphabet)
+    amount = Amount(size, size, size // 4, documents)
+    chosen = propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(speed))
+    found = found_text(folder, bytes=size, characters=size, documents=documents, language=language)
+    path = folder / "own.yaml"
+    path.write_text(configuration("own", str(path), found, chosen, machine), encoding="utf-8")
+    plan = make_plan(read_yaml(path), ROOT / "config/config.schema.yaml", ROOT / "config/models")
+    assert not plan.problems
+    assert list(plan.runs) == ["own"]
+    # A process holds the weights, their gradients and two moments.
+    needed = BYTES_PER_WEIGHT * chosen.network.all_weights(vocab_size)
+    if machine.gpus:
+        assert needed < machine.gpu_memory
+        assert chosen.processes == len(machine.gpus)
+    else:
+        assert chosen.processes * needed < machine.memory
+        assert 1 <= chosen.processes <= machine.cores
+    assert chosen.precision == ("bf16" if machine.has_bf16 else "fp16" if machine.gpus else "fp32")
+    assert 1 <= chosen.shards <= documents
+
+
+@given(sizes=st.lists(st.integers(10**4, 10**12), min_size=2, max_size=2), machine=st.sampled_from([LAPTOP, SERVER]))
+@settings(max_examples=200, deadline=None)
+def test_more_text_gives_a_larger_vocabulary_a_network_no_smaller_and_more_training(
+    sizes: list[int], machine: Machine
+) -> None:
+    flops = 1e11 if machine is LAPTOP else 3e14
+    less, more = (proposed(size, machine, flops) for size in sorted(sizes))
+    assert less.vocab_size <= more.vocab_size
+    # A larger vocabulary costs time, so at a border the network may be one step smaller.
+    assert NETWORKS.index(less.network) <= NETWORKS.index(more.network) + 1
+    assert less.seconds <= 1.5 * more.seconds
+    for proposal in (less, more):
+        assert proposal.tokens <= 1.1 * EPOCHS * max(sizes) or sum(phase.steps for phase in proposal.phases) <= 40
+
+
+@given(seconds=st.floats(600, 1e6), size=st.integers(10**6, 10**11))
+@settings(max_examples=200, deadline=None)
+def test_the_time_is_kept(seconds: float, size: int) -> None:
+    chosen = proposed(size, LAPTOP, 1e11, seconds, documents=10**5)
+    training = sum(phase.seconds for phase in chosen.phases)
+    assert training <= 1.1 * seconds
+    if chosen.limit == "time" and chosen.other_seconds < seconds / 2:
+        assert chosen.seconds == pytest.approx(seconds, rel=0.3)
+
+
+def test_a_quarter_of_an_hour_of_two_cores_is_for_a_tiny_network_and_a_day_of_a_gpu_for_a_base_one() -> None:
+    small = proposed(10_000_000, LAPTOP, 1e11)
+    assert small.network.hidden == 128
+    assert [phase.sequence_length for phase in small.phases] == [32, 128]
+    large = proposed(20_000_000_000, SERVER, 3e14)
+    assert large.network.name in ("bert-base", "bert-large")
+    assert large.vocab_size == 30522
+    assert [phase.sequence_length for phase in large.phases] == [128, 512]
+    assert large.compiled
+
+
+def test_little_memory_and_disk_are_one_line_each() -> None:
+    with pytest.raises(BertlineError, match=r"0\.1 GB of memory are too little for the smallest network; close"):
+        proposed(10**7, replace(LAPTOP, memory=10**8), 1e11)
+    with pytest.raises(BertlineError, match=r"has 1\.0 GB left; about .* GB are needed; free some"):
+        proposed(10**9, replace(LAPTOP, disk=10**9), 1e11)
+    assert processes_for(NETWORKS[-1], 30522, replace(LAPTOP, memory=10**10)) == 0
+
+
+def test_the_file_is_ordered_commented_and_read_back(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in")
+    path = tmp_path / "own.yaml"
+    chosen = proposed(10**7, LAPTOP, 1e11)
+    path.write_text(configuration("own", str(path), found_text(tmp_path / "in"), chosen, LAPTOP))
+    content = read_yaml(path)
+    assert list(content) == ["experiment", "corpora", "datasets", "sequence_lengths", "runs"]
+    phases = content["runs"]["own"]["phases"]
+    assert [phases[name]["steps"] for name in ("phase1", "phase2")] == [phase.steps for phase in chosen.phases]
+    assert all(isinstance(phase["learning_rate"], float) for phase in phases.values())
+    lines = path.read_text().splitlines()
+    assert all("# " in line for line in lines if line and not line.endswith(":"))
+    assert max(map(len, lines[4:])) < 140
+    command = next(line for line in lines if line.startswith("#     snakemake"))
+    assert f"--configfile={path}" in command
+    assert f"processes_per_node={chosen.processes}" in command
+
+
+def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
+    assert vocabulary_size(5_000_000, 80) == 4096
+    assert vocabulary_size(16_000_000_000, 80) == 30522
+    assert vocabulary_size(100_000, 4000) == 8000
+    assert default_seconds(10_000_000) == 900
+    assert default_seconds(10**12) == 86400
+
+
+@pytest.mark.parametrize(("time", "seconds"), [("15m", 900), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)])
+def test_times_have_a_unit(time: str, seconds: float) -> None:
+    assert seconds_of(time) == seconds
+
+
+@pytest.mark.parametrize("time", ["15", "m", "-1h", "0m", "two hours"])
+def test_a_time_without_a_unit_is_one_line(time: str) -> None:
+    with pytest.raises(BertlineError, match=f"TIME={time}: give a number and s, m, h or d, such as 15m, 2h or 1d"):
+        seconds_of(time)
+
+
+def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    with path.open("w", newline="") as file:
+        rows = [[number, f"{text_of(number)} {number}", "good" if number % 3 else "bad"] for number in range(200)]
+        csv.writer(file).writerows([["id", "text", "opinion"], *rows])
+    table = describe_table([str(path)], tmp_path / "out")
+    assert table["name"] == "reviews"
+    assert table["settings"]["kind"] == "classification"
+    assert (table["settings"]["texts"], table["settings"]["label"]) == (["text"], "opinion")
+    parts = [Path(table["settings"][part]).read_text().splitlines() for part in ("train", "dev")]
+    assert sum(map(len, parts)) == 200
+    assert not set(parts[0]) & set(parts[1])
+    assert 15 < len(parts[1]) < 65
+
+
+def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
+    rows = [{"a": text_of(number), "b": text_of(number + 1), "score": number / 7} for number in range(100)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [str(tmp_path / "pairs.jsonl")] * 2
+    table = describe_table(files, tmp_path)
+    assert table["settings"] == {
+        "kind": "regression",
+        "train": files[0],
+        "dev": files[1],
+        "texts": ["a", "b"],
+        "label": "score",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", "", r"given '\.xlsx', allowed are \.tsv, \.csv, \.jsonl, \.parquet; convert the file"),
+        ("absent.csv", None, "does not exist; give a table with a column of texts and one of labels"),
+        ("a.csv", "x,y\n1,2\n", r"no column of labels among x, y; name one 'label'"),
+        ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts beside 'label'; add one"),
+        ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(BertlineError, match=message):
+        describe_table([str(tmp_path / name)], tmp_path)
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_gpus", lambda: ((), 0, False))
+    with pytest.raises(BertlineError, match=r"GPUS=1: this machine has none .*; give GPUS=0 to train on the CPUs"):
+        this_machine(1)
+    assert this_machine().gpus == ()
+
+
+def test_a_pytorch_without_gpus_on_a_machine_with_one_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_gpus", lambda: (("NVIDIA H100",), 80 * 10**9, True))
+    monkeypatch.setattr(machines.metadata, "version", lambda name: "2.13.0+cpu")
+    with pytest.raises(
+        BertlineError, match=r"has a GPU \(NVIDIA H100\), but .* 2\.13\.0\+cpu is a build for CPUs; remove"
+    ):
+        this_machine()
+    assert this_machine(0).gpus == ()
+    monkeypatch.setattr(machines.metadata, "version", lambda name: "2.13.0+cu130")
+    assert this_machine().gpus == ("NVIDIA H100",)
+
+
+def test_a_trainer_says_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    group = process_group.Group(0, 1, torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(process_group, "NVIDIA_DRIVER", tmp_path / "absent")
+    assert process_group.describe(group) == "one process on CPUs"
+    monkeypatch.setattr(process_group, "NVIDIA_DRIVER", tmp_path)
+    assert re.search(
+        "this machine has a GPU, but PyTorch .* is a build for CPUs: .* without TORCH_OPTIONS",
+        process_group.describe(group),
+    )

@@ -1,0 +1,42 @@
+"""Time the training steps of a recipe on random tokens. Started through launch.py, as pretrain.py.
+
+example:
+  python workflow/scripts/launch.py --processes-per-node 2 --threads 2 -- \\
+    workflow/scripts/time_steps.py --recipe recipe.json --threads 2 --output speed.json
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertline.files import read_text, write_json
+from bertline.training.options import Options
+from bertline.training.rank_process import run_rank
+
+
+def time_recipe(
+    recipe: Path,
+    output: Path,
+    *,
+    seconds: float = 3.0,
+    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - immutable
+) -> None:
+    """Time steps.
+
+    Args:
+        recipe: that of a phase, with the vocab_size of its network.
+        output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes.
+        seconds: of the timed steps.
+    """
+    from bertline.training.recipe import parse_recipe
+    from bertline.training.trial import time_steps
+
+    speed = time_steps(parse_recipe(read_text(recipe)), seconds=seconds, options=options)
+    if os.environ.get("RANK", "0") == "0":
+        write_json(output, speed)
+
+
+if __name__ == "__main__":
+    run_rank(time_recipe, __doc__)
