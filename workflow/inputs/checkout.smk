@@ -1,4 +1,4 @@
-"""The folder with the code of this workflow, wherever it is: a checkout, or a module from a git repository."""
+"""The configuration, and the folder with the code of this workflow: a checkout, or what a module's git repository has."""
 
 import io
 import shlex
@@ -8,11 +8,16 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+# A --configfile replaces the default configuration; with a plain `configfile:` Snakemake would merge the two.
+if not workflow.configfiles:
+
+    configfile: "config/config.yaml"
+
 
 def checkout_folder(source):
     """Return the folder with workflow/, src/ and config/, given the source of workflow/inputs.
 
-    Of a module from a git repository Snakemake gets only the files that it reads; the commit is unpacked beside its cache.
+    Of a module from a git repository Snakemake gets only the files that it reads; the commit is unpacked to .snakemake.
     """
     if not hasattr(source, "ref"):
         return Path(source.get_path_or_uri(secret_free=False)).parents[1]

@@ -9,15 +9,10 @@ def makes(file):
 
 def named_files(given):
     """Return what Snakemake is to be asked for, given targets of the command line."""
-    rules = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    known = [rule.name for rule in workflow.rules if rule.has_wildcards()]
-    return {
-        file
-        for name in given
-        for file in (
-            [name] if name in known else names.files_of_name(plan, name, rules, makes)
-        )
-    }
+    every = {rule.name for rule in workflow.rules}
+    whole = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    asked = names.files_of_names(plan, set(given) - every, whole, makes)
+    return {*asked, *every.intersection(given)}
 
 
 def steps_to_keep():

@@ -29,7 +29,7 @@ def names_of(plan: Plan) -> dict[str, list[str]]:
     """Return the files, or the rules without wildcards, that make each name.
 
     A folder stands for what the graph makes in it. Files in the folder of a dataset, a phase or a corpus have names,
-    too: see `files_of_name`.
+    too: see `files_of_names`.
     """
     page = [targets.report_page(plan)]
     latest = paths.REPORT.format(fingerprint="latest")
@@ -121,39 +121,42 @@ def _names_of_finetuning(plan: Plan, run: Json) -> dict[str, list[str]]:
     return found
 
 
-def files_of_name(plan: Plan, name: str, rules: Collection[str], makes: Callable[[str], bool]) -> list[str]:
-    """Return the files or the rules to ask Snakemake for, given what a person asked for.
+def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], makes: Callable[[str], bool]) -> list[str]:
+    """Return the files and the rules to ask Snakemake for, given what a person asked for.
 
     Args:
-        plan: the plan. The step of a checkpoint that is asked for is added to its `checkpoints`.
-        name: a rule, a name, a path inside what a name leads to, or a path of the graph.
+        plan: the plan. The steps of checkpoints that are asked for are added to its `checkpoints`.
+        given: rules, names, paths inside what a name leads to, and paths of the graph.
         rules: the names of all rules without wildcards.
         makes: returns whether a rule makes a file.
 
-    Raises BertlineError with the nearest names if there is nothing of this name.
+    Raises BertlineError with the nearest names if there is nothing of a name.
     """
-    if name in rules:
-        return [name]
-    path, names, links = os.path.normpath(name), names_of(plan), links_of(plan)
-    if os.path.isabs(path):
-        path = os.path.relpath(path)
+    names, links = names_of(plan), links_of(plan)
     # The folder behind a link has the link's name.
-    path = next((link for link, target in links.items() if target == path and link in names), path)
-    if path in names:
-        return [*names[path], *_deleted_models(plan, names[path])]
-    if (step := STEP.fullmatch(path)) and (phase := Path(links.get(step[1], step[1])).name) in plan.phases:
-        return [_checkpoint(plan, step[1], phase, int(step[2]))]
-    inside = next((str(above) for above in Path(path).parents if str(above) in links), None)
-    file = path if inside is None else links[inside] + path.removeprefix(inside)
-    if makes(file) and (near := _misses(plan, file, names.get(str(Path(path).parent)))) is not None:
-        raise _unknown(name, [str(Path(path).with_name(other)) for other in near], inside)
-    if makes(file):
-        return [file]
-    if inside and Path(file).exists():
-        raise BertlineError(f"{name}: no rule makes this file alone; ask for {inside}")
-    if Path(path).exists() and not path.startswith("results"):
-        return [path]  # Snakemake says that there is nothing to be done
-    raise _unknown(name, nearest(path, [*names, *rules], plan.runs), inside)
+    named = {target: link for link, target in links.items() if link in names}
+
+    def files(name: str) -> list[str]:
+        path = os.path.relpath(name) if os.path.isabs(name) else os.path.normpath(name)
+        path = named.get(path, path)
+        if path in names:
+            return [*names[path], *_deleted_models(plan, names[path])]
+        if (step := STEP.fullmatch(path)) and (phase := Path(links.get(step[1], step[1])).name) in plan.phases:
+            return [_checkpoint(plan, step[1], phase, int(step[2]))]
+        inside = next((str(above) for above in Path(path).parents if str(above) in links), None)
+        file = path if inside is None else links[inside] + path.removeprefix(inside)
+        if makes(file):
+            near = _misses(plan, file, names.get(str(Path(path).parent)))
+            if near is not None:
+                raise _unknown(name, [str(Path(path).with_name(other)) for other in near], inside)
+            return [file]
+        if inside and Path(file).exists():
+            raise BertlineError(f"{name}: no rule makes this file alone; ask for {inside}")
+        if Path(path).exists() and not path.startswith("results"):
+            return [path]  # Snakemake says that there is nothing to be done
+        raise _unknown(name, nearest(path, [*names, *rules], plan.runs), inside)
+
+    return [file for name in given for file in ([name] if name in rules else files(name))]
 
 
 def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
