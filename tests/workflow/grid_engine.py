@@ -88,6 +88,8 @@ def running(root: Path) -> Iterator[dict[str, str]]:
     for folder in (common, root / "spool/qmaster/job_scripts", root / "spool/execd", root / "tmp"):
         folder.mkdir(parents=True)
     (root / "util").symlink_to(SHARED / "util")
+    (root / "utilbin").mkdir()
+    (root / "utilbin/lx-amd64").symlink_to(PROGRAMS)  # has qrsh_starter
     ports = [str(free_port()) for _ in range(2)]
     environment = {
         **dict(zip(("SGE_QMASTER_PORT", "SGE_EXECD_PORT"), ports, strict=True)),

@@ -50,5 +50,6 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
         for node in ("0", "1")
     ]
     assert [agent.wait(120) for agent in agents] == [0, 0]
-    after = run_snakemake(workflow_folder, "pretrain", *given).stdout
+    (output,) = re.findall(r"--output (\S+)", script)
+    after = run_snakemake(workflow_folder, f"{output}/model.safetensors", f"{output}/metrics.jsonl", *given).stdout
     assert "Nothing to be done" in after
