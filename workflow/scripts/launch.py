@@ -1,4 +1,4 @@
-"""Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of PBS, LSF or Cobalt.
+"""Start a trainer's processes: here, through srun as one task per rank, or on each node of a job of another scheduler.
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 The exit status is that of the first process that failed. In a cluster job the trainer stops before the walltime ends,
