@@ -84,7 +84,7 @@ def test_stop_saves_the_training_and_the_next_container_ends_it_with_the_same_we
     container = engine.start(data, *command, options=("--name", name))
     while container.poll() is None and not any(data.glob("results/phases/*/checkpoints/journal.jsonl")):
         time.sleep(0.05)
-    subprocess.run([*engine.engine(), "stop", "--time", "120", name], check=True, capture_output=True)
+    subprocess.run([*engine.engine(), "stop", "-t", "120", name], check=True, capture_output=True)
     printed, _ = container.communicate()
     assert container.returncode not in (0, 137), printed[-6000:]
     [log] = data.glob("results/phases/*/checkpoints/training.log")
