@@ -20,6 +20,7 @@ from bertline.planning.machine import Machine, this_machine
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import look_at
 from bertline.planning.proposal import (
+    BATCH,
     Amount,
     Network,
     default_seconds,
@@ -28,7 +29,6 @@ from bertline.planning.proposal import (
     processes_for,
     propose,
     seconds_of,
-    trial_batch,
     vocabulary_size,
 )
 from bertline.planning.proposal_file import configuration, network_of, phase_settings, tokenizer_settings
@@ -63,6 +63,7 @@ def new_configuration(
         gpus: number to use; by default all.
         force: overwrite `output`.
     """
+    texts = tuple(text for text in texts if text)
     if not texts:
         raise BertlineError("there is no text; give a folder or a file, as make mine TEXT=folder")
     if output.exists() and not force:
@@ -80,9 +81,9 @@ def new_configuration(
     busy = [1.0]
 
     @cache
-    def speed(network: Network, length: int) -> float:
+    def speed(network: Network, length: int, batch: int) -> float:
         logging.info("timing training steps of %s with %d tokens", network.name, length)
-        measured = time_steps(network, length, vocab_size, machine)
+        measured = time_steps(network, length, batch, vocab_size, machine)
         busy.append(measured["step_seconds"] / measured["busy_seconds"])
         rates[network] = measured["tokens"] / measured["busy_seconds"]
         return rates[network]
@@ -90,7 +91,7 @@ def new_configuration(
     def finetuning_seconds(network: Network) -> float:
         # Three seeds and three epochs, of this network and of one with random weights.
         tokens = FINETUNING_TOKENS * 18 * described["rows"] if described else 0
-        return 60.0 + tokens / speed(network, 128) if tokens else 0.0
+        return 60.0 + tokens / speed(network, 128, BATCH) if tokens else 0.0
 
     seconds = wanted or default_seconds(found.bytes)
     chosen = propose(amount, vocab_size, machine, seconds=seconds, speed=speed, more_seconds=finetuning_seconds)
@@ -102,8 +103,7 @@ def new_configuration(
     if plan.problems:
         raise BertlineError(plan.problems[0])
     write_text(output, content)
-    show = [line[2:] for line in content.splitlines()[:3]]
-    print("\n".join(show))
+    print("\n".join(line[2:] for line in content.splitlines()[:2]))
     if found.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in found.not_read.items())
         print(f"Not read, because their names are of no text: {others}")
@@ -114,12 +114,12 @@ def new_configuration(
     print(f"{output} is written; read its comments.")
 
 
-def time_steps(network: Network, length: int, vocab_size: int, machine: Machine) -> Json:
+def time_steps(network: Network, length: int, batch: int, vocab_size: int, machine: Machine) -> Json:
     """Time the training of a network here, started as the graph starts it."""
-    settings = phase_settings(network, length, max(1, trial_batch(machine) // length), precision_for(machine))
+    settings = phase_settings(network, length, max(1, batch // length), precision_for(machine))
     model = {**network_of(network), "vocab_size": vocab_size, "max_position_embeddings": 512}
     recipe = {"fingerprint": "0" * 16, "model": model, "seed": 42, "phase": "trial", "initial_weights": None}
-    processes = min(processes_for(network, vocab_size, machine), max(1, trial_batch(machine) // 1024))
+    processes = processes_for(network, vocab_size, machine, batch)
     threads = processes if not machine.gpus else machine.cores
     with tempfile.TemporaryDirectory() as folder:
         write_json(Path(folder, "recipe.json"), {**recipe, "settings": settings})
