@@ -18,7 +18,7 @@ import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, jobs_of, run_snakemake
 
 pytestmark = pytest.mark.slow
-SHELL_LINE = re.compile(r"^ +shell:\n +((launch|run_script)\(\n +)?r?\"", re.MULTILINE)  # up to the quotation mark
+SHELL_LINE = re.compile(r"^ +shell:\n +((launch|run_script)\(\s*)?r?\"", re.MULTILINE)  # up to the quotation mark
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
