@@ -1,6 +1,6 @@
 """Choice of the points of a journal that MLflow gets; the journal itself keeps all.
 
-MLflow's pages show at most 320 points of a line, but read all of them for it: a run of 200,000 opens in a minute.
+MLflow's pages show at most 320 points of a line, but its server sorts all of them for that: see docs/tracking.md.
 """
 
 from __future__ import annotations
