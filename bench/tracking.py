@@ -63,7 +63,7 @@ def measure(*, folder: Path, points: int = 200_000, whole: bool = False) -> None
     with mlflow_server(folder, f"sqlite:///{database}") as server, opened(browser) as page:
         page.resize(1600, 1200)
         client = MlflowClient(server.uri)
-        experiment = client.get_experiment_by_name("bertline").experiment_id
+        (experiment,) = (found.experiment_id for found in client.search_experiments() if found.name == "bertline")
         for run in client.search_runs([experiment], order_by=["attributes.start_time"]):
             if run.info.run_name in ("phase1", "demo"):
                 place = f"#/experiments/{experiment}/runs/{run.info.run_id}/model-metrics"
