@@ -90,7 +90,7 @@ def time_of_curve(database: Path) -> float:
     """Return the seconds that the processor works for the 320 points of a line, as MLflow's server asks for them."""
     uri = f"sqlite:///{database}"
     client, store = MlflowClient(uri), SqlAlchemyStore(uri, "mlflow-artifacts:/")
-    experiment = client.get_experiment_by_name("bertline").experiment_id
+    experiment = next(found.experiment_id for found in client.search_experiments() if found.name == "bertline")
     (phase,) = client.search_runs([experiment], "tags.`bertline.stage` = 'phase1'")
     start = time.process_time()
     store.get_metric_history_bulk_interval([phase.info.run_id], "train/mlm_loss", 320, None, None)
