@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from bertline.console import BertlineError
 from bertline.training import lock as lock_module
-from bertline.training.lock import TrainingLock
+from bertline.training.distributed.process_group import Group
+from bertline.training.lock import TrainingLock, acquire
+from bertline.training.stop import StopSignal
 
 
 def forge(directory, **changes):
@@ -32,6 +36,22 @@ def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, m
     second.check()
     second.release()
     assert not (tmp_path / "lock.json").exists()
+
+
+def test_a_trainer_that_waits_ends_when_it_is_asked_to_stop(tmp_path):
+    first, waiting = TrainingLock(tmp_path), TrainingLock(tmp_path)
+    assert first.try_acquire() is None
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        stop_signal = StopSignal()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            acquire(waiting, Group(0, 1, torch.device("cpu")), wait=True, stop_signal=stop_signal)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert ended.value.code == 75
+    first.check()
 
 
 def test_a_dead_owner_on_this_host_is_taken_over_at_once(tmp_path):

@@ -102,7 +102,7 @@ def finetune(
     lock = TrainingLock(folder) if group.is_rank_zero else None
     metrics: dict[str, Any] = {}
     try:
-        waited = acquire(lock, group, wait=True)
+        waited = acquire(lock, group, wait=True, stop_signal=stop_signal)
         if group.broadcast(waited and (output / paths.SCORES).exists()):
             logger.info("another fine-tuning has just written %s", output)
             return read_json(output / paths.SCORES)

@@ -23,6 +23,7 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.results import paths
+from bertline.training.stop import STOPPED, StopSignal
 
 if TYPE_CHECKING:  # it imports torch, and the lock is read by commands that need none
     from bertline.training.distributed.process_group import Group
@@ -116,10 +117,11 @@ def _pid_namespace() -> str | None:
         return None
 
 
-def acquire(lock: TrainingLock | None, group: Group, *, wait: bool) -> bool:
+def acquire(lock: TrainingLock | None, group: Group, *, wait: bool, stop_signal: StopSignal | None = None) -> bool:
     """Wait until rank 0 has the lock; `lock` is None on the others. Returns whether another trainer had it.
 
-    All ranks retry together, so that no collective times out. Raises BertlineError instead of waiting unless `wait`.
+    All ranks retry together, so that no collective times out. Raises BertlineError instead of waiting unless `wait`,
+    and SystemExit with status 75 when any rank's `stop_signal` is set while they wait.
     """
     waited = False
     while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
@@ -128,6 +130,9 @@ def acquire(lock: TrainingLock | None, group: Group, *, wait: bool) -> bool:
         if not waited:
             logger.info("%s is training this; waiting until it is done", owner)
             waited = True
+        if group.all_reduce_max(stop_signal is not None and stop_signal.received):
+            logger.info("asked to stop while waiting; run the same command to wait again")
+            raise SystemExit(STOPPED)
         time.sleep(RETRY_SECONDS)
     return waited
 

@@ -52,7 +52,7 @@ def train(
     lock = TrainingLock(output / paths.CHECKPOINTS) if group.is_rank_zero else None
     phase = None
     try:
-        acquire(lock, group, wait=options.when_locked == "wait")
+        acquire(lock, group, wait=options.when_locked == "wait", stop_signal=stop_signal)
         phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
         profiles = options.profile and group.is_rank_zero
         profiling = make_profiler(output / paths.PROFILE) if profiles else nullcontext()
