@@ -25,7 +25,7 @@ class LossStatistics(NamedTuple):
     """Sums over a micro-batch; scalars, float32."""
 
     mlm_loss: Tensor  # nats, over the masked positions
-    mlm_correct: Tensor  # number of masked positions whose true token has the highest score
+    mlm_correct: Tensor  # number of masked positions whose true token is the first with the highest score
     masked: Tensor  # number of masked positions
     pair_loss: Tensor  # nats, over the sequences; 0 for a network without pairs
     pair_correct: Tensor
@@ -69,10 +69,16 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
 def _loss_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-    # Not argmax: amax is several times faster in a compiled program on a CPU.
-    highest = logits.detach().amax(1)
-    score = logits.detach().gather(1, labels.clamp(min=0)[:, None])[:, 0]
-    return loss, ((score == highest) & (labels != IGNORED)).sum().float()
+    return loss, (_predicted(logits.detach()) == labels).sum().float()
+
+
+def _predicted(scores: Tensor) -> Tensor:
+    """Return the first index of each row's highest score."""
+    if not torch.compiler.is_compiling():
+        return scores.argmax(1)
+    # In a compiled program on a CPU these two reductions take less time than argmax.
+    numbers = torch.arange(scores.shape[1], device=scores.device)
+    return torch.where(scores == scores.amax(1, keepdim=True), numbers, scores.shape[1]).amin(1)
 
 
 def compute_loss(
