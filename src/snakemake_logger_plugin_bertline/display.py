@@ -6,10 +6,9 @@ import atexit
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from statistics import mean
 
 from rich.console import Console, Group
@@ -18,13 +17,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
-
-from bertline.console import BertlineError
-from bertline.planning.job_names import job_name, training_of_job
-from bertline.planning.plan import Plan
-from bertline.planning.progress import RECENT_POINTS, steps_per_second
-from bertline.results import paths
-from bertline.results.journal import describe_metrics, read_last_points
 
 # Running jobs with a line of their own.
 MAX_SHOWN = 8
@@ -38,8 +30,8 @@ class Job:
     """A running job."""
 
     rule: str
+    wildcards: dict[str, str]
     name: str
-    training: tuple[Path, int | None] | None  # its folder, and its number of steps
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -55,7 +47,10 @@ class Display:
     """
 
     def __init__(self) -> None:
-        self.plan: Plan | None = None  # set by the workflow when it is known
+        # Set by the workflow: a job's name, and the description and the seconds left of a training. Nothing of bertline
+        # is imported here, because the workflow decides which bertline it uses.
+        self.name_of: Callable[[str, Mapping[str, str]], str] = lambda rule, wildcards: rule
+        self.progress_of: Callable[[str, Mapping[str, str]], tuple[str, float | None] | None] = lambda *job: None
         self.running: dict[int, Job] = {}
         self.waiting: dict[str, int] = {}
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)  # of finished jobs, by rule
@@ -102,9 +97,7 @@ class Display:
 
     def _start(self, record: logging.LogRecord) -> None:
         rule, wildcards = record.rule_name, dict(record.wildcards or {})  # type: ignore[attr-defined]
-        name = job_name(self.plan, rule, wildcards) if self.plan else rule
-        training = training_of_job(self.plan, rule, wildcards) if self.plan else None
-        self.running[record.jobid] = Job(rule, name, training)  # type: ignore[attr-defined]
+        self.running[record.jobid] = Job(rule, wildcards, self.name_of(rule, wildcards))  # type: ignore[attr-defined]
         self.waiting[rule] = max(0, self.waiting.get(rule, 0) - 1)
 
     def _end(self, number: int, *, failed: bool = False) -> None:
@@ -122,7 +115,7 @@ class Display:
         jobs = list(self.running.values())
         table = Table.grid(padding=(0, 2))
         for job in jobs[:MAX_SHOWN]:
-            table.add_row(Text(job.name), Text(_state(job), "cyan"))
+            table.add_row(Text(job.name), Text(self._state(job), "cyan"))
         if len(jobs) > MAX_SHOWN:
             table.add_row(Text(f"and {len(jobs) - MAX_SHOWN:,} more jobs", "dim"))
         bar = Table.grid(padding=(0, 2))
@@ -137,7 +130,7 @@ class Display:
         known += sum(waiting.values())
         unknown += sum(count for rule, count in self.waiting.items() if rule not in waiting)
         for job in list(self.running.values()):
-            left = _training_left(job)
+            _, left = self.progress_of(job.rule, job.wildcards) or ("", None)
             if left is None and self.seconds[job.rule]:
                 left = max(0.0, mean(self.seconds[job.rule]) - job.elapsed)
             known, unknown = known + (left or 0.0), unknown + (left is None)
@@ -147,35 +140,13 @@ class Display:
             return ""
         return f", {'more than' if unknown > 0 else 'about'} {_duration(known / at_once)} left"
 
-
-def _state(job: Job) -> str:
-    """Describe a running job: the last point of a training, or the time since its start."""
-    points = _points(job)
-    if not points or job.training is None:
-        return _duration(job.elapsed)
-    steps = f" of {job.training[1]:,}" if job.training[1] else ""
-    left = _training_left(job)
-    return ", ".join(
-        [f"step {points[-1].step:,}{steps}", describe_metrics(points[-1].metrics)]
-        + ([] if left is None else [f"{_duration(left)} left"])
-    )
-
-
-def _points(job: Job) -> list:
-    if job.training is None:
-        return []
-    try:
-        return read_last_points(job.training[0] / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
-    except (BertlineError, OSError):
-        return []
-
-
-def _training_left(job: Job) -> float | None:
-    points = _points(job)
-    speed = steps_per_second(points)
-    if job.training is None or job.training[1] is None or not speed:
-        return None
-    return max(0, job.training[1] - points[-1].step) / speed
+    def _state(self, job: Job) -> str:
+        """Describe a running job: the last point of a training, or the time since its start."""
+        progress = self.progress_of(job.rule, job.wildcards)
+        if progress is None:
+            return _duration(job.elapsed)
+        description, left = progress
+        return description if left is None else f"{description}, {_duration(left)} left"
 
 
 def _duration(seconds: float) -> str:

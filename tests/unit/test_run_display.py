@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from rich.console import Console
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from bertline.planning.job_names import job_name, job_progress
+from bertline.planning.plan import Plan
 from bertline.results import paths
-from snakemake_logger_plugin_bertline.display import Display, Job
+from snakemake_logger_plugin_bertline.display import Display
 
 
 @pytest.fixture
@@ -63,16 +66,19 @@ def test_the_time_left_is_that_of_jobs_of_the_same_rule(display: Display) -> Non
     assert "2 of 40 jobs, more than" in shown_below(display)
 
 
-def test_a_training_shows_its_last_point(tmp_path: Path, display: Display) -> None:
+def test_a_training_shows_its_last_point(tmp_path: Path, display: Display, monkeypatch: pytest.MonkeyPatch) -> None:
     points = [
         {"step": step, "timestamp": 1000 * step, "metrics": {"train/loss": 9 - step / 100}}
         for step in range(10, 210, 10)
     ]
-    journal = tmp_path / paths.STARTED_JOURNAL
+    journal = tmp_path / paths.PHASE.format(phase="0") / paths.STARTED_JOURNAL
     journal.parent.mkdir(parents=True)
     journal.write_text("".join(f"{json.dumps(point)}\n" for point in points) + '{"step": 210, "time')
-    display.running[7] = Job("pretrain_phase", "pretrain phase: a/phase1", (tmp_path, 500))
-    assert "step 200 of 500, loss 7.0000, 0:05:00 left" in shown_below(display)
+    monkeypatch.chdir(tmp_path)
+    plan = Plan({}, {}, tmp_path, phases={"0": {"settings": {"steps": 500}}}, runs={"a": {"phases": {"phase1": "0"}}})
+    display.name_of, display.progress_of = partial(job_name, plan), partial(job_progress, plan)
+    log(display, LogEvent.JOB_INFO, jobid=7, rule_name="pretrain_phase", wildcards={"phase": "0"})
+    assert "pretrain phase: a/phase1  step 200 of 500, loss 7.0000, 0:05:00 left" in shown_below(display)
     journal.write_text("what is this\n")  # a display must not end a run
     assert "pretrain phase: a/phase1" in shown_below(display)
 

@@ -2,11 +2,13 @@
 
 import atexit
 import time
+from functools import partial
 
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
 from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
+from bertline.planning import job_names
 
 # Machines of one cluster may differ by so much.
 CLOCK_SKEW_SECONDS = 60
@@ -90,7 +92,8 @@ if SITE and workflow.is_main_process:
 
 
 if DISPLAY:
-    DISPLAY.plan = plan
+    DISPLAY.name_of = partial(job_names.job_name, plan)
+    DISPLAY.progress_of = partial(job_names.job_progress, plan)
 
 
 onstart:

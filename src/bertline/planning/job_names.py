@@ -1,12 +1,15 @@
-"""Names of the graph's jobs as a person says them, by the names of the configuration instead of fingerprints."""
+"""Names of the graph's jobs, by those of the configuration instead of fingerprints, and the progress of trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from bertline.console import BertlineError
 from bertline.planning.plan import Plan
+from bertline.planning.progress import RECENT_POINTS, steps_per_second
 from bertline.results import paths
+from bertline.results.journal import describe_metrics, read_last_points
 
 # Wildcards whose values are fingerprints, and the part of a run that has names for them.
 IN_RUNS = {"phase": "phases", "finetuning": "finetunings", "kept": "kept"}
@@ -19,12 +22,27 @@ def job_name(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> str:
     return f"{words}: {' '.join(values)}" if values else words
 
 
-def training_of_job(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[Path, int | None] | None:
-    """Return the folder of the training that a job runs, and its number of steps if planned; None for other jobs."""
+def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[str, float | None] | None:
+    """Describe the last point of a running job's journal; return that and the seconds left, None if unknown.
+
+    Jobs that are no trainings, or have no point yet, have no progress.
+    """
     if rule == "pretrain_phase":
-        steps = plan.phases[wildcards["phase"]]["settings"]["steps"]
-        return Path(paths.PHASE.format(**wildcards)), steps
-    return (Path(paths.FINETUNING.format(**wildcards)), None) if rule == "finetune_task" else None
+        folder, steps = paths.PHASE.format(**wildcards), plan.phases[wildcards["phase"]]["settings"]["steps"]
+    elif rule == "finetune_task":
+        folder, steps = paths.FINETUNING.format(**wildcards), None
+    else:
+        return None
+    try:
+        points = read_last_points(Path(folder, paths.STARTED_JOURNAL))[-RECENT_POINTS:]
+    except (BertlineError, OSError):  # whoever reads the journal next reports it
+        points = []
+    if not points:
+        return None
+    last, speed = points[-1], steps_per_second(points)
+    number = f"step {last.step:,}" + (f" of {steps:,}" if steps else "")
+    left = max(0, steps - last.step) / speed if steps and speed else None
+    return f"{number}, {describe_metrics(last.metrics)}", left
 
 
 def _readable(plan: Plan, wildcard: str, value: str) -> str:
