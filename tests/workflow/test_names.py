@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, environment, run_snakemake
 
+from bertline.planning.plan import Plan
 from bertline.planning.resolve import plan_of_files
 
 OPTIONS = ("--profile", "profiles/local", "--configfile", "small.yaml")
@@ -26,6 +28,12 @@ def planned(workflow_folder: Path, sample: Path) -> Path:
     (workflow_folder / "resources/sample").symlink_to(sample)
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(SMALL_CONFIG, sort_keys=False))
     return workflow_folder
+
+
+def plan_of(folder: Path, file: str = "small.yaml") -> Plan:
+    """The plan as snakemake makes it there: the paths of a configuration are relative."""
+    with contextlib.chdir(folder):
+        return plan_of_files([file])
 
 
 def dry_run(folder: Path, *arguments: str) -> str:
@@ -53,7 +61,7 @@ def made(output: str) -> set[str]:
 
 
 def test_a_name_asks_for_the_files_of_the_folder_to_which_its_link_leads(planned: Path) -> None:
-    plan = plan_of_files([planned / "small.yaml"])
+    plan = plan_of(planned)
     (run,) = plan.runs.values()
     phase1, dataset = run["phases"]["phase1"], run["dataset"]
     jobs = made(dry_run(planned, "--", f"{RUN}/phase1"))
@@ -87,7 +95,7 @@ def test_a_step_of_a_phase_is_kept_by_its_training_and_exported(planned: Path) -
 
 
 def test_the_link_of_a_result_that_is_no_longer_whole_is_not_taken_for_a_source_file(planned: Path) -> None:
-    (run,) = plan_of_files([planned / "small.yaml"]).runs.values()
+    (run,) = plan_of(planned).runs.values()
     folder = planned / "results/phases" / run["phases"]["phase1"]
     folder.mkdir(parents=True)
     (folder / "recipe.json").write_text("{}")
@@ -135,7 +143,7 @@ def test_a_wrong_name_is_one_line_with_the_nearest(planned: Path, name: str, nea
 
 
 def test_a_file_that_no_rule_makes_alone_names_what_to_ask_for(planned: Path) -> None:
-    (run,) = plan_of_files([planned / "small.yaml"]).runs.values()
+    (run,) = plan_of(planned).runs.values()
     log = planned / "results/phases" / run["phases"]["phase1"] / "checkpoints/training.log"
     log.parent.mkdir(parents=True)
     log.touch()
@@ -146,7 +154,7 @@ def test_a_setting_of_the_command_line_makes_another_result_and_leaves_the_other
     config: dict[str, Any] = copy.deepcopy(SMALL_CONFIG)
     config["runs"]["first"]["phases"]["phase2"]["steps"] = 3
     (planned / "other.yaml").write_text(yaml.safe_dump(config))
-    (run,) = plan_of_files([planned / "other.yaml"]).runs.values()
+    (run,) = plan_of(planned, "other.yaml").runs.values()
     wanted = {f"results/phases/{key}/model.safetensors" for key in run["phases"].values()}
     setting = ("--config", "set=runs.first.phases.phase2.steps=3")
     assert wanted <= made(dry_run(planned, *setting, "--", f"{RUN}/phase2"))
