@@ -42,7 +42,7 @@ MINUTE = float(os.environ.get("FAKE_MINUTE", "60"))
 
 def programs(kind: str, folder: Path) -> dict[str, str]:
     """Put the programs of a scheduler into `folder`; the environment in which they are found."""
-    (folder / "jobs").mkdir(parents=True)
+    (folder / "jobs").mkdir(parents=True, exist_ok=True)
     for name, function in PROGRAMS[kind].items():
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {folder} {function} "$@"\n')

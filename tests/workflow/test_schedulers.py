@@ -31,6 +31,8 @@ PROFILE = (
     *("--seconds-between-status-checks", "1", "--latency-wait", "5"),
 )
 
+KINDS = list(PROGRAMS)
+
 
 def config(steps: int) -> dict[str, Any]:
     """A run of one phase on a book."""
@@ -56,7 +58,7 @@ class Cluster:
         self.write_site({})
 
     def use(self, kind: str) -> None:
-        """Have the programs of this scheduler on the PATH, and jobs counted from 1."""
+        """Have the programs of this scheduler on the PATH."""
         self.kind, self.bin = kind, self.folder.with_name(kind)
         self.environment = {**os.environ, **programs(kind, self.bin), "NO_COLOR": "1"}
 
@@ -165,7 +167,7 @@ def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Clu
     """On two nodes, of which Cobalt tells only the first; Grid Engine sends SIGUSR2 and no SIGTERM."""
     if encoded.kind != kind:
         encoded.use(kind)
-    steps = 400 + len(kind)
+    steps = 400 + KINDS.index(kind)  # another training for each
     weights = encoded.write_config(config(steps))
     encoded.write_site({"nodes": 2})
     process = start_training(encoded, weights)
@@ -208,7 +210,7 @@ def test_settings_and_checkpoints_of_the_command_line_reach_the_jobs(encoded: Cl
 def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster, kind: str) -> None:
     if encoded.kind != kind:
         encoded.use(kind)
-    weights = encoded.write_config(config(steps=100_000))
+    weights = encoded.write_config(config(steps=100_000 + KINDS.index(kind)))
     encoded.write_site({})
     process = start_training(encoded, weights)
     assert encoded.processes()
