@@ -66,9 +66,7 @@ $(TOOLS)/ready: envs/install.py envs/lock/release.txt
 	touch $@
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
-	@# One core for each training, because two are no faster with a network so small.
-	snakemake --profile profiles/local --configfile config/demo.yaml --set-threads pretrain_phase=1 \
-		$(if $(SET),--config "set=$$SET")
+	snakemake --profile profiles/local --configfile config/demo.yaml $(if $(SET),--config "set=$$SET")
 	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
 	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "Some horses touch the ancient wall."
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
