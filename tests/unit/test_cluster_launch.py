@@ -16,6 +16,8 @@ import psutil
 import pytest
 from synthetic_dataset import recipe, write_dataset
 
+from bertline.results import paths
+
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WRITE_ENVIRONMENT = f"""
@@ -248,19 +250,24 @@ sys.exit(69)
     assert "lost the connection" not in done.stderr
 
 
-def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
-    """Not what the others make of it."""
+def start_training(tmp_path, *options):
+    """Start the launcher with a training; return it and its log when a few steps are done."""
     (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
     arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
     arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
-    script = LAUNCH.with_name("pretrain.py")
-    command = map(str, [sys.executable, LAUNCH, "--processes-per-node", "2", "--", script, *arguments])
+    command = map(str, [sys.executable, LAUNCH, *options, "--", LAUNCH.with_name("pretrain.py"), *arguments])
     log = tmp_path / "log"
     with log.open("w") as file:
         launched = subprocess.Popen(command, stderr=file)
     deadline = time.monotonic() + 100
     while "step 3/" not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return launched, log
+
+
+def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
+    """Not what the others make of it."""
+    launched, log = start_training(tmp_path, "--processes-per-node", "2")
     ranks = {rank.environ()["RANK"]: rank for rank in psutil.Process(launched.pid).children()}
     ranks["1"].kill()
     assert launched.wait(60) == 137
@@ -328,20 +335,11 @@ def test_several_nodes_outside_a_job_are_one_line_that_says_what_to_do(tmp_path,
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signalled_launcher_lets_its_ranks_save(tmp_path, number):
     """Slurm sends SIGUSR1 before the walltime ends, Grid Engine and LSF SIGUSR2."""
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
-    arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
-    arguments += ["--dataset", write_dataset(tmp_path / "dataset"), "--micro-batch-tokens", "64"]
-    command = map(str, [sys.executable, LAUNCH, "--", LAUNCH.with_name("pretrain.py"), *arguments])
-    log = tmp_path / "log"
-    with log.open("w") as file:
-        launched = subprocess.Popen(command, stderr=file)
-    deadline = time.monotonic() + 100
-    while "step 3/" not in log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    launched, log = start_training(tmp_path)
     launched.send_signal(number)
     assert launched.wait(60) == 75, log.read_text()
     assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
-    assert not list((tmp_path / "phase/checkpoints").glob(".lock"))
+    assert not (tmp_path / "phase" / paths.LOCK).exists()
 
 
 mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: apt install openmpi-bin)")

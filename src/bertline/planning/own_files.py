@@ -21,6 +21,7 @@ from bertline.corpus.dump import DUMP_FILES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import TABLES, arrow_errors, csv_cells, json_objects
+from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
     WEB_PAGES,
@@ -37,7 +38,6 @@ from bertline.files import Json
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
 ROWS_TO_JUDGE = 50
-LINES_TO_JUDGE = 2000
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
