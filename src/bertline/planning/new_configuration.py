@@ -1,0 +1,106 @@
+"""A configuration for a person's own texts, sized to them, to this machine and to a time."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from bertline.console import BertlineError
+from bertline.encoding.measure import characters_per_token
+from bertline.files import Json
+from bertline.planning.machine import Machine
+from bertline.planning.own_table import describe_table
+from bertline.planning.own_text import look_at
+from bertline.planning.proposal import BATCH, Amount, Network, default_seconds, propose, vocabulary_size
+from bertline.planning.proposal_file import configuration, tokenizer_settings
+from bertline.planning.resolve import make_plan
+from bertline.settings.configuration import load_schema, read_yaml
+
+logger = logging.getLogger(__name__)
+
+FINETUNING_TOKENS = 64  # of a row, about
+
+
+class NewConfiguration(NamedTuple):
+    """A configuration as YAML, and what to say of it.
+
+    Attributes:
+        not_read: number of files by suffix whose names are of no text.
+        slowdown: by how many times other programs slow training down here, at least 1.
+    """
+
+    content: str
+    not_read: Mapping[str, int]
+    slowdown: float
+
+
+def make_configuration(
+    texts: Sequence[str],
+    output: Path,
+    machine: Machine,
+    *,
+    schema: Path,
+    models: Path,
+    seconds: float | None,
+    language: str | None,
+    encoding: str,
+    column: str | None,
+    table: Sequence[str],
+    time_steps: Callable[[Network, int, int, int], Json],
+) -> NewConfiguration:
+    """Look at the texts, time training steps, and choose the sizes.
+
+    Args:
+        output: where the configuration is going to be; its name is that of the run.
+        schema, models: the configuration's schema, and the folder of networks that it can name.
+        seconds: from the text to the report; None for a time in proportion to the text.
+        language, encoding, column: of the texts, see `look_at`.
+        table: rows to fine-tune on: none, one file, or one for training and one for scores.
+        time_steps: (network, sequence length, tokens of a global batch, vocabulary size) -> what
+            `bertline.training.trial.time_steps` returns.
+
+    Raises BertlineError if a text cannot be read, or if memory, disk or text are too small.
+    """
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
+    found = look_at(texts, load_schema(schema), encoding=encoding, language=language, column=column)
+    described = describe_table(list(table), Path("resources") / name) if table else None
+    vocab_size = vocabulary_size(found.characters, found.alphabet)
+    settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)
+    per_token = characters_per_token(found.sample, **settings)
+    amount = Amount(found.bytes, found.characters, round(found.characters / per_token), found.documents)
+    slowdown = 1.0
+
+    @cache
+    def speed(network: Network, length: int, batch: int) -> float:
+        nonlocal slowdown
+        logger.info("timing training steps of %s with %d tokens", network.name, length)
+        measured = time_steps(network, length, batch, vocab_size)
+        slowdown = max(slowdown, measured["step_seconds"] / measured["busy_seconds"])
+        return float(measured["tokens"] / measured["busy_seconds"])
+
+    def finetuning_seconds(network: Network) -> float:
+        # Three seeds and three epochs, of this network and of one with random weights.
+        tokens = FINETUNING_TOKENS * 18 * described["rows"] if described else 0
+        return 60.0 + tokens / speed(network, 128, BATCH) if tokens else 0.0
+
+    chosen = propose(
+        amount,
+        vocab_size,
+        machine,
+        seconds=seconds or default_seconds(found.bytes),
+        speed=speed,
+        more_seconds=finetuning_seconds,
+    )
+    content = configuration(name, str(output), found, chosen, machine, described)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder, "draft.yaml")
+        draft.write_text(content, encoding="utf-8")
+        plan = make_plan(read_yaml(draft), schema, models)
+    if plan.problems:
+        raise BertlineError(plan.problems[0])
+    return NewConfiguration(content, found.not_read, slowdown)
