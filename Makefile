@@ -22,6 +22,10 @@ VOCABULARY ?= results/runs/demo/export/vocab.txt
 TORCH_OPTIONS ?=
 # The hashes of another build of torch and of what it needs: envs/README.md
 TORCH_LOCK ?=
+# Of `make sweep`: sequences of the smallest and of the largest micro-batch. PROCESSES=1,2,4 are numbers of processes to
+# compare, OPTIONS="--compile" further options of the training.
+FROM ?= 1
+TO ?= 64
 # Of `make image`: docker or podman, the Dockerfile's target (cpu or cuda), and further options of `build`.
 ENGINE ?= docker
 TARGET ?= cpu
@@ -43,7 +47,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: mine plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -156,6 +160,10 @@ mine: $(READY) ## write a configuration for your own text, sized to it and to th
 		$(if $(filter command%,$(origin $(given))),--$(shell echo $(given) | tr A-Z a-z) '$($(given))')) $(if $(filter yes,$(FORCE)),--force)
 	@$(MAKE) --no-print-directory plan CONFIG='$(OUTPUT)'
 	@echo; echo "Run it:"; sed -n 's/^#     /  /p' '$(OUTPUT)'
+
+sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml RUN=demo/phase1 TO=64
+	@python workflow/scripts/sweep.py '$(RUN)' --configfile $(CONFIG) $(SETTINGS) --from '$(FROM)' --to '$(TO)' \
+		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(OPTIONS),--options='$(OPTIONS)')
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")

@@ -36,3 +36,10 @@ def test_the_last_of_two_equal_options_counts() -> None:
 def test_a_wrong_number_of_tokens_names_what_is_allowed() -> None:
     with pytest.raises(CoercionError, match="given 'many', allowed are a number of tokens and auto"):
         parsed("--micro-batch-tokens", "many")
+
+
+def test_profiled_steps_are_a_range() -> None:
+    assert parsed("--profile", "7:11").profile == (7, 11)
+    for wrong in ("7", "0:3", "9:8", "a:b"):
+        with pytest.raises(CoercionError, match=f"given '{wrong}', allowed are two steps from 1, such as 7:11"):
+            parsed("--profile", wrong)

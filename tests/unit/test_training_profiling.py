@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
 
-from bertline.training.profiling import class_of
+from bertline.console import BertlineError
+from bertline.training.profiling import class_of, marked, profiled
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_kernels_have_their_class(kernel, expected):
 
 def test_a_profile_says_where_the_time_goes(tmp_path):
     card = write_dataset(tmp_path / "dataset")
-    trainer = Trainer(recipe(steps=14, optimizer="adamw"), card, tmp_path / "phase", profile=True)
+    trainer = Trainer(recipe(steps=14, optimizer="adamw"), card, tmp_path / "phase", profile=(7, 11))
     assert trainer.finish() == 0, trainer.log.read_text()
     folder = tmp_path / "phase/checkpoints/profile"
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
@@ -41,3 +43,37 @@ def test_a_profile_says_where_the_time_goes(tmp_path):
     shares = [float(line.rsplit(maxsplit=1)[-1]) for line in lines[2:]]
     assert sum(shares) == pytest.approx(100, abs=1)
     assert shares == sorted(shares, reverse=True)
+    # Exactly those steps: one update each.
+    updates = [event for event in events if event.get("name") == "aten::_fused_adamw_" and event.get("ph") == "X"]
+    groups = len({event["args"].get("External id") for event in updates}) / 5
+    assert groups == int(groups) > 0
+
+
+def test_steps_that_are_past_are_not_profiled(tmp_path, caplog):
+    with profiled((3, 5), tmp_path, done=3) as after_step:
+        after_step()
+    assert caplog.messages == ["steps 3 to 5 are not profiled: training resumes at step 3"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_nsight_needs_a_gpu():
+    with pytest.raises(BertlineError, match="--profiler nsight: there is no GPU here"), marked((1, 2), done=0):
+        pass
+
+
+@pytest.mark.parametrize(("done", "first"), [(0, 1), (0, 3), (2, 3), (1, 4)])
+def test_nsight_records_exactly_the_steps(monkeypatch, done, first):
+    events = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: events.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: events.append("stop"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda text: None)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: None)
+    with marked((first, first + 1), done=done) as after_step:
+        for step in range(done + 1, 8):
+            events.append(step)
+            after_step()
+    begin, end = events.index("start"), events.index("stop")
+    assert events[begin + 1 : end] == [first, first + 1]

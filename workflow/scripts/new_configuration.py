@@ -4,18 +4,16 @@ example:
   python workflow/scripts/new_configuration.py texts --output mine.yaml --time 15m
 """
 
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
-from bertline.files import Json, read_json, write_json, write_text
+from bertline.files import Json, write_text
 from bertline.planning.machine import this_machine
 from bertline.planning.new_configuration import make_configuration
 from bertline.planning.proposal import Network, micro_batch_for, precision_for, processes_for, seconds_of
 from bertline.planning.proposal_file import network_of, phase_settings
+from bertline.planning.trials import run_trial
 
 SCHEMA, MODELS = Path("config/config.schema.yaml"), Path("config/models")
 
@@ -54,10 +52,12 @@ def new_configuration(
 
     def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> Json:
         settings = phase_settings(network, length, max(1, batch // length), precision_for(machine))
+        model = {**network_of(network), "vocab_size": vocab_size, "max_position_embeddings": 512}
+        recipe = {"fingerprint": "0" * 16, "model": model, "seed": 42, "initial_weights": None, "settings": settings}
         processes = processes_for(network, vocab_size, machine, batch)
         threads = machine.cores if machine.gpus else processes
-        options = ["--threads", str(threads), "--micro-batch-tokens", str(micro_batch_for(machine) or "auto")]
-        return time_here(network, vocab_size, settings, processes, options)
+        options = ["--micro-batch-tokens", str(micro_batch_for(machine) or "auto")]
+        return run_trial(recipe, processes=processes, threads=threads, options=options)
 
     made = make_configuration(
         texts,
@@ -83,23 +83,6 @@ def new_configuration(
             f"{made.slowdown:.1f} times as long."
         )
     print(f"{output} is written; read its comments.")
-
-
-def time_here(network: Network, vocab_size: int, settings: Json, processes: int, options: list[str]) -> Json:
-    """Time the training of a network on this machine, started as the graph starts it."""
-    model = {**network_of(network), "vocab_size": vocab_size, "max_position_embeddings": 512}
-    recipe = {"fingerprint": "0" * 16, "model": model, "seed": 42, "phase": "trial", "initial_weights": None}
-    with tempfile.TemporaryDirectory() as folder:
-        given, measured = Path(folder, "recipe.json"), Path(folder, "speed.json")
-        write_json(given, {**recipe, "settings": settings})
-        launch = ["workflow/scripts/launch.py", "--processes-per-node", processes, *options[:2], "--"]
-        script = ["workflow/scripts/time_steps.py", "--recipe", given, "--output", measured, *options]
-        command = [sys.executable, *map(str, (*launch, *script))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
-            raise BertlineError(f"a trial of training {network.name} failed: {last}")
-        return dict(read_json(measured))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ example:
     workflow/scripts/time_steps.py --recipe recipe.json --threads 2 --output speed.json
 """
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.files import read_text, write_json
+from bertline.files import read_text
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
 
@@ -27,15 +27,13 @@ def time_recipe(
 
     Args:
         recipe: that of a phase, with the vocab_size of its network.
-        output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes.
+        output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes and others.
         seconds: of the timed steps.
     """
     from bertline.training.recipe import parse_recipe
-    from bertline.training.trial import time_steps
+    from bertline.training.trial import time_steps, write_speed
 
-    speed = time_steps(parse_recipe(read_text(recipe)), seconds=seconds, options=options)
-    if os.environ.get("RANK", "0") == "0":
-        write_json(output, speed)
+    write_speed(output, partial(time_steps, parse_recipe(read_text(recipe)), seconds=seconds, options=options))
 
 
 if __name__ == "__main__":

@@ -199,6 +199,36 @@ def throughput(phases: Sequence[Phase]) -> str:
     return svg.getvalue()
 
 
+def speed_by_micro_batch(sizes: Sequence[int], speeds: Sequence[float], gigabytes: Sequence[float]) -> str:
+    """Draw sequences per second and memory by the sequences of a micro-batch."""
+    with _drawing("speed-by-micro-batch", height=4.4) as (figure, svg):
+        above, below = figure.subplots(2, 1, sharex=True)
+        for axes, values, label in ((above, speeds, "sequences per second"), (below, gigabytes, "GB of a process")):
+            axes.plot(sizes, values, color=BLUE, marker="o", markersize=4, linewidth=1.6)
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel(label)
+        below.set_xscale("log", base=2)
+        below.set_xticks(sizes, list(map(str, sizes)))
+        below.xaxis.set_minor_formatter(NullFormatter())
+        below.set_xlabel("sequences of a micro-batch")
+    return svg.getvalue()
+
+
+def speed_up(processes: Sequence[int], factors: Sequence[float]) -> str:
+    """Draw the speed-up by the number of processes, and the ideal one."""
+    with _drawing("speed-up") as (figure, svg):
+        axes = figure.add_subplot()
+        ideal = [number / processes[0] for number in processes]
+        axes.plot(processes, ideal, color=GREY, linestyle="--", linewidth=1.4, label="ideal")
+        axes.plot(processes, factors, color=BLUE, marker="o", markersize=4, linewidth=1.6, label="measured")
+        axes.set_xticks(processes)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("processes")
+        axes.set_ylabel("speed-up")
+        figure.legend(loc="outside upper left", ncols=2)
+    return svg.getvalue()
+
+
 def _time_unit(phases: Sequence[Phase]) -> tuple[float, str]:
     """Return the factor from hours to the axis's unit, and its label."""
     hours = max((place.hours for _, place, _ in places(phases)), default=0.0)

@@ -107,6 +107,7 @@ LOGGED_MODEL = f"{RUN}/logged-model-{{fingerprint}}.json"
 SUBMISSION = f"{RUN}/glue-submission-{{fingerprint}}.zip"
 SKIPPED_TASK = "results/skipped/{run}/{task}"  # never exists: its job fails
 MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
+SWEEP = "results/sweeps/{name}/{fingerprint}"
 ORIGIN = "results/origin"  # see tracking/origin.py
 REPORT = "results/report/{fingerprint}"
 REPORT_PAGE = f"{REPORT}/index.html"

@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -110,20 +110,11 @@ def track(
     failures = []
     for path in records_in(records):
         try:
-            with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
-                # Read under the lock: a record older than the one sent last would look like a truncated journal.
-                entry, origin = read_entry(path, report), read_origin()
-                if known is not None and known.get(path) == entry:
-                    continue
-                published = publish(
-                    connect(tracking_uri),
-                    entry,
-                    _artifact_root(tracking_uri),
-                    origin=origin,
-                    read_again=partial(read_entry, path, report),
-                )
+            entry, published = _send(partial(read_entry, path, report), tracking_uri, (known or {}).get(path))
         except BertlineError as error:
             failures.append(str(error))
+            continue
+        if published is None:
             continue
         refused = published.pop("refused")
         if refused:
@@ -135,6 +126,24 @@ def track(
     if failures:
         raise BertlineError("; ".join(dict.fromkeys(failures)))  # of a store, the same for each run
     return marker
+
+
+def track_entry(read: Callable[[], Entry], tracking_uri: str) -> None:
+    """Bring MLflow up to date with the tree of entries that `read` returns. Raises BertlineError in one line."""
+    _, published = _send(read, tracking_uri, None)
+    if published and published["refused"]:
+        raise BertlineError(_explain_refused(published["refused"], tracking_uri))
+
+
+def _send(read: Callable[[], Entry], tracking_uri: str, known: Entry | None) -> tuple[Entry, dict[str, Any] | None]:
+    """Send what `read` returns; return it and what `publish` does, None if it is equal to `known`."""
+    with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
+        # Read under the lock: a record older than the one sent last would look like a truncated journal.
+        entry, origin = read(), read_origin()
+        if known == entry:
+            return entry, None
+        client, root = connect(tracking_uri), _artifact_root(tracking_uri)
+        return entry, publish(client, entry, root, origin=origin, read_again=read)
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:

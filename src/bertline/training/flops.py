@@ -15,8 +15,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from torch import distributed
+from torch import distributed, nn
 
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.training.data.batches import GlobalBatch
@@ -55,6 +56,12 @@ def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
     return _flops(model, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
 
 
+def flops_of_encoder(network: nn.Module, lengths: np.ndarray) -> float:
+    """Return the operations of a step on sequences of these lengths, int [N], in a network with an `encoder`."""
+    numbers = lengths.astype(float)
+    return _flops(network, numbers.sum(), (numbers**2).sum(), 0)
+
+
 def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: float) -> float:
     """Return the operations of training on a sample of `length` tokens, `masked` of them masked.
 
@@ -67,7 +74,7 @@ def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: 
     return _flops(model, length, length**2, masked)
 
 
-def _flops(model: PreTrainingNetwork, tokens: float, squares: float, masked: float) -> float:
+def _flops(model: Any, tokens: float, squares: float, masked: float) -> float:
     config = model.config
     layers, width = config.num_hidden_layers, config.hidden_size
     matrices = sum(weight.numel() for weight in model.encoder.layers.parameters() if weight.dim() == 2)

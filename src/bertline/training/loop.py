@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bertline.training.distributed.process_group import describe, join_group
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.options import Options
 from bertline.training.phase import Phase
-from bertline.training.profiling import make_profiler
+from bertline.training.profiling import marked, profiled
 from bertline.training.stop import STOPPED, StopSignal
 
 logger = logging.getLogger(__name__)
@@ -54,16 +55,19 @@ def train(
     try:
         acquire(lock, group, wait=options.when_locked == "wait", stop_signal=stop_signal)
         phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
-        profiles = options.profile and group.is_rank_zero
-        profiling = make_profiler(output / paths.PROFILE) if profiles else nullcontext()
+        profiling: AbstractContextManager[Callable[[], None] | None] = nullcontext()
+        if options.profile and options.profiler == "nsight":
+            profiling = marked(options.profile, done=phase.progress.step)
+        elif options.profile and group.is_rank_zero:
+            profiling = profiled(options.profile, output / paths.PROFILE, done=phase.progress.step)
         shown, total = group.is_rank_zero, phase.total_steps
         bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
-        with profiling as profiler, bar_of_steps as bar:
+        with profiling as after_step, bar_of_steps as bar:
             while phase.progress.step < total:
                 phase.train_one_step(stop_signal)
                 bar.update(phase.progress.step - bar.n)
-                if profiler is not None:
-                    profiler.step()
+                if after_step is not None:
+                    after_step()
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()

@@ -25,6 +25,14 @@ def _steps(_: Any, given: Sequence[Token]) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
+def _first_and_last(_: Any, given: Sequence[Token]) -> tuple[int, int]:
+    """Parse START:STOP, two steps."""
+    first, _, last = given[0].value.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise ValueError(f"given '{given[0].value}', allowed are two steps from 1, such as 7:11")
+    return int(first), int(last)
+
+
 @dataclass(frozen=True)
 class Options:
     """Types, defaults and help of the trainer's options."""
@@ -65,7 +73,9 @@ class Options:
     """Write checkpoints of these steps and keep them: 0,1000,4000."""
     keep_best: bool = False
     """Keep the checkpoint with the lowest held-out MLM loss, too."""
-    profile: bool = False
-    """Write where the time of steps 7 to 11 goes to checkpoints/profile/."""
+    profile: Annotated[tuple[int, int] | None, Parameter(converter=_first_and_last, n_tokens=1)] = None
+    """Write where the time of steps START:STOP goes, both included, to checkpoints/profile/."""
+    profiler: Literal["torch", "nsight"] = "torch"
+    """nsight: only mark the steps of --profile, for nsys and ncu."""
     when_locked: Literal["wait", "stop"] = "wait"
     """What to do while another trainer works on this phase."""

@@ -1,21 +1,22 @@
-"""Profile of a step's time: a trace for chrome://tracing or Perfetto, and a table by class of kernel."""
+"""Profiles of training steps: a trace and a table by class of kernel, or a range for Nsight's tools."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from tabulate import tabulate
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from bertline.console import BertlineError
 from bertline.files import write_atomically, write_text
 
 logger = logging.getLogger(__name__)
 
-# Steps of this process: the first ones compile and fill caches.
-SKIPPED, WARMED_UP, PROFILED = 5, 1, 5
 # The first pattern that matches a kernel's name counts.
 CLASSES = {
     "communication": r"nccl|c10d|allreduce|all_reduce",
@@ -30,16 +31,64 @@ CLASSES = {
 }
 
 
-def make_profiler(folder: Path) -> profile:
-    """Make a profiler that writes `folder`/trace.json and `folder`/kernels.txt after eleven calls to its `step`."""
+@contextmanager
+def profiled(steps: tuple[int, int], folder: Path, *, done: int) -> Iterator[Callable[[], None]]:
+    """Profile steps by PyTorch; yield a function to call after each step of this process.
+
+    Writes `folder`/trace.json, for chrome://tracing or Perfetto, and `folder`/kernels.txt.
+
+    Args:
+        steps: the first and the last one to profile.
+        done: number of the last step before this process's first.
+    """
+    before = steps[0] - 1 - done
+    if before < 0:
+        logger.warning("steps %d to %d are not profiled: training resumes at step %d", *steps, done)
+        yield lambda: None
+        return
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    return profile(
+    number = steps[1] - steps[0] + 1
+    with profile(
         activities=activities,
-        schedule=schedule(wait=SKIPPED, warmup=WARMED_UP, active=PROFILED, repeat=1),
-        on_trace_ready=lambda profiler: _write(profiler, folder),
-    )
+        # A step to warm the profiler up, if there is one before.
+        schedule=schedule(wait=max(0, before - 1), warmup=min(1, before), active=number, repeat=1),
+        on_trace_ready=lambda profiler: _write(profiler, folder, number),
+    ) as profiler:
+        yield profiler.step
+
+
+@contextmanager
+def marked(steps: tuple[int, int], *, done: int) -> Iterator[Callable[[], None]]:
+    """Mark steps as the range that nsys and ncu record; yield a function to call after each step of this process.
+
+    With `nsys profile --capture-range=cudaProfilerApi` or `ncu --profile-from-start off`. Arguments as of `profiled`.
+
+    Raises BertlineError without a GPU.
+    """
+    if not torch.cuda.is_available():
+        raise BertlineError("--profiler nsight: there is no GPU here; leave it out, and PyTorch profiles the CPU")
+    finished = done
+
+    def after_step() -> None:
+        nonlocal finished
+        finished += 1
+        if finished == steps[1]:
+            torch.cuda.synchronize()
+            torch.cuda.nvtx.range_pop()
+            torch.cuda.profiler.stop()
+        if finished == steps[0] - 1:
+            begin()
+
+    def begin() -> None:
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        torch.cuda.nvtx.range_push(f"steps {steps[0]} to {steps[1]}")
+
+    if finished == steps[0] - 1:
+        begin()
+    yield after_step
 
 
 def class_of(kernel: str) -> str:
@@ -47,11 +96,11 @@ def class_of(kernel: str) -> str:
     return next((name for name, pattern in CLASSES.items() if re.search(pattern, kernel, re.IGNORECASE)), "other")
 
 
-def _write(profiler: profile, folder: Path) -> None:
+def _write(profiler: profile, folder: Path, number: int) -> None:
     on_gpu = torch.cuda.is_available()
     milliseconds: dict[str, float] = {}
     for event in profiler.key_averages():
-        spent = (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / PROFILED
+        spent = (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / number
         name = class_of(event.key)
         milliseconds[name] = milliseconds.get(name, 0.0) + spent
     total = sum(milliseconds.values())
@@ -65,4 +114,4 @@ def _write(profiler: profile, folder: Path) -> None:
     write_text(folder / "kernels.txt", f"{table}\n")
     with write_atomically(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
-    logger.info("profiled %d steps, written to %s:\n%s", PROFILED, folder, table)
+    logger.info("profiled %d steps, written to %s:\n%s", number, folder, table)

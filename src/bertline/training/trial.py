@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,21 @@ from bertline.encoding.dataset import SampleReader
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.masking import Vocabulary
 from bertline.encoding.tokenizer import id_type
+from bertline.files import Json, write_json
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
+from bertline.training.flops import flops_of, peak_of_all
 from bertline.training.options import Options
 from bertline.training.setup import make_learner, prepare_device
 from bertline.training.step import train_step
-
-logger = logging.getLogger(__name__)
 
 SAMPLES = 4096
 WARM_UP_STEPS = 2  # after the first, which compiles
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 
 
-def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> dict[str, Any]:
-    """Train with the real step for some seconds and return its speed; the same on every rank.
+def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> Json:
+    """Train with the real step for some seconds and return its speed, see `timed`.
 
     Data, gradients, optimizer and division among the ranks are those of a phase; only the tokens are random, and all
     samples are full. Every process of the group must call this.
@@ -39,43 +40,92 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> d
         recipe: as `parse_recipe` returns it; the network needs its `vocab_size`.
         seconds: of the timed steps, after the first ones; at least two steps are timed.
 
-    Returns `step_seconds` (mean); `busy_seconds`, what a step takes on CPUs that do nothing else: the processor time of
-    the busiest rank; `tokens` of a step; `start_seconds` of the first step, which compiles; `device`; and
-    `memory_bytes`, the largest peak of a process.
+    Raises torch.OutOfMemoryError.
     """
     group = join_group(options.threads)
     prepare_device(recipe["settings"], group, options)
     settings = recipe["settings"]
     data = random_data(recipe["model"]["vocab_size"], settings["sequence_length"], group)
     began = time.monotonic()
+    learner = make_learner(recipe, data, group, options)
+    learner.accumulator.seek(0)
+    batches = []
+
+    def step(number: int) -> None:
+        batches.append(train_step(learner, number + 1, number, {}).batch)
+
+    found = timed(step, group, seconds=seconds, began=began)
+    learner.accumulator.close()
+    return found | speed_of_steps(
+        found["step_seconds"],
+        group,
+        sequences=settings["global_batch_size"],
+        tokens=settings["global_batch_size"] * settings["sequence_length"],
+        flops=flops_of(learner.model, batches[-1]),
+    )
+
+
+def write_speed(output: Path, measure: Callable[[], Json]) -> None:
+    """Write what `measure` returns, as rank 0. If a rank's memory is too small, it writes `{"fits": false}` instead.
+
+    Raises BertlineError for the latter.
+    """
     try:
-        learner = make_learner(recipe, data, group, options)
-        learner.accumulator.seek(0)
-        train_step(learner, 1, 0, {})
-        _wait(group)
-        start_seconds = time.monotonic() - began
-        for number in range(1, 1 + WARM_UP_STEPS):
-            train_step(learner, number + 1, number, {})
-        _wait(group)
-        began, used, number = time.monotonic(), time.process_time(), WARM_UP_STEPS
-        # Rank 0 decides how long: all ranks take the same steps.
-        while number < WARM_UP_STEPS + 2 or group.broadcast(time.monotonic() - began < seconds):
-            number += 1
-            train_step(learner, number + 1, number, {})
-        _wait(group)
-        step_seconds = (time.monotonic() - began) / (number - WARM_UP_STEPS)
-        used_seconds = (time.process_time() - used) / (number - WARM_UP_STEPS) / torch.get_num_threads()
-        learner.accumulator.close()
+        speed = measure()
     except torch.OutOfMemoryError:
-        raise BertlineError("the GPU's memory is too small for this network; choose a smaller one") from None
-    tokens = settings["global_batch_size"] * settings["sequence_length"]
+        write_json(output, {"fits": False})
+        raise BertlineError("the GPU's memory is too small for this; compute less at once") from None
+    if os.environ.get("RANK", "0") == "0":
+        write_json(output, {"fits": True, **speed})
+
+
+def timed(step: Callable[[int], None], group: Group, *, seconds: float, began: float) -> Json:
+    """Time `step`, which takes the number of the step, counted from 0; the same on every rank.
+
+    Args:
+        began: when the network began to be made, by time.monotonic().
+
+    Returns `step_seconds` (mean); `busy_seconds`, what a step takes on CPUs that do nothing else: the processor time of
+    the busiest rank; `start_seconds` until the end of the first step, which compiles; `device`; `processes`; and
+    `memory_bytes`, the largest peak of a process.
+    """
+    step(0)
+    _wait(group)
+    start_seconds = time.monotonic() - began
+    for number in range(1, 1 + WARM_UP_STEPS):
+        step(number)
+    _wait(group)
+    began, used, number = time.monotonic(), time.process_time(), WARM_UP_STEPS
+    # Rank 0 decides how long: all ranks take the same steps.
+    while number < WARM_UP_STEPS + 2 or group.broadcast(time.monotonic() - began < seconds):
+        number += 1
+        step(number)
+    _wait(group)
+    step_seconds = (time.monotonic() - began) / (number - WARM_UP_STEPS)
+    used_seconds = (time.process_time() - used) / (number - WARM_UP_STEPS) / torch.get_num_threads()
     return {
         "step_seconds": step_seconds,
         "busy_seconds": step_seconds if group.device.type == "cuda" else float(group.gather([used_seconds]).max()),
-        "tokens": tokens,
         "start_seconds": start_seconds,
         "device": group.device_name,
+        "processes": group.world_size,
         "memory_bytes": _peak(group),
+    }
+
+
+def speed_of_steps(step_seconds: float, group: Group, *, sequences: int, tokens: int, flops: float) -> Json:
+    """Return what a step of so many sequences and tokens of the global batch amounts to in a second.
+
+    `model_flops_utilization` is None where the peak of a processor is not known. All ranks must call this.
+    """
+    peak, tflops = peak_of_all(group.device), flops / step_seconds / 1e12
+    return {
+        "sequences": sequences,
+        "tokens": tokens,
+        "sequences_per_second": sequences / step_seconds,
+        "tokens_per_second": tokens / step_seconds,
+        "tflops_per_second": tflops,
+        "model_flops_utilization": tflops / peak if peak else None,
     }
 
 

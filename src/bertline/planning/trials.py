@@ -1,0 +1,42 @@
+"""Trials: some steps of a recipe, computed on this machine by the processes that the graph would start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.files import Json, read_json, write_json
+
+SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
+
+
+def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str] = (), seconds: float = 3.0) -> Json:
+    """Time steps of a phase's or a fine-tuning's recipe on random tokens.
+
+    Args:
+        recipe: its network needs its `vocab_size`.
+        processes: number to start.
+        threads: of all of them together.
+        options: more arguments of pretrain.py, or finetune.py.
+        seconds: of the timed steps.
+
+    Returns what `bertline.training.trial.timed` and `speed_of_steps` do and `fits`, or `{"fits": False}` if the memory
+    is too small. Raises BertlineError with the last line of a failed trial.
+    """
+    script = SCRIPTS / ("time_finetuning.py" if "task" in recipe else "time_steps.py")
+    with tempfile.TemporaryDirectory() as folder:
+        given, measured = Path(folder, "recipe.json"), Path(folder, "speed.json")
+        write_json(given, recipe)
+        shared = ["--threads", str(threads)]
+        launch = [str(SCRIPTS / "launch.py"), "--processes-per-node", str(processes), *shared, "--", str(script)]
+        arguments = ["--recipe", str(given), "--output", str(measured), "--seconds", str(seconds), *shared, *options]
+        command = [sys.executable, *launch, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if measured.exists():
+            return dict(read_json(measured))
+        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+        raise BertlineError(f"a trial of some steps failed: {last.removeprefix('error: ')}")

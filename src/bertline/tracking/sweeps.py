@@ -1,0 +1,58 @@
+"""A sweep as an MLflow run: a point for each size of a micro-batch, and the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertline.files import Json, read_json
+from bertline.fingerprint import fingerprint
+from bertline.results import describe
+from bertline.tracking.run_tree import Artifact, Entry, Point
+from bertline.tracking.store import track_entry
+
+SWEEP = "sweep.json"
+# Rows of a sweep, and what is the step of their points in MLflow.
+STEPS = {"micro_batches": "micro_batch_size", "scaling": "processes"}
+
+
+def track_sweep(folder: Path, tracking_uri: str) -> None:
+    """Send the sweep in a folder to MLflow; sent again, it changes nothing."""
+    track_entry(lambda: entry_of(folder), tracking_uri)
+
+
+def entry_of(folder: Path) -> Entry:
+    """Return the entry of the sweep in a folder: metrics named {table}/{column}, by size or by processes."""
+    sweep = read_json(folder / SWEEP)
+    name, digest = f"sweep of {sweep['name']}", fingerprint(sweep)
+    points = [
+        Point(f"{table}/{key}", row[step], sweep["finished"], float(value))
+        for table, step in STEPS.items()
+        for row in sweep[table]
+        for key, value in row.items()
+        if key != step and isinstance(value, int | float) and value is not None
+    ]
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".csv", ".svg"))
+    return Entry(
+        name=name,
+        # Every sweep is a run of its own: another one, of another time, does not replace it.
+        identity={
+            "bertline.stage": "sweep",
+            "bertline.fingerprint": digest,
+            "bertline.run": f"{name} {digest}",
+            "bertline.record": digest,
+        },
+        description=_description(sweep),
+        finished=True,
+        started=sweep["started"],
+        ended=sweep["finished"],
+        parameters=describe.flatten({"settings": sweep["settings"], "model": sweep["model"], "seed": sweep["seed"]}),
+        tags=describe.flatten({"device": sweep["device"], "options": " ".join(sweep["options"])}, "bertline.")
+        | {"mlflow.source.name": "workflow/scripts/sweep.py", "mlflow.source.type": "LOCAL"},
+        points=points,
+        artifacts=[Artifact(path) for path in files],
+        experiment=sweep["experiment"],
+    )
+
+
+def _description(sweep: Json) -> str:
+    return f"Speed of {sweep['name']} on {sweep['device']}, by the sequences of a micro-batch and by processes."

@@ -1,0 +1,138 @@
+"""A sweep's sizes, batches and scaling, with the trial of steps replaced by a formula."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import psutil
+import pytest
+
+from bertline.console import BertlineError
+from bertline.files import Json, read_json
+from bertline.planning.resolve import make_plan
+from bertline.planning.sweep import by_micro_batch, by_processes, recipe_of, sizes
+from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
+from bertline.settings.configuration import read_yaml
+
+CONFIG = Path(__file__).parents[2] / "config"
+PHASE: Json = {"settings": {"global_batch_size": 100, "sequence_length": 128}}
+FINETUNING: Json = {"task": "cola", "settings": {"batch_size": 32, "max_sequence_length": 64}}
+
+
+def trial(device: str = "cpu", most: int = 1000) -> Callable[[Json, int, int], Json]:
+    """Steps of 10 ms and 1 ms a sequence, on processes that halve it exactly; 1 GB and 0.1 GB a sequence at once."""
+
+    def run(recipe: Json, processes: int, tokens: int) -> Json:
+        settings = recipe["settings"]
+        sequences = settings.get("global_batch_size") or settings["batch_size"]
+        at_once = tokens // (settings.get("sequence_length") or settings["max_sequence_length"])
+        if at_once > most:
+            return {"fits": False}
+        seconds = 0.01 + 0.001 * sequences / processes
+        return {
+            "fits": True,
+            "device": device,
+            "sequences": sequences,
+            "tokens": tokens * sequences // at_once,
+            "step_seconds": seconds,
+            "sequences_per_second": sequences / seconds,
+            "tokens_per_second": 128 * sequences / seconds,
+            "tflops_per_second": 1.0,
+            "model_flops_utilization": None,
+            "memory_bytes": 10**9 + 10**8 * at_once,
+            "start_seconds": 1.0,
+        }
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(1, 64, [1, 2, 4, 8, 16, 32, 64]), (1, 1, [1]), (3, 20, [3, 6, 12, 20]), (4, 5, [4, 5]), (2, 8, [2, 4, 8])],
+)
+def test_sizes_double_up_to_the_last(first: int, last: int, expected: list[int]) -> None:
+    assert sizes(first, last) == expected
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 4), (8, 4)])
+def test_impossible_sizes_are_one_line(first: int, last: int) -> None:
+    with pytest.raises(BertlineError, match=f"FROM={first} TO={last}"):
+        sizes(first, last)
+
+
+def test_the_first_size_that_does_not_fit_is_a_row_and_ends_the_sweep() -> None:
+    rows = list(by_micro_batch(PHASE, [1, 2, 4, 8], processes=1, trial=trial("NVIDIA", most=2)))
+    assert [(row["micro_batch_size"], row["fits"]) for row in rows] == [(1, True), (2, True), (4, False)]
+
+
+def test_a_cpu_is_not_driven_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1 GB and 0.1 GB a sequence: 8 at once need 1.8 GB, and two processes 3.6.
+    available = type("", (), {"available": int(3.5e9)})
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: available)
+    alone, two = (
+        [row["fits"] for row in by_micro_batch(PHASE, [1, 2, 4, 8, 16, 32], processes=n, trial=trial())] for n in (1, 2)
+    )
+    assert alone == [True, True, True, True, True, False]
+    assert two == [True, True, True, False]
+
+
+def test_a_step_accumulates_as_many_micro_batches_as_the_phase_but_few() -> None:
+    found = {
+        row["micro_batch_size"]: row["sequences"]
+        for row in by_micro_batch(PHASE, [1, 16, 64, 128], processes=1, trial=trial())
+    }
+    assert found == {1: 8, 16: 96, 64: 64, 128: 128}
+    # A fine-tuning's batch is one micro-batch of each process.
+    rows = by_micro_batch(FINETUNING, [4], processes=2, trial=trial())
+    assert [row["sequences"] for row in rows] == [8]
+
+
+def test_speed_up_is_by_the_same_global_batch() -> None:
+    rows = list(by_processes(PHASE, [4, 1, 2], micro_batch_size=5, trial=trial()))
+    assert [row["processes"] for row in rows] == [1, 2, 4]
+    assert {row["sequences"] for row in rows} == {100}
+    # 110, 60 and 35 ms.
+    assert [round(row["speed_up"], 3) for row in rows] == [1.0, round(110 / 60, 3), round(110 / 35, 3)]
+    assert [round(row["efficiency"], 3) for row in rows] == [1.0, round(110 / 120, 3), round(110 / 140, 3)]
+
+
+def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(read_yaml(CONFIG / "demo.yaml"), CONFIG / "config.schema.yaml", CONFIG / "models")
+    phase = recipe_of(plan, "demo/phase1")
+    assert recipe_of(plan, "demo")["phase"] == "warm_up"
+    assert phase["phase"] == "phase1"
+    assert phase["initial_weights"] is None
+    assert phase["model"]["vocab_size"] == plan.config["datasets"]["demo"]["tokenizer"]["vocab_size"]
+    assert recipe_of(plan, "demo/phase2")["initial_weights"] is None
+    with pytest.raises(BertlineError, match="there is no training called demo/phas1; near it are demo/phase1"):
+        recipe_of(plan, "demo/phas1")
+
+
+def sweep_of(rows: list[Json], scaling: list[Json]) -> Json:
+    return {"name": "demo/phase1", "micro_batches": rows, "scaling": scaling}
+
+
+def test_files_have_every_row(tmp_path: Path) -> None:
+    rows = list(by_micro_batch(PHASE, [1, 2, 4], processes=1, trial=trial("NVIDIA", most=2)))
+    scaling = list(by_processes(PHASE, [1, 2], micro_batch_size=2, trial=trial()))
+    write_sweep(tmp_path, sweep_of(rows, scaling))
+    assert read_json(tmp_path / "sweep.json")["micro_batches"] == rows
+    read: list[dict[str, Any]] = list(csv.DictReader((tmp_path / "micro_batches.csv").open()))
+    assert [row["fits"] for row in read] == ["True", "True", "False"]
+    assert [float(row["sequences_per_second"]) for row in read[:2]] == [row["sequences_per_second"] for row in rows[:2]]
+    assert read[2]["step_seconds"] == ""
+    assert next(csv.DictReader((tmp_path / "scaling.csv").open()))["speed_up"] == "1.0"
+    for name in ("micro_batches", "scaling"):
+        assert ElementTree.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own
+    assert "does not fit" in table_of_micro_batches(rows)
+    assert "1.00" in table_of_scaling(scaling)
+
+
+def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) -> None:
+    write_sweep(tmp_path, sweep_of(list(by_micro_batch(PHASE, [1], processes=1, trial=trial())), []))
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "micro_batches.csv", "micro_batches.svg"}
