@@ -6,7 +6,8 @@ Both compute the same batches of real samples, 8 x 128, with dropout 0.1 and fus
 a phase: it reads, masks, accumulates, clips and steps. transformers gets prepared batches, and the faster of its sdpa
 and eager attention counts. Rounds alternate; a ratio is the median over rounds of transformers' time / Bertline's. Also
 measured are the share of a step spent waiting for data, and the share of time for checkpoints at the default interval.
-The last line is JSON.
+The bf16 step's operations are compared with the rate of the machine's own bf16 matrix products in the same rounds, and
+its time is divided among the classes of kernels. The last line is JSON.
 
 bench/gpu.py measures a GPU.
 """
@@ -17,6 +18,7 @@ import platform
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +36,21 @@ from steps import (
     read_model,
     take_turns,
 )
+from torch.profiler import ProfilerActivity, profile
 
 from bertline.command_line import run_command
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.distributed.process_group import Group
+from bertline.training.flops import flops_of
 from bertline.training.optimizers.registry import optimizer_tensors
 from bertline.training.options import Options
+from bertline.training.profiling import class_of
 
 BATCH, LENGTH = 8, 128
+PRODUCT, PRODUCTS = 2048, "products"  # rows and columns of the matrices whose product's rate counts as the peak
+PROFILED = 3  # steps
 PRECISIONS, ATTENTIONS = ("fp32", "bf16"), ("sdpa", "eager")
 
 
@@ -59,7 +66,9 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
         )
     layout = Layout(LENGTH, BATCH, fixed=compiled)
     ours = {kind: make_our_step(recipes[kind], data, group, layout, compiled=compiled) for kind in PRECISIONS}
-    seconds = take_turns(steps | {f"ours {kind}": step for kind, step in ours.items()}, rounds, group.device)
+    steps |= {f"ours {kind}": step for kind, step in ours.items()} | {PRODUCTS: product_step(group.device)}
+    seconds = take_turns(steps, rounds, group.device)
+    peak = 2 * PRODUCT**3 / min(seconds.pop(PRODUCTS))
 
     def best(precision: str) -> list[float]:
         return min((seconds[f"transformers {precision} {kind}"] for kind in ATTENTIONS), key=statistics.median)
@@ -69,12 +78,39 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
         print(f"  {shape:5} {name:24} {1000 * median:9.1f} ms  {BATCH / median:8.1f} sequences/s", flush=True)
     fastest = min(PRECISIONS, key=lambda precision: statistics.median(seconds[f"ours {precision}"]))
     in_all = sum(value for kind in ours for value in seconds[f"ours {kind}"])
+    rate = flops_of(ours["bf16"].learner.model, ours["bf16"].batch) / statistics.median(seconds["ours bf16"])
+    print(f"  {shape:5} ours bf16: {rate / 1e9:.0f} of the {peak / 1e9:.0f} GFLOP/s of bf16 products here")
+    print_classes(shape, ours["bf16"])
     return {
         f"{shape}_vs_transformers": ratio(best("fp32"), seconds[f"ours {fastest}"]),
         f"{shape}_equal_precision": min(ratio(best(kind), seconds[f"ours {kind}"]) for kind in PRECISIONS),
+        f"{shape}_share_of_bf16_peak": round(rate / peak, 3),
         f"{shape}_data_wait_share": round(sum(step.waited for step in ours.values()) / in_all, 5),
         f"{shape}_checkpoint_share": checkpoint_share(ours["bf16"]),
     }
+
+
+def product_step(device: torch.device) -> Step:
+    """Return a function that computes one large product of bf16 matrices."""
+    first, second, product = (torch.randn(PRODUCT, PRODUCT, device=device, dtype=torch.bfloat16) for _ in range(3))
+
+    def step() -> None:
+        torch.mm(first, second, out=product)
+
+    return step
+
+
+def print_classes(shape: str, step: OurStep) -> None:
+    """Print the share of each class of kernels in the processor time of a few steps."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(PROFILED):
+            step()
+    spent: defaultdict[str, float] = defaultdict(float)
+    for event in profiler.key_averages():
+        spent[class_of(event.key)] += event.self_cpu_time_total
+    total = sum(spent.values())
+    shares = (f"{name} {100 * time / total:.1f} %" for name, time in sorted(spent.items(), key=lambda pair: -pair[1]))
+    print(f"  {shape:5} ours bf16, by kernels: {', '.join(shares)}", flush=True)
 
 
 def ratio(theirs: list[float], ours: list[float]) -> float:
