@@ -32,7 +32,7 @@ def test_a_sweep_of_a_phase_over_sizes_and_processes(workflow_folder: Path) -> N
     assert len({row["sequences"] for row in scaling}) == 1
 
     client = MlflowClient(f"sqlite:///{workflow_folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("bertline")
+    experiment = client.get_experiment_by_name("bertline-demo")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.run_name == "sweep of demo/phase1"
     history = client.get_metric_history(run.info.run_id, "micro_batches/sequences_per_second")
