@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 
@@ -102,6 +103,41 @@ def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path):
     resumed = train(given, card, tmp_path / "phase")
     assert "deterministic was True and is False" in resumed.log.read_text()
     assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "plain/model.safetensors")
+
+
+def test_another_instruction_set_and_activation_checkpointing_are_reported_when_it_resumes(card, tmp_path):
+    given, output = recipe(steps=2), tmp_path / "phase"
+    assert Trainer(given, card, output, stop_after_minutes=0.0).finish() == 75
+    shutil.copytree(output, tmp_path / "older")
+    resumed = train(given, card, output, environment={"ONEDNN_MAX_CPU_ISA": "avx2"}, activation_checkpointing=True)
+    here = torch.backends.cpu.get_cpu_capability()
+    log = resumed.log.read_text()
+    assert f"instruction_set was {here} and is {here}, oneDNN up to AVX2: same samples" in log
+    assert "activation_checkpointing was False and is True" in log
+
+    # A checkpoint that has no record of either.
+    state_json = tmp_path / "older/checkpoints/step-00000001/state.json"
+    state = json.loads(state_json.read_text())
+    for name in ("instruction_set", "processor", "activation_checkpointing"):
+        del state["reproducibility"][name]
+    state_json.write_text(json.dumps(state))
+    log = train(given, card, tmp_path / "older").log.read_text()
+    assert "resuming" in log
+    assert "no longer the same bits" not in log
+
+
+def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_says_so(card, tmp_path):
+    given, output = recipe(steps=2), tmp_path / "phase"
+    assert Trainer(given, card, output, threads=2, stop_after_minutes=0.0).finish() == 75
+    shutil.copytree(output, tmp_path / "other")
+    log = train(given, card, output, threads=1).log.read_text()
+    assert "threads of a process: 2, as before, for the same bits; --no-keep-threads takes the 1 given now" in log
+    assert "no longer the same bits" not in log
+    assert json.loads((output / "recipe.json").read_text())["threads"] == 2
+
+    log = train(given, card, tmp_path / "other", threads=1, keep_threads=False).log.read_text()
+    assert "threads was 2 and is 1: same samples in the same batches, but no longer the same bits" in log
+    assert json.loads((tmp_path / "other/recipe.json").read_text())["threads"] == 1
 
 
 def test_a_changed_recipe_is_never_resumed(card, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from cyclopts import CoercionError, Parameter
+from cyclopts import CoercionError, Parameter, ValidationError
 
 from bertline.command_line import command_line
 from bertline.training.options import Options
@@ -36,3 +36,11 @@ def test_the_last_of_two_equal_options_counts() -> None:
 def test_a_wrong_number_of_tokens_names_what_is_allowed() -> None:
     with pytest.raises(CoercionError, match="given 'many', allowed are a number of tokens and auto"):
         parsed("--micro-batch-tokens", "many")
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("--keep-checkpoints", 0), ("--threads", 0), ("--log-every", 0), ("--checkpoint-every", -1)]
+)
+def test_a_number_that_means_nothing_is_refused(option: str, given: int) -> None:
+    with pytest.raises(ValidationError, match=rf"{option}\. Must be >=? \d"):
+        parsed(option, str(given))

@@ -97,7 +97,7 @@ class Phase:
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=max(1, options.keep_checkpoints),
+            keep=options.keep_checkpoints,
             keep_every=options.keep_every,
             keep_steps=options.keep_steps,
             before=self._before_checkpoint,
