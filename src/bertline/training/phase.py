@@ -21,6 +21,7 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
+from bertline.training.distributed.stop_request import StopRequest
 from bertline.training.evaluation import evaluate
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
@@ -31,14 +32,14 @@ from bertline.training.publishing import publish_phase
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
-from bertline.training.step import StepResult, train_step
+from bertline.training.step import UNFINISHED, StepResult, train_step
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
 # After so many successive steps without a finite gradient, the weights themselves are taken to be wrong.
 MAX_SKIPPED_IN_A_ROW = 10
-VOTES = ("stop_wanted", "checkpoint_wanted")
+VOTES = ("stop_wanted", "checkpoint_wanted", UNFINISHED)
 
 
 class Phase:
@@ -67,7 +68,7 @@ class Phase:
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
         self.rolled_back_to: int | None = None
-        self.stop_wanted = False
+        self.stop_wanted, self.stop_request = False, StopRequest(group, in_lockstep=options.fsdp)
         prepare_device(self.settings, group, options)
         data = open_training_data(
             card_json, self.settings["sequence_length"], group.device, self.settings["corpus_weights"]
@@ -118,10 +119,21 @@ class Phase:
         self.best.restore(state.get("best"))
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
-        """Train one step; then write a journal point, evaluate and save a checkpoint if they are due."""
-        votes = {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
-        result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes)
+        """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
+
+        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
+        """
+
+        def votes() -> dict[str, float]:
+            return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
+
+        def stop_is_seen() -> bool:
+            return self.stop_request.is_seen(here=stop_signal.received)
+
+        result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes, stop_is_seen)
         self.stop_wanted = result.statistics["stop_wanted"] > 0
+        if result.interrupted:
+            return
         self.progress.count(result)
         if not result.updated:
             if not result.backed_off:

@@ -51,17 +51,17 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> d
     try:
         learner = make_learner(recipe, data, group, options)
         learner.accumulator.seek(0)
-        train_step(learner, 1, 0, {})
+        train_step(learner, 1, 0)
         _wait(group)
         start_seconds = time.monotonic() - began
         for number in range(1, 1 + WARM_UP_STEPS):
-            train_step(learner, number + 1, number, {})
+            train_step(learner, number + 1, number)
         _wait(group)
         began, used, number = time.monotonic(), time.process_time(), WARM_UP_STEPS
         # Rank 0 decides how long: all ranks take the same steps.
         while number < WARM_UP_STEPS + 2 or group.broadcast(time.monotonic() - began < seconds):
             number += 1
-            train_step(learner, number + 1, number, {})
+            train_step(learner, number + 1, number)
         _wait(group)
         step_seconds = (time.monotonic() - began) / (number - WARM_UP_STEPS)
         used_seconds = (time.process_time() - used) / (number - WARM_UP_STEPS) / torch.get_num_threads()
