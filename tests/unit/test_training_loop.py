@@ -218,6 +218,28 @@ def test_a_phase_is_made_longer_by_one_that_takes_everything_over(card, tmp_path
         torch.testing.assert_close(parts[name], weight, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_a_phase_with_the_same_data_as_an_earlier_one_continues_in_it(card, tmp_path, between):
+    """It would see the same samples in the same order, with the same masks; also with another phase between them."""
+    folders = [tmp_path / (digit * 16) for digit in "abc"]
+    train(recipe(steps=6), card, folders[0])
+    before = {"phase": "a" * 16}
+    if between:
+        other = {**recipe(steps=2, carry_over="weights"), "seed": 43, "fingerprint": "b" * 16}
+        train({**other, "initial_weights": before}, card, folders[1], initial_weights=folders[0])
+        before = {"phase": "b" * 16}
+    continued = {
+        **recipe(steps=3, carry_over="weights"),
+        "fingerprint": "c" * 16,
+        "initial_weights": before,
+        "continues_data_of": "a" * 16,
+    }
+    train(continued, card, folders[2], initial_weights=tmp_path / before["phase"])
+    assert read_json(folders[2] / "checkpoints/step-00000003/state.json")["first_position"] == 6 * 16
+    assert read_json(folders[2] / "recipe.json")["next_position"] == 9 * 16
+    assert journal(folders[2])[-1]["metrics"]["train/samples"] == 3 * 16
+
+
 def test_data_cannot_go_on_in_another_dataset(card, tmp_path):
     train(recipe(steps=1), card, tmp_path / "first")
     longer = {
