@@ -21,11 +21,13 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
+from bertline.training.distributed.replicas import make_equal
 from bertline.training.distributed.stop_request import StopRequest
 from bertline.training.evaluation import evaluate
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
 from bertline.training.meter import Meter
+from bertline.training.optimizers.registry import optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.progress import Best, Progress
 from bertline.training.publishing import publish_phase
@@ -68,6 +70,7 @@ class Phase:
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
         self.rolled_back_to: int | None = None
+        self.ranks_differed = False
         self.stop_wanted, self.stop_request = False, StopRequest(group, in_lockstep=options.fsdp)
         prepare_device(self.settings, group, options)
         data = open_training_data(
@@ -106,6 +109,7 @@ class Phase:
         self.saved = (self.progress.next_batch if found else None, time.monotonic())
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
+            self._make_ranks_equal()
             self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
             if options.keep_every or 0 in options.keep_steps:
                 self.save()
@@ -232,6 +236,7 @@ class Phase:
         now = self.progress.next_batch
         if self.saved[0] == now:
             return
+        self._make_ranks_equal()
         learner = self.learner
         weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
         state = {
@@ -246,6 +251,21 @@ class Phase:
         else:
             gather_with_rank_zero(weights, moments)
         self.saved = (now, time.monotonic())
+
+    def _make_ranks_equal(self) -> None:
+        """Give all ranks the weights and moments of rank 0, unless each keeps a part of its own."""
+        learner = self.learner
+        if self.group.world_size == 1 or learner.sharding.enabled or self.options.fsdp:
+            return
+        tensors = learner.model.state_dict() | optimizer_tensors(learner.optimizer, learner.model)
+        different = make_equal(tensors, self.group)
+        if different and not self.ranks_differed:
+            self.ranks_differed = True
+            logger.warning(
+                "step %d: weights and moments of rank %s differ from those of rank 0, as unlike processors round them; "
+                "here and at every checkpoint all ranks get rank 0's",
+                self.progress.step, ", ".join(map(str, different)),
+            )  # fmt: skip
 
     def _before_checkpoint(self) -> None:
         if self.lock is not None and self.journal is not None:
