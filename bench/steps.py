@@ -87,7 +87,7 @@ class OurStep:
 
     def __call__(self) -> None:
         number = next(self.numbers)
-        result = train_step(self.learner, number + 1, number, {})
+        result = train_step(self.learner, number + 1, number)
         self.batch = result.batch
         self.waited += result.waited
         self.real_tokens, self.computed_tokens = result.tokens

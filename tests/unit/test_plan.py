@@ -96,6 +96,45 @@ def test_a_sample_makes_a_new_dataset_but_no_new_corpus() -> None:
         plan_of(changed(datasets__both__sample={"pages": 5}))
 
 
+def phases_of(plan: Plan, run: str) -> list[dict]:
+    return [plan.phases[key] for key in plan.runs[run]["phases"].values()]
+
+
+def test_a_phase_with_the_data_of_an_earlier_one_continues_in_it_under_a_fingerprint_of_its_own() -> None:
+    """Of the same dataset, sequence length and seed; otherwise it would see the same samples again."""
+    other = {**PHASE, "sequence_length": 512, "carry_over": "weights"}
+    phases = {"a": PHASE, "b": {**PHASE, "carry_over": "weights"}, "c": other, "d": PHASE, "e": other}
+    a, b, c, d, e = phases_of(plan_of(changed(runs__first__phases=phases)), "first")
+    found = [phase.get("continues_data_of") for phase in (a, b, c, d, e)]
+    assert found == [None, a["fingerprint"], None, b["fingerprint"], c["fingerprint"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "affected"),
+    [
+        ({}, True),
+        ({"carry_over": "weights"}, True),
+        ({"carry_over": "everything"}, False),  # continues anyway
+        ({"sequence_length": 512}, False),
+    ],
+)
+def test_only_phases_that_continue_in_the_data_have_a_new_fingerprint(
+    change: dict, affected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = changed(runs__first__phases__phase2={**PHASE, **change})
+    continued = plan_of(config)
+    monkeypatch.setattr("bertline.planning.phases.phase_with_same_data", lambda *given: None)
+    assert (plan_of(config).phases.keys() != continued.phases.keys()) == affected
+
+
+def test_data_of_another_run_with_another_seed_is_not_continued() -> None:
+    start = {"initial_weights": {"run": "first", "phase": "phase1"}}
+    for seed, affected in ((2, False), (CONFIG["runs"]["first"].get("seed", 1), True)):
+        run = {**CONFIG["runs"]["first"], "seed": seed, "phases": {"phase1": {**PHASE, **start}}}
+        plan = plan_of(changed(runs__second=run, runs__first__seed=1))
+        assert ("continues_data_of" in phases_of(plan, "second")[0]) == affected
+
+
 @pytest.mark.parametrize("identified", [{}, {"language_identification": {"keep": "ltg"}}])
 def test_english_stop_words_are_not_looked_for_in_other_languages(identified: dict) -> None:
     name = "books" if identified else "wikipedia"

@@ -227,6 +227,16 @@ def test_node_hours_of_a_training_that_was_begun_follow_from_its_own_journal(unt
     assert left.basis == "its own journal, up to step 25 of 100"
 
 
+def test_node_hours_include_evaluations_and_checkpoints(untrained: Plan) -> None:
+    """Of two points' time, steps took all and half: 1.5 times as long as steps alone."""
+    write(PHASE / "checkpoints/durable.json", '{"step": 25}')
+    write(PHASE / "checkpoints/step-00000025/state.json", '{"reproducibility": {"world_size": 2}}')
+    rates = [{"train/samples_per_second": 5, "train/overall_samples_per_second": overall} for overall in (5, 2.5)]
+    points = [json.dumps({"step": 1, "timestamp": 5000, "metrics": metrics}) for metrics in rates]
+    write(PHASE / "checkpoints/journal.jsonl", "".join(f"{point}\n" for point in points))
+    assert estimates(untrained)[-1].node_hours == pytest.approx(1.5 * 75 * 8 / 5 / 3600)
+
+
 def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(untrained: Plan) -> None:
     """The formula of docs/training.md by hand: 6 N s + 12 L h s^2 + 6 m (h^2 + h V)."""
     matrices = 3 * (4 * 32 * 32 + 2 * 32 * 64)

@@ -12,12 +12,16 @@ import torch
 from bertline.console import BertlineError
 from bertline.training.checkpoints import (
     CheckpointWriter,
+    agree_on_checkpoint,
     checkpoint_at,
     clean_up,
     find_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
+from bertline.training.distributed.process_group import Group
+
+ALONE = Group(0, 1, torch.device("cpu"))
 
 
 def save(directory, step, *, fingerprint="mine", keep=2, best=None):
@@ -75,6 +79,24 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_pat
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
 
 
+def test_behind_a_damaged_checkpoint_the_durable_step_is_that_of_the_one_before(tmp_path):
+    """Up to it points of the journal are sent to MLflow, which cannot retract them."""
+    for step in (3, 6):
+        save(tmp_path, step)
+    (tmp_path / "step-00000006" / "model.safetensors").unlink()
+    assert agree_on_checkpoint(ALONE, tmp_path, "mine")[1]["step"] == 3
+    assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 3}
+
+
+def test_without_a_checkpoint_no_step_is_durable(tmp_path):
+    """As when a user deleted damaged checkpoints, to train from the beginning."""
+    assert agree_on_checkpoint(ALONE, tmp_path, "mine") is None
+    assert names(tmp_path) == []
+    (tmp_path / "durable.json").write_text("{}")
+    assert agree_on_checkpoint(ALONE, tmp_path, "mine") is None
+    assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 0}
+
+
 def test_training_does_not_silently_start_anew_when_all_checkpoints_are_damaged(tmp_path):
     (save(tmp_path, 3) / "model.safetensors").unlink()
     with pytest.raises(BertlineError, match=r"every checkpoint is damaged, the newest is step-00000003"):
@@ -107,6 +129,16 @@ def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
     assert find_checkpoint(tmp_path, "mine") is None
     clean_up(tmp_path, tmp_path.parent)
     assert names(tmp_path) == ["durable.json"]
+
+
+def test_what_a_killed_export_left_is_cleaned_up(tmp_path):
+    """`export_huggingface` writes a folder, `publish_phase` files."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / ".export.part").mkdir()
+    (tmp_path / ".export.part" / "model.safetensors").touch()
+    (tmp_path / ".metrics.jsonl.0123abcd.part").touch()
+    clean_up(tmp_path / "checkpoints", tmp_path)
+    assert names(tmp_path) == ["checkpoints"]
 
 
 def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 
@@ -104,6 +105,41 @@ def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path):
     assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "plain/model.safetensors")
 
 
+def test_another_instruction_set_and_activation_checkpointing_are_reported_when_it_resumes(card, tmp_path):
+    given, output = recipe(steps=2), tmp_path / "phase"
+    assert Trainer(given, card, output, stop_after_minutes=0.0).finish() == 75
+    shutil.copytree(output, tmp_path / "older")
+    resumed = train(given, card, output, environment={"ONEDNN_MAX_CPU_ISA": "avx2"}, activation_checkpointing=True)
+    here = torch.backends.cpu.get_cpu_capability()
+    log = resumed.log.read_text()
+    assert f"instruction_set was {here} and is {here}, oneDNN up to AVX2: same samples" in log
+    assert "activation_checkpointing was False and is True" in log
+
+    # A checkpoint that has no record of either.
+    state_json = tmp_path / "older/checkpoints/step-00000001/state.json"
+    state = json.loads(state_json.read_text())
+    for name in ("instruction_set", "processor", "activation_checkpointing"):
+        del state["reproducibility"][name]
+    state_json.write_text(json.dumps(state))
+    log = train(given, card, tmp_path / "older").log.read_text()
+    assert "resuming" in log
+    assert "no longer the same bits" not in log
+
+
+def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_says_so(card, tmp_path):
+    given, output = recipe(steps=2), tmp_path / "phase"
+    assert Trainer(given, card, output, threads=2, stop_after_minutes=0.0).finish() == 75
+    shutil.copytree(output, tmp_path / "other")
+    log = train(given, card, output, threads=1).log.read_text()
+    assert "threads of a process: 2, as before, for the same bits; --no-keep-threads takes the 1 given now" in log
+    assert "no longer the same bits" not in log
+    assert json.loads((output / "recipe.json").read_text())["threads"] == 2
+
+    log = train(given, card, tmp_path / "other", threads=1, keep_threads=False).log.read_text()
+    assert "threads was 2 and is 1: same samples in the same batches, but no longer the same bits" in log
+    assert json.loads((tmp_path / "other/recipe.json").read_text())["threads"] == 1
+
+
 def test_a_changed_recipe_is_never_resumed(card, tmp_path):
     output = tmp_path / "phase"
     train(recipe(steps=3), card, output)
@@ -180,6 +216,28 @@ def test_a_phase_is_made_longer_by_one_that_takes_everything_over(card, tmp_path
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "second"))
     for name, weight in whole.items():
         torch.testing.assert_close(parts[name], weight, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_phase_with_the_same_data_as_an_earlier_one_continues_in_it(card, tmp_path, between):
+    """It would see the same samples in the same order, with the same masks; also with another phase between them."""
+    folders = [tmp_path / (digit * 16) for digit in "abc"]
+    train(recipe(steps=6), card, folders[0])
+    before = {"phase": "a" * 16}
+    if between:
+        other = {**recipe(steps=2, carry_over="weights"), "seed": 43, "fingerprint": "b" * 16}
+        train({**other, "initial_weights": before}, card, folders[1], initial_weights=folders[0])
+        before = {"phase": "b" * 16}
+    continued = {
+        **recipe(steps=3, carry_over="weights"),
+        "fingerprint": "c" * 16,
+        "initial_weights": before,
+        "continues_data_of": "a" * 16,
+    }
+    train(continued, card, folders[2], initial_weights=tmp_path / before["phase"])
+    assert read_json(folders[2] / "checkpoints/step-00000003/state.json")["first_position"] == 6 * 16
+    assert read_json(folders[2] / "recipe.json")["next_position"] == 9 * 16
+    assert journal(folders[2])[-1]["metrics"]["train/samples"] == 3 * 16
 
 
 def test_data_cannot_go_on_in_another_dataset(card, tmp_path):

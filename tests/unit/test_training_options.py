@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from cyclopts import CoercionError, Parameter
+from cyclopts import CoercionError, Parameter, ValidationError
 
 from bertline.command_line import command_line
 from bertline.training.options import Options
@@ -43,3 +43,11 @@ def test_profiled_steps_are_a_range() -> None:
     for wrong in ("7", "0:3", "9:8", "a:b"):
         with pytest.raises(CoercionError, match=f"given '{wrong}', allowed are two steps from 1, such as 7:11"):
             parsed("--profile", wrong)
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("--keep-checkpoints", 0), ("--threads", 0), ("--log-every", 0), ("--checkpoint-every", -1)]
+)
+def test_a_number_that_means_nothing_is_refused(option: str, given: int) -> None:
+    with pytest.raises(ValidationError, match=rf"{option}\. Must be >=? \d"):
+        parsed(option, str(given))

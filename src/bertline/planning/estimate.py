@@ -191,10 +191,14 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
 
 
 def _samples_per_second(journal: Path) -> float | None:
-    """Return the median over a journal's points; None if there are none."""
-    key = "train/samples_per_second"
-    rates = [point.metrics[key] for point in read_journal(journal) if key in point.metrics]
-    return statistics.median(rates) if rates else None
+    """Return the median speed of steps, less the mean share of all else, over a journal's points; None without any."""
+    key, overall = "train/samples_per_second", "train/overall_samples_per_second"
+    points = [point.metrics for point in read_journal(journal) if key in point.metrics]
+    if not points:
+        return None
+    # Journals of older versions have only the speed of steps.
+    slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
+    return statistics.median(point[key] for point in points) / slower
 
 
 def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:

@@ -38,6 +38,11 @@ def add_phase(
     if initial is None or "directory" in initial or settings["carry_over"] == "weights":
         semantic.pop("carry_over", None)
     entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
+    earlier = None
+    if settings["carry_over"] != "everything":
+        earlier = phase_with_same_data(plan, initial, {**entry, "settings": settings})
+    if earlier is not None:
+        entry["continues_data_of"] = earlier
     identity = {
         **entry,
         "settings": semantic,
@@ -48,6 +53,23 @@ def add_phase(
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
     plan.phases[key] = {**entry, "fingerprint": key, "settings": filled, "initial_weights": initial}
     return key
+
+
+def phase_with_same_data(plan: Plan, initial: Json | None, phase: Json) -> str | None:
+    """Return the fingerprint of the last phase before this one that used the same samples in the same order, or None.
+
+    The order, and with it the masks, follow from the dataset, the sequence length and the seed.
+
+    Args:
+        initial: the initial weights of `phase`.
+    """
+    while initial and "phase" in initial:
+        earlier = plan.phases[initial["phase"]]
+        same_length = earlier["settings"]["sequence_length"] == phase["settings"]["sequence_length"]
+        if same_length and all(earlier[name] == phase[name] for name in ("dataset", "seed")):
+            return str(initial["phase"])
+        initial = earlier["initial_weights"]
+    return None
 
 
 def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:

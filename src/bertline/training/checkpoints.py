@@ -62,7 +62,7 @@ def save_checkpoint(
         fsync_directory(aside)
         if path.exists():  # damaged, or of the same step before some were skipped
             _remove(path)
-    write_json(directory / Path(paths.DURABLE).name, {"step": state["step"]})
+    _write_durable_step(directory, state["step"])
     own = _own_checkpoints(directory, state["fingerprint"])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
@@ -181,7 +181,10 @@ def clean_up(directory: Path, output: Path) -> None:
         for path in directory.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
     for path in output.glob(".*.part"):
-        path.unlink()
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
@@ -209,10 +212,22 @@ def _path_of(directory: Path, step: int) -> Path:
 def agree_on_checkpoint(
     group: Group, directory: Path, fingerprint: str, *, with_best: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
-    """Return on every rank what `find_checkpoint` finds on rank 0."""
-    found = find_checkpoint(directory, fingerprint, with_best=with_best) if group.is_rank_zero else None
+    """Return on every rank what `find_checkpoint` finds on rank 0.
+
+    durable.json then names it: if newer ones are damaged, their points of the journal are retracted.
+    """
+    found = None
+    if group.is_rank_zero:
+        found = find_checkpoint(directory, fingerprint, with_best=with_best)
+        step, durable = found[1]["step"] if found else 0, directory / Path(paths.DURABLE).name
+        if durable.exists() and _object_in(durable).get("step") != step:
+            _write_durable_step(directory, step)
     found = group.broadcast(found and [str(found[0]), found[1]])
     return found and (Path(found[0]), found[1])
+
+
+def _write_durable_step(directory: Path, step: int) -> None:
+    write_json(directory / Path(paths.DURABLE).name, {"step": step})
 
 
 def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
@@ -220,11 +235,16 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 
 def _state_of(path: Path) -> dict[str, Any]:
+    return _object_in(path / STATE)
+
+
+def _object_in(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is none."""
     try:
-        state = read_json(path / STATE)
+        found = read_json(path)
     except BertlineError:
         return {}
-    return state if isinstance(state, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:

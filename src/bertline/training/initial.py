@@ -106,14 +106,21 @@ def load_carried_over_moments(
 
 
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
-    """Return a phase's first position in the order of samples: with carry_over: everything, where the last one ended.
+    """Return a phase's first position in the order of samples.
 
-    Otherwise it is 0. Raises BertlineError if the phases have different datasets, sequence lengths or seeds.
+    It is where an earlier phase with the same samples ended: that which the recipe names in `continues_data_of`, or the
+    previous one with carry_over: everything. Otherwise it is 0. Raises BertlineError if everything is carried over and
+    the phases have different datasets, sequence lengths or seeds.
     """
     initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
-    if "phase" not in initial or settings["carry_over"] != "everything":
+    earlier = recipe.get("continues_data_of")
+    if "phase" not in initial or (earlier is None and settings["carry_over"] != "everything"):
         return 0
     folder = _folder(initial, path)
+    if earlier is not None:
+        # Phases are beside each other, in folders named by their fingerprints.
+        of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
+        return int(read_json(of_earlier / paths.RECIPE)["next_position"])
     before = read_json(folder / paths.RECIPE)
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 from bertline.modeling.architectures import PreTrainingNetwork
@@ -20,7 +21,8 @@ class Meter:
         """Start the clocks. All ranks must call it."""
         self._model, self._has_pairs, self._peak = model, has_pairs, peak_of_all(group.device)
         self._system = SystemMetrics(group)
-        self._all_steps, self._all_seconds = 0, 0.0
+        self._last_read = time.monotonic()
+        self._all_steps, self._first_step_seconds, self._first_step_ended = 0, 0.0, 0.0
         self._sums: defaultdict[str, float] = defaultdict(float)
 
     def add(self, result: StepResult) -> None:
@@ -39,13 +41,16 @@ class Meter:
         }
         for name, value in counted.items():
             self._sums[name] += value
+        if not self._all_steps:
+            self._first_step_seconds, self._first_step_ended = result.seconds, time.monotonic()
         self._all_steps += 1
-        self._all_seconds += result.seconds
         self._norm, self._learning_rate = result.norm, result.learning_rate
 
     def read(self) -> dict[str, float]:
         """Return metrics since the last call; norm and learning rate are the last step's. All ranks must call it."""
         sums, self._sums = self._sums, defaultdict(float)
+        now = time.monotonic()
+        seconds, self._last_read = now - self._last_read, now
         averages = {name: sums[name] / max(1, sums["steps"]) for name in AVERAGED}
         metrics = {
             "train/loss": averages["mlm_loss"],
@@ -55,6 +60,9 @@ class Meter:
             "train/gradient_norm": self._norm,
             "train/samples_per_second": sums["samples"] / sums["seconds"],
             "train/tokens_per_second": sums["tokens"] / sums["seconds"],
+            # Including evaluations, checkpoints and all else since the last call.
+            "train/overall_samples_per_second": sums["samples"] / seconds,
+            "train/overall_tokens_per_second": sums["tokens"] / seconds,
             "train/tflops_per_second": sums["flops"] / sums["seconds"] / 1e12,
             "train/padding_share": 1 - sums["real"] / max(1, sums["computed"]),
             "train/data_wait_share": sums["waited"] / sums["seconds"],
@@ -64,11 +72,17 @@ class Meter:
             metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
         if self._peak:
             metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak
+            metrics["train/overall_model_flops_utilization"] = sums["flops"] / seconds / 1e12 / self._peak
         return metrics | self._system.sample()
 
     def seconds_a_step(self) -> float:
-        """Return the mean time of a step since the start of this process; 0 before its first step."""
-        return self._all_seconds / max(1, self._all_steps)
+        """Return the mean time from step to step by the wall clock since the first one, which compiles, or its time.
+
+        It is 0 before the first step of this process.
+        """
+        if self._all_steps < 2:
+            return self._first_step_seconds
+        return (time.monotonic() - self._first_step_ended) / (self._all_steps - 1)
 
 
 def averages_of(statistics: dict[str, float], *, samples: int) -> dict[str, float]:

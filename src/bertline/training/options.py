@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
+from cyclopts.types import NonNegativeInt, PositiveInt
 
 
 def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:
@@ -37,8 +38,10 @@ def _first_and_last(_: Any, given: Sequence[Token]) -> tuple[int, int]:
 class Options:
     """Types, defaults and help of the trainer's options."""
 
-    threads: int = 1
+    threads: PositiveInt = 1
     """Of this node, divided among its processes."""
+    keep_threads: bool = True
+    """Resume with as many threads as before, for the same bits; --no-keep-threads: with as many as given."""
     micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = 32768
     """Computed at once by a process, as full rows, at least one; auto: what fits a GPU's memory, or the fastest."""
     compiled: Annotated[bool, Parameter(name="--compile")] = False
@@ -57,17 +60,17 @@ class Options:
     """Only kernels that give the same bits in every run: on a GPU slower, on a CPU without effect."""
     load_balancing: str = "equal"
     """Of a batch among the ranks: equal; measured, for unlike GPUs; measured-again, after a resume; 3,1,1: weights."""
-    log_every: int = 10
+    log_every: PositiveInt = 10
     """Steps between points of the journal."""
-    evaluate_every: int = 200
+    evaluate_every: NonNegativeInt = 200
     """Steps; 0: only first and last."""
-    checkpoint_every: int = 0
+    checkpoint_every: NonNegativeInt = 0
     """Steps; 0: only by the clock."""
     checkpoint_every_minutes: float = 15.0
     """Minutes, by the clock."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: PositiveInt = 2
     """Number of the newest."""
-    keep_every: int = 0
+    keep_every: NonNegativeInt = 0
     """Keep the checkpoints of multiples of this many steps, and write one of step 0."""
     keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
     """Write checkpoints of these steps and keep them: 0,1000,4000."""

@@ -21,24 +21,27 @@ from bertline.training.checkpoints import (
 )
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
+from bertline.training.distributed.replicas import make_equal
+from bertline.training.distributed.stop_request import StopRequest
 from bertline.training.evaluation import evaluate
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
 from bertline.training.meter import Meter
+from bertline.training.optimizers.registry import optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.progress import Best, Progress
 from bertline.training.publishing import publish_phase
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
-from bertline.training.step import StepResult, train_step
+from bertline.training.step import UNFINISHED, StepResult, train_step
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
 # After so many successive steps without a finite gradient, the weights themselves are taken to be wrong.
 MAX_SKIPPED_IN_A_ROW = 10
-VOTES = ("stop_wanted", "checkpoint_wanted")
+VOTES = ("stop_wanted", "checkpoint_wanted", UNFINISHED)
 
 
 class Phase:
@@ -67,7 +70,8 @@ class Phase:
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
         self.rolled_back_to: int | None = None
-        self.stop_wanted = False
+        self.ranks_differed = False
+        self.stop_wanted, self.stop_request = False, StopRequest(group, in_lockstep=options.fsdp)
         prepare_device(self.settings, group, options)
         data = open_training_data(
             card_json, self.settings["sequence_length"], group.device, self.settings["corpus_weights"]
@@ -97,7 +101,7 @@ class Phase:
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=max(1, options.keep_checkpoints),
+            keep=options.keep_checkpoints,
             keep_every=options.keep_every,
             keep_steps=options.keep_steps,
             before=self._before_checkpoint,
@@ -105,6 +109,7 @@ class Phase:
         self.saved = (self.progress.next_batch if found else None, time.monotonic())
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
+            self._make_ranks_equal()
             self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
             if options.keep_every or 0 in options.keep_steps:
                 self.save()
@@ -118,10 +123,21 @@ class Phase:
         self.best.restore(state.get("best"))
 
     def train_one_step(self, stop_signal: StopSignal) -> None:
-        """Train one step; then write a journal point, evaluate and save a checkpoint if they are due."""
-        votes = {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
-        result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes)
+        """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
+
+        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
+        """
+
+        def votes() -> dict[str, float]:
+            return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
+
+        def stop_is_seen() -> bool:
+            return self.stop_request.is_seen(here=stop_signal.received)
+
+        result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes, stop_is_seen)
         self.stop_wanted = result.statistics["stop_wanted"] > 0
+        if result.interrupted:
+            return
         self.progress.count(result)
         if not result.updated:
             if not result.backed_off:
@@ -220,6 +236,7 @@ class Phase:
         now = self.progress.next_batch
         if self.saved[0] == now:
             return
+        self._make_ranks_equal()
         learner = self.learner
         weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
         state = {
@@ -234,6 +251,21 @@ class Phase:
         else:
             gather_with_rank_zero(weights, moments)
         self.saved = (now, time.monotonic())
+
+    def _make_ranks_equal(self) -> None:
+        """Give all ranks the weights and moments of rank 0, unless each keeps a part of its own."""
+        learner = self.learner
+        if self.group.world_size == 1 or learner.sharding.enabled or self.options.fsdp:
+            return
+        tensors = learner.model.state_dict() | optimizer_tensors(learner.optimizer, learner.model)
+        different = make_equal(tensors, self.group)
+        if different and not self.ranks_differed:
+            self.ranks_differed = True
+            logger.warning(
+                "step %d: weights and moments of rank %s differ from those of rank 0, as unlike processors round them; "
+                "here and at every checkpoint all ranks get rank 0's",
+                self.progress.step, ", ".join(map(str, different)),
+            )  # fmt: skip
 
     def _before_checkpoint(self) -> None:
         if self.lock is not None and self.journal is not None:

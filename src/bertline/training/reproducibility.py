@@ -6,6 +6,7 @@ A checkpoint records them, and a resumed training compares them.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import OPTIMIZERS
 from bertline.training.options import Options
+from bertline.training.started import hardware_of
 from bertline.training.step import Learner
 
 logger = logging.getLogger(__name__)
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict[str, Any]:
     """Return how this process computes, JSON-compatible; a checkpoint stores rank 0's."""
     optimizer = OPTIMIZERS[learner.settings["optimizer"]]
+    on_gpu = group.device.type == "cuda"
     return {
         "world_size": group.world_size,
         "rank_weights": list(learner.accumulator.rank_weights),
@@ -33,19 +36,36 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         # The batch of one matrix product depends on how many matrices a rank has.
         "sharded_matrices": options.sharded_optimizer and optimizer.needs_whole_matrices,
         "fsdp": options.fsdp,
+        "activation_checkpointing": options.activation_checkpointing,
         "deterministic": options.deterministic,
         "device": group.device_name,
+        # Each has kernels of its own, and MKL chooses its by the processor.
+        "instruction_set": False if on_gpu else _instruction_set(),
+        "processor": False if on_gpu else hardware_of(group.device),
         # NCCL's order of summation depends on the ranks' placement.
-        "processes_per_node": group.local_world_size if group.device.type == "cuda" else False,
+        "processes_per_node": group.local_world_size if on_gpu else False,
         "torch": torch.__version__,
     }
 
 
 def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Log what differs from the trainer of a checkpoint. Switches missing from its state count as off."""
+    """Log what differs from the trainer of a checkpoint.
+
+    Of what is missing from its state, because an older version wrote it, switches count as off, and nothing else is
+    compared.
+    """
     for name, value in now.items():
-        was = before.get(name, False)
+        was = before.get(name, False if isinstance(value, bool) else value)
         if was != value:
             logger.warning(
                 "%s was %s and is %s: same samples in the same batches, but no longer the same bits", name, was, value
             )
+
+
+def _instruction_set() -> str:
+    """Return the instructions that PyTorch uses on this CPU, which ATEN_CPU_CAPABILITY limits, and oneDNN's own limit.
+
+    https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+    """
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN up to {limit.upper()}" if limit else "")

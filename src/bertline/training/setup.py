@@ -81,8 +81,8 @@ def make_learner(
     data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
     if before is None:
         load_initial_weights(model, recipe, initial_weights, data)
-    else:
-        torch.set_num_threads(before["threads"])
+    elif options.keep_threads and before["world_size"] == group.world_size:
+        keep_threads(before)
     if options.fsdp:
         apply_fsdp(model, group)
     model.to(group.device).train()
@@ -108,6 +108,17 @@ def make_learner(
         restore_learner(learner, *resumed)
     _balance_load(accumulator, group, options, before)
     return learner
+
+
+def keep_threads(before: Mapping[str, Any]) -> None:
+    """Compute with as many threads as the trainer of the resumed checkpoint: the last bits depend on it."""
+    given, threads = torch.get_num_threads(), before["threads"]
+    if given != threads:
+        logger.warning(
+            "threads of a process: %d, as before, for the same bits; --no-keep-threads takes the %d given now",
+            threads, given,
+        )  # fmt: skip
+        torch.set_num_threads(threads)
 
 
 def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> None:

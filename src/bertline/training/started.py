@@ -43,7 +43,7 @@ def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: i
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": commit,
         "git_dirty": dirty,
-        "hardware": _hardware(device),
+        "hardware": hardware_of(device),
         "world_size": world_size,
         "threads": threads,
     }
@@ -60,7 +60,8 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _hardware(device: torch.device) -> str:
+def hardware_of(device: torch.device) -> str:
+    """Return the name of a GPU, or of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

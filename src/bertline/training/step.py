@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.scaling import LossScale
+
+UNFINISHED = "unfinished"  # the vote of a rank that has left out micro-batches
 
 
 @dataclass(frozen=True)
@@ -38,37 +40,51 @@ class StepResult(NamedTuple):
 
     batch: GlobalBatch
     statistics: dict[str, float]  # `LossStatistics` and votes, summed over the global batch and the ranks
-    norm: float  # of the gradient before clipping
+    norm: float  # of the gradient before clipping; nan if the step was interrupted
     learning_rate: float
-    updated: bool  # False: loss or gradient was not finite, and the weights are unchanged
+    updated: bool  # False: loss or gradient was not finite, or the step was interrupted; the weights are unchanged
     backed_off: bool  # not updated because fp16's loss scale was too high, which is no error
+    interrupted: bool  # a rank left out micro-batches, because it was asked to stop
     seconds: float
     waited: float  # seconds for data
     tokens: tuple[int, int]  # of this rank: without padding, and with
 
 
-def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[str, float]) -> StepResult:
+def train_step(
+    learner: Learner,
+    step: int,
+    batch_number: int,
+    votes: Callable[[], Mapping[str, float]] = dict,
+    stop_is_seen: Callable[[], bool] = lambda: False,
+) -> StepResult:
     """Compute the gradient of a global batch and update the weights with it.
 
     Args:
         step: number of the update, counted from 1, which determines the learning rate.
         batch_number: of the global batch, counted from 0; must follow that of the last call.
-        votes: this rank's numbers to sum over all ranks, by the names given to the accumulator.
+        votes: returns this rank's numbers to sum over all ranks, by the names given to the accumulator; called after
+            the last micro-batch.
+        stop_is_seen: called between two micro-batches; if it returns True, this rank leaves out the others and the
+            weights stay as they are, on all ranks. The accumulator needs the name `UNFINISHED`.
     """
     started = time.monotonic()
     accumulator, gradients, scale = learner.accumulator, learner.accumulator.gradients, learner.scale
     batch = accumulator.start_step(batch_number)
-    for micro_batch in accumulator.micro_batches():
+    for number, micro_batch in enumerate(accumulator.micro_batches()):
+        if number and stop_is_seen():
+            gradients.add({UNFINISHED: 1.0})
+            break
         statistics = accumulator.forward(micro_batch)
         loss = accumulator.mean_loss(statistics, batch)
         (loss * scale.value).backward()
         gradients.add(statistics._asdict())
 
-    gradients.add(votes)
+    gradients.add(votes())
     totals = gradients.reduce()
-    norm = gradients.clip(learner.settings["max_gradient_norm"], scale.value)
+    interrupted = totals.get(UNFINISHED, 0.0) > 0
+    norm = math.nan if interrupted else gradients.clip(learner.settings["max_gradient_norm"], scale.value)
     updated = math.isfinite(norm) and math.isfinite(totals["mlm_loss"] + totals["pair_loss"])
-    backed_off = scale.update(updated)
+    backed_off = not interrupted and scale.update(updated)
     learning_rate = learning_rate_of_phase(learner.settings, step)
     if updated:
         for parameters in learner.optimizer.param_groups:
@@ -82,6 +98,7 @@ def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[st
         learning_rate,
         updated=updated,
         backed_off=backed_off,
+        interrupted=interrupted,
         seconds=time.monotonic() - started,
         waited=accumulator.waited,
         tokens=accumulator.tokens,

@@ -52,7 +52,7 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> J
     batches = []
 
     def step(number: int) -> None:
-        batches.append(train_step(learner, number + 1, number, {}).batch)
+        batches.append(train_step(learner, number + 1, number).batch)
 
     found = timed(step, group, seconds=seconds, began=began)
     learner.accumulator.close()

@@ -19,9 +19,10 @@ from bertline.training.distributed.rendezvous import check_members, connect
 # A rank may have to wait while rank 0 writes a large checkpoint to a slow disk.
 TIMEOUT = timedelta(minutes=30)
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # exists where the driver is loaded
-# Messages of gloo and NCCL when another process is gone; neither has an exception class for that.
+# Messages of gloo, NCCL and the store when another process is gone; the first two have no exception class for that.
 PEER_IS_GONE = re.compile(
-    "Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|communicator was aborted"
+    "Connection (closed|reset) by peer|Connection was likely closed|Broken pipe|ncclRemoteError|remote process exited|"
+    "communicator was aborted"
 )
 
 
@@ -33,6 +34,7 @@ class Group:
     world_size: int
     device: torch.device
     local_world_size: int = 1  # processes on this node
+    store: distributed.Store | None = None  # of the group; None for a single process
 
     @property
     def is_rank_zero(self) -> bool:
@@ -98,7 +100,7 @@ def join_group(threads: int) -> Group:
         distributed.init_process_group("gloo", **joined)
         device = torch.device("cpu")
         check_members(world_size, device)
-        return Group(rank, world_size, device, local_world_size)
+        return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     try:
@@ -111,7 +113,7 @@ def join_group(threads: int) -> Group:
             f"{local_world_size} processes of a node share its GPUs, and each needs its own; start as many as it has"
         ) from None
     check_members(world_size, device)
-    return Group(rank, world_size, device, local_world_size)
+    return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
 
 
 def describe(group: Group) -> str:

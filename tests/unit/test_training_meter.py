@@ -1,0 +1,91 @@
+"""Rates of training: of steps alone, and of the wall clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from synthetic_dataset import MODEL
+
+from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.training import meter
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.distributed.process_group import Group
+from bertline.training.step import StepResult
+
+SAMPLES, TOKENS = 4, 40
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def step(seconds: float) -> StepResult:
+    ten = np.full(SAMPLES, TOKENS // SAMPLES)
+    batch = GlobalBatch(samples=ten, epochs=ten, lengths=ten, masked_counts=np.ones_like(ten))
+    names = ("mlm_loss", "mlm_correct", "masked", "pair_loss", "pairs_correct", "pair_correct")
+    return StepResult(
+        batch, dict.fromkeys(names, 1.0), 1.0, 0.1,
+        updated=True, backed_off=False, interrupted=False, seconds=seconds, waited=0.0, tokens=(TOKENS, TOKENS),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(meter.time, "monotonic", clock)
+    return clock
+
+
+def made(monkeypatch: pytest.MonkeyPatch, peak: float | None = None) -> Any:
+    monkeypatch.setattr(meter, "peak_of_all", lambda device: peak)
+    model = BertForPreTraining(BertConfig.from_dict({**MODEL, "vocab_size": 75}))
+    return meter.Meter(model, Group(0, 1, torch.device("cpu")), has_pairs=True)
+
+
+def test_one_rate_is_of_steps_and_one_of_all_the_time_since_the_last_point(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps of 2 s between an evaluation of 3 s and a checkpoint of 1 s."""
+    counted = made(monkeypatch, peak=1e-3)
+    clock.now += 3
+    for _ in range(2):
+        clock.now += 2
+        counted.add(step(2.0))
+    clock.now += 1
+    metrics = counted.read()
+    for name, amount in (("tokens", 2 * TOKENS), ("samples", 2 * SAMPLES)):
+        assert metrics[f"train/{name}_per_second"] == pytest.approx(amount / 4)
+        assert metrics[f"train/overall_{name}_per_second"] == pytest.approx(amount / 8)
+    assert metrics["train/overall_model_flops_utilization"] == pytest.approx(
+        metrics["train/model_flops_utilization"] / 2
+    )
+
+    clock.now += 2
+    counted.add(step(2.0))
+    metrics = counted.read()  # nothing else since the last point
+    assert metrics["train/overall_tokens_per_second"] == pytest.approx(metrics["train/tokens_per_second"])
+
+
+def test_the_time_left_includes_what_comes_between_steps_but_not_the_first_one(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step compiles."""
+    counted = made(monkeypatch)
+    assert counted.seconds_a_step() == 0.0
+    clock.now += 60
+    counted.add(step(60.0))
+    assert counted.seconds_a_step() == pytest.approx(60)
+    for _ in range(4):
+        clock.now += 2
+        counted.add(step(2.0))
+    clock.now += 4  # an evaluation
+    assert counted.seconds_a_step() == pytest.approx(3)

@@ -1,0 +1,133 @@
+"""A training that is asked to stop inside a step: what it drops, what it saves, and what it ends with."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_dataset import recipe, write_dataset
+from torch.distributed import DistNetworkError
+from training_processes import CONTEXT, free_port, set_environment, train
+
+from bertline.console import one_line_errors
+from bertline.files import sha256_of_file
+from bertline.training.data.batches import MicroBatch
+from bertline.training.distributed import stop_request
+from bertline.training.distributed.process_group import is_lost_connection
+from bertline.training.gradient_accumulator import GradientAccumulator
+from bertline.training.loop import train as train_here
+from bertline.training.options import Options
+from bertline.training.stop import FAILED, LOST, StopSignal
+
+GIVEN = recipe(steps=4)  # 16 samples a step
+FINISHED = 2  # steps before the one that is dropped
+OPTIONS: dict[str, Any] = {"micro_batch_tokens": 32}  # one sample
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
+
+
+def run_rank(
+    rank: int, ranks: int, asked: int, way: str, port: int, card: Path, folder: Path, options: dict[str, Any]
+) -> None:
+    """Train in `folder`; after its third micro-batch of step 3 the rank `asked` is asked to stop."""
+    set_environment(rank, ranks, port)
+    stop_request.SECONDS = 0.0
+    stop_signal, computed = StopSignal(), 0
+    start_step, micro_batches = GradientAccumulator.start_step, GradientAccumulator.micro_batches
+    batch_number = -1
+
+    def count_step(self: GradientAccumulator, step: int) -> Any:
+        nonlocal batch_number
+        batch_number = step
+        return start_step(self, step)
+
+    def ask(self: GradientAccumulator) -> Iterator[MicroBatch]:
+        nonlocal computed
+        for number, micro_batch in enumerate(micro_batches(self), 1):
+            yield micro_batch
+            if batch_number != FINISHED:
+                continue
+            computed = number
+            if rank == asked and number == 3 and way == "deadline":
+                stop_signal._deadline = 0.0
+            elif rank == asked and number == 3 and way == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif rank == asked and number == 3:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            elif rank != asked and number == 1 and not options.get("fsdp"):
+                with suppress(DistNetworkError):  # that of the rank that was killed
+                    self._group.store.wait([stop_request.KEY], timedelta(seconds=30))
+
+    GradientAccumulator.start_step, GradientAccumulator.micro_batches = count_step, ask
+    with (folder / f"rank{rank}.log").open("a") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        with one_line_errors():
+            train_here(
+                GIVEN, card, folder / "phase", initial_weights=None,
+                options=Options(threads=ranks, **options), stop_signal=stop_signal,
+            )  # fmt: skip
+    except RuntimeError as error:
+        raise SystemExit(LOST if is_lost_connection(error) else FAILED) from error
+    finally:
+        (folder / f"computed{rank}").write_text(str(computed))
+
+
+def start_ranks(*given: Any, ranks: int, asked: int, way: str) -> list[int | None]:
+    """Run the ranks to their end; returns their exit statuses."""
+    port = free_port()
+    processes = [
+        CONTEXT.Process(target=run_rank, args=(rank, ranks, asked, way, port, *given)) for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    return [process.exitcode for process in processes]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "asked", "way", "options", "most"),
+    [
+        (1, 0, "signal", {}, [3]),
+        # The other rank looks after each micro-batch, and has had one.
+        (2, 0, "signal", {}, [3, 1]),
+        (2, 1, "deadline", {"load_balancing": "3,1"}, [1, 3]),
+        # In lockstep, with idle micro-batches of rank 1.
+        (2, 1, "signal", {"fsdp": True, "load_balancing": "3,1"}, [6, 6]),
+        pytest.param(3, 2, "signal", {"sharded_optimizer": True}, [1, 1, 3], marks=pytest.mark.slow),
+    ],
+)
+def test_asked_to_stop_within_a_step_one_rank_is_enough_and_it_goes_on_with_the_same_bits(
+    card: Path, tmp_path: Path, ranks: int, asked: int, way: str, options: dict[str, Any], most: list[int]
+) -> None:
+    """No rank computes its whole part: 16 micro-batches alone, 8 of 2 ranks, 12 and 4 with unlike weights."""
+    given = {**OPTIONS, **options}
+    train(GIVEN, card, tmp_path / "straight", ranks=ranks, **given)
+    folder = tmp_path / "stopped"
+    folder.mkdir()
+    statuses = start_ranks(card, folder, given, ranks=ranks, asked=asked, way=way)
+    log = (folder / "rank0.log").read_text()
+    assert statuses == [75] * ranks, log
+    assert f"asked to stop: step {FINISHED} is saved" in log
+    assert [int((folder / f"computed{rank}").read_text()) for rank in range(ranks)] == most
+
+    resumed = train(GIVEN, card, folder / "phase", ranks=ranks, **given).log.read_text()
+    assert f"at step {FINISHED}" in resumed
+    assert "no longer the same bits" not in resumed
+    weights = [sha256_of_file(path / "model.safetensors") for path in (folder / "phase", tmp_path / "straight")]
+    assert weights[0] == weights[1]
+
+
+def test_a_rank_that_looks_for_a_request_notices_that_rank_0_is_gone(card: Path, tmp_path: Path) -> None:
+    statuses = start_ranks(card, tmp_path, OPTIONS, ranks=2, asked=0, way="kill")
+    assert statuses == [-signal.SIGKILL, LOST]
