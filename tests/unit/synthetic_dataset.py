@@ -155,6 +155,8 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "lamb_variant": "nvidia",
             "muon": {"momentum": 0.95, "nesterov": True, "weight_decay": 0.1, "learning_rate_ratio": 1.0},
             "lion": {"betas": [0.9, 0.99]},
+            "sgd": {"momentum": 0.9},
+            "kfac": None,
             "learning_rate": 0.02,
             "learning_rate_scaling": "none",
             "base_batch_size": None,

@@ -221,7 +221,8 @@ class Phase:
         if self.saved[0] == now:
             return
         learner = self.learner
-        weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
+        weights = learner.model.state_dict()
+        moments = learner.sharding.all_moments(learner.optimizer) | learner.kfac.tensors()
         state = {
             **asdict(self.progress),
             "fingerprint": self.recipe["fingerprint"],

@@ -15,6 +15,7 @@ from bertline.training.data.batches import GlobalBatch, Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator
+from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.scaling import LossScale
 
@@ -29,6 +30,7 @@ class Learner:
     layout: Layout
     accumulator: GradientAccumulator
     optimizer: torch.optim.Optimizer
+    kfac: Kfac
     sharding: OptimizerSharding
     scale: LossScale
 
@@ -56,21 +58,27 @@ def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[st
         votes: this rank's numbers to sum over all ranks, by the names given to the accumulator.
     """
     started = time.monotonic()
-    accumulator, gradients, scale = learner.accumulator, learner.accumulator.gradients, learner.scale
+    accumulator, gradients = learner.accumulator, learner.accumulator.gradients
+    kfac, scale, max_norm = learner.kfac, learner.scale, learner.settings["max_gradient_norm"]
     batch = accumulator.start_step(batch_number)
-    for micro_batch in accumulator.micro_batches():
-        statistics = accumulator.forward(micro_batch)
-        loss = accumulator.mean_loss(statistics, batch)
-        (loss * scale.value).backward()
-        gradients.add(statistics._asdict())
+    with kfac.observe(step, scale.value):
+        for micro_batch in accumulator.micro_batches():
+            kfac.start(micro_batch)
+            statistics = accumulator.forward(micro_batch)
+            loss = accumulator.mean_loss(statistics, batch)
+            (loss * scale.value).backward()
+            gradients.add(statistics._asdict())
 
     gradients.add(votes)
     totals = gradients.reduce()
-    norm = gradients.clip(learner.settings["max_gradient_norm"], scale.value)
+    norm = gradients.clip(math.inf if kfac.enabled else max_norm, scale.value)
     updated = math.isfinite(norm) and math.isfinite(totals["mlm_loss"] + totals["pair_loss"])
     backed_off = scale.update(updated)
     learning_rate = learning_rate_of_phase(learner.settings, step)
     if updated:
+        if kfac.enabled:
+            kfac.precondition(step, learning_rate)
+            gradients.clip(max_norm)
         for parameters in learner.optimizer.param_groups:
             parameters["lr"] = learning_rate
         learner.optimizer.step()

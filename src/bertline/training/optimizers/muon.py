@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
-from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups
+from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups, is_hidden_matrix, matrices_in
 
 # The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
 # singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
@@ -19,10 +19,6 @@ SMALLEST_NORM = 1e-7
 # AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
 # 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
 ADAMW_RMS = 0.2
-# Weights that stack several matrices, and how many. Query, key and value are separate maps that share only their
-# input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on the value's gradient, and
-# each of the three would get singular values of about 1 / sqrt(3).
-FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Muon(Optimizer):
@@ -38,8 +34,8 @@ class Muon(Optimizer):
 
     def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
         """Make the optimizer. Of the settings, those in `muon` are for hidden matrices, the others for AdamW."""
-        # By matrix, of how many it consists.
-        self._parts = {weight: _matrices_in(name) for name, weight in parameters if _is_hidden_matrix(name, weight)}
+        # By weight, the number of its matrices.
+        self._parts = {weight: matrices_in(name) for name, weight in parameters if is_hidden_matrix(name, weight)}
         others = [(name, weight) for name, weight in parameters if weight not in self._parts]
         adamw = {"betas": settings["betas"], "eps": settings["epsilon"]}
         groups = [{**group, **adamw} for group in decay_groups(others, settings["weight_decay"])]
@@ -89,10 +85,6 @@ class Muon(Optimizer):
 
 def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
     return ".layers." in f".{name}" and weight.ndim == 2
-
-
-def _matrices_in(name: str) -> int:
-    return next((parts for ending, parts in FUSED_MATRICES.items() if name.endswith(ending)), 1)
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
 from bertline.training.optimizers.lamb import Lamb
 from bertline.training.optimizers.lion import Lion
 from bertline.training.optimizers.muon import Muon
+from bertline.training.optimizers.sgd import Sgd
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ OPTIMIZERS = {
     "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
     "muon": Entry(Muon, Muon.new_state, needs_whole_matrices=True),
     "lion": Entry(Lion, Lion.new_state),
+    "sgd": Entry(Sgd, Sgd.new_state),
 }
 
 

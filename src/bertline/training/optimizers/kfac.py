@@ -1,0 +1,293 @@
+"""K-FAC: gradients preconditioned by a Kronecker-factored approximation of the Fisher matrix.
+
+Martens and Grosse (2015, arXiv 1503.05671), as computed by kfac-pytorch (Pauloski et al. 2021, arXiv 2107.01739) for a
+network with separate query, key and value, one process, and a global batch as one micro-batch. For a linear layer with
+inputs x and outputs y, its factors are averages over the tokens of a global batch,
+
+    A = mean of [x, 1] [x, 1]^T        G = mean of g g^T, g the gradient of the global batch's loss for y
+
+and running averages of them, which start from the identity, precondition the gradient V of [weight, bias]:
+
+    eigen:    G = Qg dg Qg^T, A = Qa da Qa^T;  Qg (Qg^T V Qa / (dg da^T + damping)) Qa^T
+    inverse:  (G + damping I)^-1 V (A + damping I)^-1
+
+Last, all are multiplied by min(1, sqrt(kl_clip / |sum of preconditioned x gradient x learning rate^2|)).
+
+Padding is left out of the averages, and the result depends neither on the micro-batches nor on the number of ranks, but
+for rounding: sums over tokens are added, not averages over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED
+from bertline.modeling.attention import Packed
+from bertline.training.data.batches import MicroBatch
+from bertline.training.distributed.process_group import Group
+from bertline.training.optimizers.base import matrices_in
+from bertline.training.options import Options
+
+Rows = Tensor | slice  # of flattened inputs: indices, or a slice
+
+
+class Layer(NamedTuple):
+    """A preconditioned layer."""
+
+    module: nn.Linear
+    matrices: int  # that its weight stacks: query, key and value have one A and three G
+    rows: int  # what its inputs' rows are: 0 for tokens, 1 for sequences
+
+
+def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
+    """Raise BertlineError if K-FAC is chosen with a trainer option that is incompatible with it."""
+    if settings["kfac"] is None:
+        return
+    if options.compiled:
+        raise BertlineError(
+            "--compile: kfac reads each layer's inputs and gradients, which a program of all layers does not return; "
+            "leave --compile and --cuda-graphs out"
+        )
+    if options.fsdp:
+        raise BertlineError("--fsdp: kfac needs whole matrices; leave it out, or set kfac to null")
+
+
+class Kfac:
+    """Preconditioner of the linear layers of a network's encoder; without settings, of none, and it does nothing.
+
+    Every rank has all factors and preconditions all gradients. The inverses are divided among the ranks.
+    """
+
+    def __init__(self, model: nn.Module, settings: Mapping[str, Any] | None, group: Group) -> None:
+        """Hook into the layers of `model.encoder` that have gradients.
+
+        Args:
+            settings: `kfac` of a phase's settings.
+        """
+        self._settings, self._group = settings or {}, group
+        self._layers = dict(_layers_of(model, self._settings["skip"])) if settings else {}
+        self._observing = False
+        self._seen: set[str] = set()
+        self._rows: tuple[Rows, Rows] = (slice(None), slice(None))
+        self._scale = 1.0
+        self._sizes: dict[str, tuple[int, int]] = {}  # of factors: matrices, and rows of each
+        for name, (module, matrices, _) in self._layers.items():
+            module.register_forward_hook(partial(self._see_input, name))
+            columns = module.in_features + (module.bias is not None)
+            self._sizes |= {_input(name): (1, columns), _gradient(name): (matrices, module.out_features // matrices)}
+        self._owners = assign({key: count * size**3 for key, (count, size) in self._sizes.items()}, group.world_size)
+        self._factors: dict[str, Tensor] = {}  # each [matrices, size, size]
+        self._inverses: dict[str, dict[str, Tensor]] = {}
+        if self._layers:
+            self._allocate(next(iter(self._layers.values())).module.weight.device)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there are layers to precondition."""
+        return bool(self._layers)
+
+    def _allocate(self, device: torch.device) -> None:
+        """Make one buffer of all sums and of the counts of rows, for one all_reduce."""
+        elements = [count * size**2 for count, size in self._sizes.values()]
+        self._buffer = torch.zeros(sum(elements) + 2, device=device)
+        *sums, self._counts = self._buffer.split([*elements, 2])
+        self._sums = {
+            key: flat.view(count, size, size)
+            for flat, (key, (count, size)) in zip(sums, self._sizes.items(), strict=True)
+        }
+
+    @contextmanager
+    def observe(self, step: int, loss_scale: float) -> Iterator[None]:
+        """Sum the factors of update number `step`, counted from 1, over the micro-batches computed in the context."""
+        self._scale = loss_scale
+        self._observing = self.enabled and (step - 1) % self._settings["factor_interval"] == 0
+        if self._observing:
+            self._buffer.zero_()
+        try:
+            yield
+        finally:
+            self._observing = False
+
+    @torch.no_grad()
+    def start(self, micro_batch: MicroBatch) -> None:
+        """Note which rows of the next micro-batch are not padding."""
+        if not self._observing:
+            return
+        self._seen.clear()
+        mask = micro_batch.attention_mask
+        if isinstance(mask, Packed):
+            tokens: Rows = slice(micro_batch.tokens)
+        else:
+            tokens = slice(None) if mask is None else mask.flatten().nonzero().squeeze(1)
+        sequences = (micro_batch.pair_labels != IGNORED).nonzero().squeeze(1)
+        self._rows = tokens, sequences
+        self._counts += torch.tensor([micro_batch.tokens, len(sequences)], device=self._counts.device)
+
+    @torch.no_grad()
+    def _see_input(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        # Activation checkpointing computes layers a second time.
+        if not self._observing or name in self._seen:
+            return
+        self._seen.add(name)
+        rows = self._rows[self._layers[name].rows]
+        with torch.autocast(output.device.type, enabled=False):
+            x = inputs[0].flatten(0, -2)[rows].float()
+            if module.bias is not None:
+                x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+            _add_products(self._sums[_input(name)], x)
+        output.register_hook(partial(self._see_gradient, name, rows))
+
+    @torch.no_grad()
+    def _see_gradient(self, name: str, rows: Rows, gradient: Tensor) -> None:
+        _add_products(self._sums[_gradient(name)], gradient.flatten(0, -2)[rows].float() / self._scale)
+
+    @torch.no_grad()
+    def precondition(self, step: int, learning_rate: float) -> None:
+        """Replace the layers' gradients, reduced and not scaled, for update number `step`. All ranks must call it."""
+        settings = self._settings
+        if (step - 1) % settings["factor_interval"] == 0:
+            self._update_factors()
+        if (step - 1) % settings["inverse_interval"] == 0:
+            self._update_inverses()
+        gradients = {name: _gradient_of(layer) for name, layer in self._layers.items()}
+        moved = {name: self._preconditioned(name, gradient) for name, gradient in gradients.items()}
+        if settings["kl_clip"] is not None:
+            products = torch.stack([(moved[name] * gradient).sum() for name, gradient in gradients.items()])
+            change = abs(float(products.double().sum())) * learning_rate**2
+            if change > settings["kl_clip"]:
+                torch._foreach_mul_(list(moved.values()), (settings["kl_clip"] / change) ** 0.5)
+        for name, layer in self._layers.items():
+            _set_gradient(layer, moved[name])
+
+    def _update_factors(self) -> None:
+        if self._group.world_size > 1:
+            distributed.all_reduce(self._buffer)
+        if not self._factors:
+            self._factors = {key: _identities(one) for key, one in self._sums.items()}
+        for name, layer in self._layers.items():
+            count = self._counts[layer.rows].clamp(min=1)
+            for key in (_input(name), _gradient(name)):
+                new = self._sums[key] / count
+                self._factors[key].lerp_((new + new.mT) / 2, 1 - self._settings["decay"])
+
+    def _update_inverses(self) -> None:
+        """Compute this rank's part of the inverses, or of the eigenvectors, and receive the others."""
+        if not self._inverses:
+            self._inverses = self._new_inverses()
+        sent = []
+        for key, inverses in self._inverses.items():
+            if self._owners[key] == self._group.rank:
+                for name, tensor in self._inverse_of(self._factors[key]).items():
+                    inverses[name].copy_(tensor)
+        if self._group.world_size > 1:
+            for key, inverses in self._inverses.items():
+                for tensor in inverses.values():
+                    sent.append(distributed.broadcast(tensor, src=self._owners[key], async_op=True))
+        for one in sent:
+            one.wait()
+
+    def _new_inverses(self) -> dict[str, dict[str, Tensor]]:
+        if self._settings["method"] == "inverse":
+            return {key: {"inverse": torch.empty_like(one)} for key, one in self._sums.items()}
+        return {
+            key: {"eigenvalues": one.new_empty(one.shape[:2]), "eigenvectors": torch.empty_like(one)}
+            for key, one in self._sums.items()
+        }
+
+    def _inverse_of(self, factor: Tensor) -> dict[str, Tensor]:
+        if self._settings["method"] == "inverse":
+            return {"inverse": torch.linalg.inv(factor + self._settings["damping"] * _identities(factor))}
+        values, vectors = torch.linalg.eigh(factor)
+        return {"eigenvalues": values.clamp(min=0), "eigenvectors": vectors}
+
+    def _preconditioned(self, name: str, gradient: Tensor) -> Tensor:
+        """Precondition the gradient of [weight, bias], [matrices, rows, columns]."""
+        a, g = self._inverses[_input(name)], self._inverses[_gradient(name)]
+        if self._settings["method"] == "inverse":
+            return g["inverse"] @ gradient @ a["inverse"]
+        rotated = g["eigenvectors"].mT @ gradient @ a["eigenvectors"]
+        rotated /= g["eigenvalues"][:, :, None] * a["eigenvalues"][:, None] + self._settings["damping"]
+        return g["eigenvectors"] @ rotated @ a["eigenvectors"].mT
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return factors and inverses as tensors named {layer}.kfac.{tensor}; none before the first update."""
+        inverses = {f"{key}.{name}": one for key, named in self._inverses.items() for name, one in named.items()}
+        return {f"{key}.factor": one for key, one in self._factors.items()} | inverses
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `tensors` returned; start from the identity if there is nothing of K-FAC in `tensors`.
+
+        Raises BertlineError if a tensor is missing or has another shape.
+        """
+        self._factors, self._inverses = {}, {}
+        if not self.enabled or not any(".kfac." in name for name in tensors):
+            return
+        self._factors = {key: torch.empty_like(one) for key, one in self._sums.items()}
+        self._inverses = self._new_inverses()
+        for name, mine in self.tensors().items():
+            if name not in tensors or tensors[name].shape != mine.shape:
+                raise BertlineError(f"the tensor {name} is missing or has another shape")
+            mine.copy_(tensors[name])
+
+
+def _layers_of(model: nn.Module, skip: list[str]) -> Iterator[tuple[str, Layer]]:
+    """Yield name and layer of the encoder's linear layers that are trained and whose name has no part in `skip`."""
+    for name, module in model.named_modules():
+        of_encoder = name.startswith("encoder.") and isinstance(module, nn.Linear)
+        if of_encoder and module.weight.requires_grad and not any(part in name for part in skip):
+            # The pooler sees the first token of each sequence.
+            yield name, Layer(module, matrices_in(f"{name}.weight"), int(name.endswith("pooler")))
+
+
+def assign(costs: Mapping[str, int], ranks: int) -> dict[str, int]:
+    """Assign work to ranks: the most expensive first, each to the rank with the least so far."""
+    loads = [0] * ranks
+    owners = {}
+    for key in sorted(costs, key=lambda key: -costs[key]):
+        owners[key] = loads.index(min(loads))
+        loads[owners[key]] += costs[key]
+    return owners
+
+
+def _input(name: str) -> str:
+    return f"{name}.kfac.input"
+
+
+def _gradient(name: str) -> str:
+    return f"{name}.kfac.gradient"
+
+
+def _identities(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-1], device=like.device).expand_as(like).clone()
+
+
+def _add_products(sums: Tensor, rows: Tensor) -> None:
+    """Add z z^T of each row's parts z to `sums`: [N, matrices x size], [matrices, size, size]."""
+    parts = rows.unflatten(1, (len(sums), -1)).transpose(0, 1)
+    sums.baddbmm_(parts.mT, parts)
+
+
+def _gradients_in(layer: Layer) -> list[Tensor]:
+    """Return the gradients of weight and bias."""
+    return [parameter.grad for parameter in layer.module.parameters() if parameter.grad is not None]
+
+
+def _gradient_of(layer: Layer) -> Tensor:
+    """Return the gradient of [weight, bias] as [matrices, rows, columns]."""
+    columns = [gradient.view(len(gradient), -1) for gradient in _gradients_in(layer)]
+    return torch.cat(columns, dim=1).unflatten(0, (layer.matrices, -1))
+
+
+def _set_gradient(layer: Layer, gradient: Tensor) -> None:
+    first = 0
+    for own in _gradients_in(layer):
+        columns = own.numel() // len(own)
+        own.copy_(gradient.flatten(0, 1)[:, first : first + columns].reshape(own.shape))
+        first += columns
