@@ -156,6 +156,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "muon": {"momentum": 0.95, "nesterov": True, "weight_decay": 0.1, "learning_rate_ratio": 1.0},
             "lion": {"betas": [0.9, 0.99]},
             "sgd": {"momentum": 0.9},
+            "soap": {"betas": [0.95, 0.95], "epsilon": 1e-8, "basis_interval": 10, "largest_side": 10000},
             "kfac": None,
             "learning_rate": 0.02,
             "learning_rate_scaling": "none",

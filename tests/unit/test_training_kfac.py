@@ -69,7 +69,8 @@ def test_preconditioned_gradients_are_those_of_kfac_pytorch(case):
         scale = 64.0  # as with fp16
         with kfac.observe(step, scale):
             for x, target in zip(inputs, targets, strict=True):
-                kfac.start(SimpleNamespace(attention_mask=None, tokens=len(x), pair_labels=torch.zeros(len(x))))
+                labels = torch.zeros(len(x))
+                kfac.start(SimpleNamespace(input_ids=labels, attention_mask=None, tokens=len(x), pair_labels=labels))
                 (scale * F.mse_loss(network(x), target) / len(inputs)).backward()
         for weight in network.parameters():
             weight.grad /= scale

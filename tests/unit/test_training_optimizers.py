@@ -232,6 +232,7 @@ def factored(monkeypatch):
         ("adamw", False),
         ("lion", False),
         ("sgd", False),
+        ("soap", False),
         ("factored", False),
         pytest.param("lamb", True, marks=pytest.mark.slow),
     ],

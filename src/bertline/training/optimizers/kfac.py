@@ -29,13 +29,10 @@ from torch import Tensor, distributed, nn
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
-from bertline.modeling.attention import Packed
 from bertline.training.data.batches import MicroBatch
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.base import matrices_in
 from bertline.training.options import Options
-
-Rows = Tensor | slice  # of flattened inputs: indices, or a slice
 
 
 class Layer(NamedTuple):
@@ -75,7 +72,7 @@ class Kfac:
         self._layers = dict(_layers_of(model, self._settings["skip"])) if settings else {}
         self._observing = False
         self._seen: set[str] = set()
-        self._rows: tuple[Rows, Rows] = (slice(None), slice(None))
+        self._real: tuple[Tensor | None, Tensor | None] = (None, None)  # by `Layer.rows`; None for all rows
         self._scale = 1.0
         self._sizes: dict[str, tuple[int, int]] = {}  # of factors: matrices, and rows of each
         for name, (module, matrices, _) in self._layers.items():
@@ -121,14 +118,10 @@ class Kfac:
         if not self._observing:
             return
         self._seen.clear()
-        mask = micro_batch.attention_mask
-        if isinstance(mask, Packed):
-            tokens: Rows = slice(micro_batch.tokens)
-        else:
-            tokens = slice(None) if mask is None else mask.flatten().nonzero().squeeze(1)
-        sequences = (micro_batch.pair_labels != IGNORED).nonzero().squeeze(1)
-        self._rows = tokens, sequences
-        self._counts += torch.tensor([micro_batch.tokens, len(sequences)], device=self._counts.device)
+        sequences = micro_batch.pair_labels != IGNORED
+        self._real = _real_tokens(micro_batch), sequences
+        self._counts[0] += micro_batch.tokens
+        self._counts[1] += sequences.sum()
 
     @torch.no_grad()
     def _see_input(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -136,17 +129,18 @@ class Kfac:
         if not self._observing or name in self._seen:
             return
         self._seen.add(name)
-        rows = self._rows[self._layers[name].rows]
         with torch.autocast(output.device.type, enabled=False):
-            x = inputs[0].flatten(0, -2)[rows].float()
+            x = inputs[0].flatten(0, -2).float()
             if module.bias is not None:
                 x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-            _add_products(self._sums[_input(name)], x)
-        output.register_hook(partial(self._see_gradient, name, rows))
+            real = self._real[self._layers[name].rows]
+            _add_products(self._sums[_input(name)], x if real is None else x * real[:, None])
+        output.register_hook(partial(self._see_gradient, name))
 
     @torch.no_grad()
-    def _see_gradient(self, name: str, rows: Rows, gradient: Tensor) -> None:
-        _add_products(self._sums[_gradient(name)], gradient.flatten(0, -2)[rows].float() / self._scale)
+    def _see_gradient(self, name: str, gradient: Tensor) -> None:
+        # That of padding is 0.
+        _add_products(self._sums[_gradient(name)], gradient.flatten(0, -2).float() / self._scale)
 
     @torch.no_grad()
     def precondition(self, step: int, learning_rate: float) -> None:
@@ -235,6 +229,16 @@ class Kfac:
             if name not in tensors or tensors[name].shape != mine.shape:
                 raise BertlineError(f"the tensor {name} is missing or has another shape")
             mine.copy_(tensors[name])
+
+
+def _real_tokens(micro_batch: MicroBatch) -> Tensor | None:
+    """Return which tokens are not padding, bool [B x S], or None for all."""
+    if micro_batch.tokens == micro_batch.input_ids.numel():
+        return None
+    mask = micro_batch.attention_mask
+    if isinstance(mask, Tensor):
+        return mask.flatten()
+    return torch.arange(micro_batch.input_ids.numel(), device=micro_batch.input_ids.device) < micro_batch.tokens
 
 
 def _layers_of(model: nn.Module, skip: list[str]) -> Iterator[tuple[str, Layer]]:
