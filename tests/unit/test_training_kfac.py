@@ -17,8 +17,9 @@ from bertline.console import BertlineError
 from bertline.files import read_json, sha256_of_file
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.process_group import Group
-from bertline.training.optimizers.kfac import Kfac, assign, check_kfac
+from bertline.training.optimizers.kfac import Kfac, check_kfac
 from bertline.training.options import Options
 from bertline.training.setup import make_learner
 from bertline.training.step import train_step

@@ -31,7 +31,7 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
         # The batch of one matrix product depends on how many matrices a rank has.
-        "sharded_matrices": options.sharded_optimizer and optimizer.needs_whole_matrices,
+        "sharded_matrices": options.sharded_optimizer and optimizer.batches_matrices,
         "fsdp": options.fsdp,
         "deterministic": options.deterministic,
         "device": group.device_name,

@@ -30,6 +30,7 @@ from torch import Tensor, distributed, nn
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
 from bertline.training.data.batches import MicroBatch
+from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.base import matrices_in
 from bertline.training.options import Options
@@ -248,16 +249,6 @@ def _layers_of(model: nn.Module, skip: list[str]) -> Iterator[tuple[str, Layer]]
         if of_encoder and module.weight.requires_grad and not any(part in name for part in skip):
             # The pooler sees the first token of each sequence.
             yield name, Layer(module, matrices_in(f"{name}.weight"), int(name.endswith("pooler")))
-
-
-def assign(costs: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """Assign work to ranks: the most expensive first, each to the rank with the least so far."""
-    loads = [0] * ranks
-    owners = {}
-    for key in sorted(costs, key=lambda key: -costs[key]):
-        owners[key] = loads.index(min(loads))
-        loads[owners[key]] += costs[key]
-    return owners
 
 
 def _input(name: str) -> str:

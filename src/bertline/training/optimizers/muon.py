@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bertline.training.distributed.fsdp import map_whole
 from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
 from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups, is_hidden_matrix, matrices_in
 
@@ -58,33 +60,37 @@ class Muon(Optimizer):
         self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor], states: dict[str, list[Tensor]]
     ) -> None:
         """Update a parameter group."""
-        if not self.orthogonalises(weights[0]):
+        updated = [weight for weight in group["params"] if weight.grad is not None]
+        if not self.orthogonalises(updated[0]):
             adamw = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-            update_adamw(weights, [self.state[weight] for weight in weights], **adamw)
+            update_adamw(weights, gradients, states, **adamw)
             return
         buffers = states["momentum_buffer"]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         updates = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
         learning_rate = group["lr"] * group["learning_rate_ratio"]
         torch._foreach_mul_(weights, 1 - learning_rate * group["weight_decay"])
+        parts = [self._parts[weight] for weight in updated]
+        directions = map_whole(partial(self._orthogonalized, parts), updates, like=updated)
+        for weight, direction, whole, count in zip(weights, directions, updated, parts, strict=True):
+            scale = ADAMW_RMS * max(whole.shape[0] // count, whole.shape[1]) ** 0.5
+            weight.add_(direction, alpha=-learning_rate * scale)
 
+    def _orthogonalized(self, parts: list[int], numbers: Sequence[int], updates: Sequence[Tensor]) -> list[Tensor]:
+        """Orthogonalise the updates of the weights of these `numbers`, of which `parts` are the numbers of matrices."""
+        directions = [torch.empty_like(update) for update in updates]
         by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
-        for weight, update in zip(weights, updates, strict=True):
-            parts = self._parts[weight]
-            for weight_part, update_part in zip(weight.chunk(parts), update.chunk(parts), strict=True):
+        for number, update, direction in zip(numbers, updates, directions, strict=True):
+            count = parts[number]
+            for update_part, direction_part in zip(update.chunk(count), direction.chunk(count), strict=True):
                 # Make it wide: the iteration then multiplies square matrices of the smaller side.
-                if weight_part.shape[0] > weight_part.shape[1]:
-                    weight_part, update_part = weight_part.T, update_part.T
-                by_shape.setdefault(tuple(weight_part.shape), []).append((weight_part, update_part))
-        for shape, pairs in by_shape.items():
-            directions = orthogonalize(torch.stack([update for _, update in pairs]).to(self.dtype))
-            scale = ADAMW_RMS * max(shape) ** 0.5
-            moved = [direction.to(weight.dtype) for (weight, _), direction in zip(pairs, directions, strict=True)]
-            torch._foreach_add_([weight for weight, _ in pairs], moved, alpha=-learning_rate * scale)
-
-
-def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
-    return ".layers." in f".{name}" and weight.ndim == 2
+                if update_part.shape[0] > update_part.shape[1]:
+                    update_part, direction_part = update_part.T, direction_part.T
+                by_shape.setdefault(tuple(update_part.shape), []).append((update_part, direction_part))
+        for pairs in by_shape.values():
+            found = orthogonalize(torch.stack([update for update, _ in pairs]).to(self.dtype))
+            torch._foreach_copy_([direction for _, direction in pairs], list(found))
+        return directions
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
