@@ -162,6 +162,8 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "learning_rate_scaling": "none",
             "base_batch_size": None,
             "schedule": "polynomial",
+            "schedule_steps": None,
+            "polynomial_from": "start",
             "power": 0.5,
             "end_learning_rate": 0,
             "decay": 0.1,
