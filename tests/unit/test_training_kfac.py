@@ -27,7 +27,7 @@ from bertline.training.step import train_step
 CPU = torch.device("cpu")
 KFAC = {
     "method": "eigen", "decay": 0.95, "damping": 0.003, "kl_clip": 0.001, "factor_interval": 1, "inverse_interval": 10,
-    "skip": [],
+    "skip": [], "gradient_factor": "batch",
 }  # fmt: skip
 REFERENCE = read_json(Path(__file__).parent / "references/kfac_pytorch.json")
 NO_ATTENTION_DROPOUT = {**MODEL, "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
@@ -75,7 +75,7 @@ def test_preconditioned_gradients_are_those_of_kfac_pytorch(case):
                 (scale * F.mse_loss(network(x), target) / len(inputs)).backward()
         for weight in network.parameters():
             weight.grad /= scale
-        kfac.precondition(step, learning_rate=0.3)
+        kfac.precondition(step, learning_rate=0.3, samples=8)
         for name, weight in network.encoder.named_parameters():
             torch.testing.assert_close(weight.grad.flatten(), torch.tensor(expected[name]), rtol=1e-4, atol=1e-5)
         with torch.no_grad():
@@ -137,6 +137,28 @@ def test_factors_are_averages_over_the_tokens_of_a_global_batch(card):
     expected = 0.95 * torch.eye(33) + 0.05 * (x.T @ x / len(x)).float()
     torch.testing.assert_close(found[f"{name}.input.factor"][0], expected, rtol=1e-4, atol=1e-6)
     assert found[f"{name}.gradient.factor"].shape == (3, 32, 32)
+
+
+def test_gradient_factors_of_samples_do_not_depend_on_the_size_of_the_batch():
+    """A batch that holds everything twice has the same mean loss and the same factors."""
+    factors = []
+    for copies in (1, 2):
+        network = Network()
+        kfac = Kfac(network, {**KFAC, "gradient_factor": "sample"}, Group(0, 1, CPU))
+        x = torch.tensor(REFERENCE["inputs"][0]).view(8, 5).repeat(copies, 1)
+        target = torch.tensor(REFERENCE["targets"][0]).view(8, 4).repeat(copies, 1)
+        with kfac.observe(1, 1.0):
+            labels = torch.zeros(len(x))
+            kfac.start(SimpleNamespace(input_ids=labels, attention_mask=None, tokens=len(x), pair_labels=labels))
+            F.mse_loss(network(x), target).backward()
+        kfac.precondition(1, learning_rate=0.3, samples=len(x))
+        factors.append({name: tensor for name, tensor in kfac.tensors().items() if name.endswith("factor")})
+    for name, factor in factors[0].items():
+        torch.testing.assert_close(factors[1][name], factor)
+    # The last layer's, by the gradient of each sample's mean of squares.
+    gradients = (network(x) - target)[:8].detach() / 2
+    expected = 0.95 * torch.eye(4) + 0.05 * gradients.T @ gradients / 8
+    torch.testing.assert_close(factors[0]["encoder.third.kfac.gradient.factor"][0], expected)
 
 
 def test_layers_are_left_out_by_name(card):

@@ -77,7 +77,7 @@ def train_step(learner: Learner, step: int, batch_number: int, votes: Mapping[st
     learning_rate = learning_rate_of_phase(learner.settings, step)
     if updated:
         if kfac.enabled:
-            kfac.precondition(step, learning_rate)
+            kfac.precondition(step, learning_rate, samples=len(batch.samples))
             gradients.clip(max_norm)
         for parameters in learner.optimizer.param_groups:
             parameters["lr"] = learning_rate

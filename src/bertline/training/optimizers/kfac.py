@@ -13,6 +13,9 @@ and running averages of them, which start from the identity, precondition the gr
 
 Last, all are multiplied by min(1, sqrt(kl_clip / |sum of preconditioned x gradient x learning rate^2|)).
 
+With gradient_factor: sample, g is the gradient of each sample's own loss, and G the mean over samples of sums over
+their tokens: the Fisher matrix of the papers, whose size does not depend on the batch.
+
 Padding is left out of the averages, and the result depends neither on the micro-batches nor on the number of ranks, but
 for rounding: sums over tokens are added, not averages over ranks.
 """
@@ -144,11 +147,14 @@ class Kfac:
         _add_products(self._sums[_gradient(name)], gradient.flatten(0, -2).float() / self._scale)
 
     @torch.no_grad()
-    def precondition(self, step: int, learning_rate: float) -> None:
-        """Replace the layers' gradients, reduced and not scaled, for update number `step`. All ranks must call it."""
+    def precondition(self, step: int, learning_rate: float, *, samples: int) -> None:
+        """Replace the layers' gradients for update number `step`. All ranks must call it.
+
+        The gradients are those of the mean loss over the `samples` of the global batch, without a loss scale.
+        """
         settings = self._settings
         if (step - 1) % settings["factor_interval"] == 0:
-            self._update_factors()
+            self._update_factors(samples)
         if (step - 1) % settings["inverse_interval"] == 0:
             self._update_inverses()
         gradients = {name: _gradient_of(layer) for name, layer in self._layers.items()}
@@ -161,15 +167,17 @@ class Kfac:
         for name, layer in self._layers.items():
             _set_gradient(layer, moved[name])
 
-    def _update_factors(self) -> None:
+    def _update_factors(self, samples: int) -> None:
         if self._group.world_size > 1:
             distributed.all_reduce(self._buffer)
         if not self._factors:
             self._factors = {key: _identities(one) for key, one in self._sums.items()}
         for name, layer in self._layers.items():
             count = self._counts[layer.rows].clamp(min=1)
-            for key in (_input(name), _gradient(name)):
-                new = self._sums[key] / count
+            # A sample's own gradient is `samples` times its part of the mean's.
+            of_gradient = count if self._settings["gradient_factor"] == "batch" else 1 / samples
+            for key, divisor in ((_input(name), count), (_gradient(name), of_gradient)):
+                new = self._sums[key] / divisor
                 self._factors[key].lerp_((new + new.mT) / 2, 1 - self._settings["decay"])
 
     def _update_inverses(self) -> None:
