@@ -18,6 +18,7 @@ from bertline.files import read_json, sha256_of_file
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.assignment import assign
+from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.kfac import Kfac, check_kfac
 from bertline.training.options import Options
@@ -208,6 +209,24 @@ def test_ranks_with_unlike_parts_learn_what_one_learns(card, tmp_path, settings)
         assert torch.linalg.vector_norm(two[key] - weight) <= 1e-3 * torch.linalg.vector_norm(weight)
 
 
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_may_share_the_work_in_other_ways_with_the_same_result(card, tmp_path, ranks):
+    """And be stopped and resumed in yet another: checkpoints are the same."""
+    given = {**recipe(steps=4, kfac={**KFAC, "inverse_interval": 3}), "model": NO_ATTENTION_DROPOUT}
+    train(given, card, tmp_path / "plain", ranks=ranks)
+    shared = {"ranks": ranks, "kfac_share": 1 / ranks}
+    assert Trainer(given, card, tmp_path / "phase", stop_after_minutes=0.0, **shared).finish() == 75
+    train(given, card, tmp_path / "phase", ranks=ranks, kfac_share=0.5)
+    for name in ("model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"):
+        assert sha256_of_file(tmp_path / "phase" / name) == sha256_of_file(tmp_path / "plain" / name)
+
+
+@pytest.mark.parametrize(("ranks", "share"), [(1, 0.5), (4, 0.75), (4, 0.1), (4, 2)])
+def test_a_share_that_does_not_divide_the_processes_is_refused(ranks, share):
+    with pytest.raises(BertlineError, match=f"^--kfac-share: {share:g} of {ranks} processes"):
+        Grid(Group(0, ranks, CPU), share)
+
+
 @pytest.mark.parametrize(
     ("ranks", "settings"),
     [
@@ -251,8 +270,8 @@ def test_factors_are_carried_over_to_the_next_phase(card, tmp_path):
     assert before[name].diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.95**3, abs=1e-3)
 
 
-@pytest.mark.parametrize("options", [{"fsdp": True}, {"compiled": True}], ids=str)
+@pytest.mark.parametrize("options", [{"fsdp": True}, {"compiled": True}, {"micro_batch_tokens": None}], ids=str)
 def test_options_that_exclude_kfac_are_refused(options):
     check_kfac(Options(**options), recipe()["settings"])
-    with pytest.raises(BertlineError, match=r"^--.*: kfac .*leave"):
+    with pytest.raises(BertlineError, match=r": .*kfac.*; (leave|give)"):
         check_kfac(Options(**options), recipe(kfac=KFAC)["settings"])

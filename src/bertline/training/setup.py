@@ -92,7 +92,7 @@ def make_learner(
     layout = layout or choose_layout(model, data, recipe, group, options, before=before)
     sharding = OptimizerSharding(model, group, enabled=options.sharded_optimizer)
     optimizer = make_optimizer(model, settings, compiled=options.compiled_optimizer, owns=sharding.owns)
-    kfac = Kfac(model, settings["kfac"], group)
+    kfac = Kfac(model, settings["kfac"], group, share=options.kfac_share)
     accumulator = GradientAccumulator(
         model,
         data,

@@ -22,7 +22,7 @@ for rounding: sums over tokens are added, not averages over ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
 from bertline.training.data.batches import MicroBatch
 from bertline.training.distributed.assignment import assign
+from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.base import matrices_in
 from bertline.training.options import Options
@@ -56,6 +57,8 @@ def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
             "--compile: kfac reads each layer's inputs and gradients, which a program of all layers does not return; "
             "leave --compile and --cuda-graphs out"
         )
+    if options.micro_batch_tokens is None:
+        raise BertlineError("micro_batch_tokens: auto does not count the memory of kfac; give a number")
     if options.fsdp:
         raise BertlineError("--fsdp: kfac needs whole matrices; leave it out, or set kfac to null")
 
@@ -63,14 +66,21 @@ def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
 class Kfac:
     """Preconditioner of the linear layers of a network's encoder; without settings, of none, and it does nothing.
 
-    Every rank has all factors and preconditions all gradients. The inverses are divided among the ranks.
+    Every rank has all factors. The ranks are a grid, with `share` of them in a column (Pauloski et al. 2021, section
+    3.1): a column has the inverses of its layers, each computed by one of its ranks, and preconditions their gradients,
+    which are broadcast in each row. With a share of 1 there is one column, with 1 / ranks one row.
     """
 
-    def __init__(self, model: nn.Module, settings: Mapping[str, Any] | None, group: Group) -> None:
+    def __init__(
+        self, model: nn.Module, settings: Mapping[str, Any] | None, group: Group, *, share: float = 1.0
+    ) -> None:
         """Hook into the layers of `model.encoder` that have gradients.
 
         Args:
             settings: `kfac` of a phase's settings.
+            share: of the ranks that precondition a layer's gradient.
+
+        Raises BertlineError if the ranks cannot be divided so.
         """
         self._settings, self._group = settings or {}, group
         self._layers = dict(_layers_of(model, self._settings["skip"])) if settings else {}
@@ -83,7 +93,8 @@ class Kfac:
             module.register_forward_hook(partial(self._see_input, name))
             columns = module.in_features + (module.bias is not None)
             self._sizes |= {_input(name): (1, columns), _gradient(name): (matrices, module.out_features // matrices)}
-        self._owners = assign({key: count * size**3 for key, (count, size) in self._sizes.items()}, group.world_size)
+        self._grid = Grid(group, share) if self._layers else Grid(Group(0, 1, group.device), 1.0)
+        self._columns, self._owners = self._divide()
         self._factors: dict[str, Tensor] = {}  # each [matrices, size, size]
         self._inverses: dict[str, dict[str, Tensor]] = {}
         if self._layers:
@@ -93,6 +104,23 @@ class Kfac:
     def enabled(self) -> bool:
         """Whether there are layers to precondition."""
         return bool(self._layers)
+
+    def _divide(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Assign layers to columns of the grid, and factors to the ranks that compute their inverses."""
+        costs = {key: count * size**3 for key, (count, size) in self._sizes.items()}
+        columns = assign(
+            {name: costs[_input(name)] + costs[_gradient(name)] for name in self._layers}, self._grid.columns
+        )
+        owners: dict[str, int] = {}
+        for column in range(self._grid.columns):
+            here = {key: costs[key] for name in columns if columns[name] == column for key in _factors_of(name)}
+            rows = assign(here, self._grid.rows)
+            owners |= {key: self._grid.rank_at(row, column) for key, row in rows.items()}
+        return columns, owners
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether this rank preconditions the layer's gradient."""
+        return self._columns[name] == self._grid.column
 
     def _allocate(self, device: torch.device) -> None:
         """Make one buffer of all sums and of the counts of rows, for one all_reduce."""
@@ -158,7 +186,11 @@ class Kfac:
         if (step - 1) % settings["inverse_interval"] == 0:
             self._update_inverses()
         gradients = {name: _gradient_of(layer) for name, layer in self._layers.items()}
-        moved = {name: self._preconditioned(name, gradient) for name, gradient in gradients.items()}
+        moved = {
+            name: self._preconditioned(name, gradient) if self._is_here(name) else torch.empty_like(gradient)
+            for name, gradient in gradients.items()
+        }
+        self._grid.broadcast_in_row((gradient, self._columns[name]) for name, gradient in moved.items())
         if settings["kl_clip"] is not None:
             products = torch.stack([(moved[name] * gradient).sum() for name, gradient in gradients.items()])
             change = abs(float(products.double().sum())) * learning_rate**2
@@ -181,27 +213,26 @@ class Kfac:
                 self._factors[key].lerp_((new + new.mT) / 2, 1 - self._settings["decay"])
 
     def _update_inverses(self) -> None:
-        """Compute this rank's part of the inverses, or of the eigenvectors, and receive the others."""
+        """Compute this rank's part of the inverses, or of the eigenvectors, and receive those of its column."""
         if not self._inverses:
             self._inverses = self._new_inverses()
-        sent = []
         for key, inverses in self._inverses.items():
             if self._owners[key] == self._group.rank:
                 for name, tensor in self._inverse_of(self._factors[key]).items():
                     inverses[name].copy_(tensor)
-        if self._group.world_size > 1:
-            for key, inverses in self._inverses.items():
-                for tensor in inverses.values():
-                    sent.append(distributed.broadcast(tensor, src=self._owners[key], async_op=True))
-        for one in sent:
-            one.wait()
+        self._grid.broadcast_in_column(
+            (tensor, self._owners[key]) for key, inverses in self._inverses.items() for tensor in inverses.values()
+        )
 
-    def _new_inverses(self) -> dict[str, dict[str, Tensor]]:
+    def _new_inverses(self, of: Iterable[str] | None = None) -> dict[str, dict[str, Tensor]]:
+        """Make uninitialised tensors for the inverses of some layers, by default those that this rank preconditions."""
+        names = filter(self._is_here, self._layers) if of is None else of
+        sums = {key: self._sums[key] for name in names for key in _factors_of(name)}
         if self._settings["method"] == "inverse":
-            return {key: {"inverse": torch.empty_like(one)} for key, one in self._sums.items()}
+            return {key: {"inverse": torch.empty_like(one)} for key, one in sums.items()}
         return {
             key: {"eigenvalues": one.new_empty(one.shape[:2]), "eigenvectors": torch.empty_like(one)}
-            for key, one in self._sums.items()
+            for key, one in sums.items()
         }
 
     def _inverse_of(self, factor: Tensor) -> dict[str, Tensor]:
@@ -220,9 +251,19 @@ class Kfac:
         return g["eigenvectors"] @ rotated @ a["eigenvectors"].mT
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return factors and inverses as tensors named {layer}.kfac.{tensor}; none before the first update."""
-        inverses = {f"{key}.{name}": one for key, named in self._inverses.items() for name, one in named.items()}
-        return {f"{key}.factor": one for key, one in self._factors.items()} | inverses
+        """Return factors and inverses as tensors named {layer}.kfac.{tensor}; none before the first update.
+
+        All ranks must call it.
+        """
+        if not self._factors:
+            return {}
+        found = {f"{key}.factor": factor for key, factor in self._factors.items()}
+        for name, column in self._columns.items():
+            inverses = self._inverses if self._is_here(name) else self._new_inverses(of=[name])
+            for key in _factors_of(name):
+                self._grid.broadcast_in_row((tensor, column) for tensor in inverses[key].values())
+                found |= {f"{key}.{kind}": tensor for kind, tensor in inverses[key].items()}
+        return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned; start from the identity if there is nothing of K-FAC in `tensors`.
@@ -234,10 +275,12 @@ class Kfac:
             return
         self._factors = {key: torch.empty_like(one) for key, one in self._sums.items()}
         self._inverses = self._new_inverses()
-        for name, mine in self.tensors().items():
-            if name not in tensors or tensors[name].shape != mine.shape:
+        mine = {f"{key}.factor": factor for key, factor in self._factors.items()}
+        mine |= {f"{key}.{kind}": one for key, kinds in self._inverses.items() for kind, one in kinds.items()}
+        for name, tensor in mine.items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
                 raise BertlineError(f"the tensor {name} is missing or has another shape")
-            mine.copy_(tensors[name])
+            tensor.copy_(tensors[name])
 
 
 def _real_tokens(micro_batch: MicroBatch) -> Tensor | None:
@@ -261,6 +304,10 @@ def _layers_of(model: nn.Module, skip: list[str]) -> Iterator[tuple[str, Layer]]
 
 def _input(name: str) -> str:
     return f"{name}.kfac.input"
+
+
+def _factors_of(name: str) -> tuple[str, str]:
+    return _input(name), _gradient(name)
 
 
 def _gradient(name: str) -> str:
