@@ -40,7 +40,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
     [
         ("runs/bert-base/phases/phase1/steps", "many", "runs.bert-base.phases.phase1.steps: given 'many', allowed is"),
         ("runs/bert-base/phases/phase1/lerning_rate", 1, "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
-        ("runs/bert-base/phases/phase1/optimizer", "sgd", "given 'sgd', allowed is one of lamb, adamw, muon"),
+        ("runs/bert-base/phases/phase1/optimizer", "adagrad", "given 'adagrad', allowed is one of lamb, adamw, muon"),
         ("runs/bert-base/phases/phase1/learning_rate", -1, "allowed is greater than 0"),
         ("datasets/wiki-books/held_out", 1.5, "datasets.wiki-books.held_out: given 1.5, allowed is less than 1"),
         ("datasets/wiki-books/tokenizer", {"train": "wordpiece"}, "the key 'vocab_size' is missing"),

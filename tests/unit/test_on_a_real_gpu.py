@@ -110,9 +110,9 @@ def test_packed_attention_is_that_of_padded_rows():
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
-def check_same_bits(card, folder, optimizer, options):
+def check_same_bits(card, folder, optimizer, options, **settings):
     """Stop a phase after its first step, go on, and compare with one that was not stopped."""
-    given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16")
+    given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16", **settings)
     options = {"deterministic": True, "micro_batch_tokens": 128, **options}
     train(given, card, folder / "whole", **options)
     assert Trainer(given, card, folder / "phase", stop_after_minutes=0.0, **options).finish() == 75
@@ -122,9 +122,16 @@ def check_same_bits(card, folder, optimizer, options):
     assert found == expected
 
 
-@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon", "lion"])
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon", "lion", "soap"])
 def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer):
     check_same_bits(card, tmp_path, optimizer, {})
+
+
+@pytest.mark.parametrize("method", ["eigen", "inverse"])
+def test_a_stopped_phase_with_kfac_ends_with_the_same_bits(card, tmp_path, method):
+    from test_training_kfac import KFAC
+
+    check_same_bits(card, tmp_path, "lamb", {}, kfac={**KFAC, "method": method})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

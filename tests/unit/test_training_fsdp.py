@@ -59,9 +59,9 @@ def stopped(card, tmp_path_factory):
     return output
 
 
-def assert_same_phase(found, expected):
+def assert_same_phase(found, expected, *, steps=STEPS):
     """The same files, their numbers but for rounding, and the same course."""
-    step = f"checkpoints/step-{STEPS:08d}"
+    step = f"checkpoints/step-{steps:08d}"
     for name in ("model.safetensors", f"{step}/model.safetensors", f"{step}/optimizer.safetensors"):
         ours, theirs = load_file(found / name), load_file(expected / name)
         assert ours.keys() == theirs.keys()
@@ -92,6 +92,12 @@ def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
             {"optimizer": "adamw", "packing": True, "precision": "bf16"},
             {"load_balancing": "0,1", "activation_checkpointing": True},
         ),
+        # Ranks without rows of some matrices.
+        pytest.param(
+            {"optimizer": "muon", "precision": "bf16"},
+            {"load_balancing": "1,1,1,1", "ranks": 4},
+            marks=pytest.mark.slow,
+        ),
         # Ranks without rows of the smallest tensors, and in the last micro-batches without samples.
         pytest.param({"lamb_variant": "paper"}, {"load_balancing": "5,1,1,1", "ranks": 4}, marks=pytest.mark.slow),
         pytest.param(
@@ -106,6 +112,19 @@ def test_other_recipes_learn_what_they_learn_with_whole_weights(card, tmp_path, 
     train(given, card, tmp_path / "plain", **{**OPTIONS, **options})
     train(given, card, tmp_path / "sharded", **{**SHARDED, **options})
     assert_same_phase(tmp_path / "sharded", tmp_path / "plain")
+
+
+def test_muon_moves_weights_as_it_moves_whole_ones(card, tmp_path):
+    """One update, by a matrix that both ranks store a part of and only one orthogonalises."""
+    given = recipe(steps=2, optimizer="muon", learning_rate=2e-3)
+    given["model"] = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for name, options in (("plain", OPTIONS), ("sharded", SHARDED)):
+        train(given, card, tmp_path / name, **options)
+    plain, sharded = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "sharded"))
+    for name, weight in plain.items():
+        if ".layers." in name and weight.ndim == 2:
+            torch.testing.assert_close(sharded[name], weight, rtol=0, atol=1e-6)
+    assert_same_phase(tmp_path / "sharded", tmp_path / "plain", steps=2)
 
 
 def test_a_killed_phase_ends_with_the_same_bits(card, tmp_path, sharded):
@@ -180,7 +199,7 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
 @pytest.mark.parametrize(
     ("options", "optimizer", "fault"),
     [
-        ({}, "muon", "muon needs whole matrices"),
+        ({}, "soap", "soap needs whole matrices"),
         ({"sharded_optimizer": True}, "lamb", "leave --shard-optimizer out"),
         ({"compiled": True}, "lamb", "leave --compile and --cuda-graphs out"),
         ({"compiled_optimizer": True}, "lamb", "leave --compile-optimizer out"),

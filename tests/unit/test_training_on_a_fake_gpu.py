@@ -17,6 +17,7 @@ CASES = [
     "rows in fp16",
     "packed",
     "rows with lion",
+    "rows with soap",
     "packed in fp32",
     "packed on an older GPU",
     "rows in 8 bits, traced",

@@ -178,6 +178,27 @@ def test_lion_is_that_of_its_paper():
         assert np.abs(expected[name] - start[name]).max() > 1e-2
 
 
+def test_sgd_is_that_of_torch():
+    networks = Network(), Network()
+    weights = dict(networks[1].named_parameters())
+    groups = [
+        {"params": [weight for name, weight in weights.items() if name != "bias"], "weight_decay": 0.03},
+        {"params": [weights["bias"]]},
+    ]
+    optimizers = (
+        make_optimizer(networks[0], recipe(optimizer="sgd", learning_rate=0.1, weight_decay=0.03)["settings"]),
+        torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+    )
+    for step in range(10):
+        for network, optimizer in zip(networks, optimizers, strict=True):
+            torch.manual_seed(step)
+            for weight in network.parameters():
+                weight.grad = torch.randn_like(weight)
+            optimizer.step()
+    for ours, theirs in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 class Factored(torch.optim.Optimizer):
     """Scales gradients by means of their squares over rows, as Adafactor does: state of another shape and type."""
 
@@ -210,6 +231,8 @@ def factored(monkeypatch):
         ("lamb", False),
         ("adamw", False),
         ("lion", False),
+        ("sgd", False),
+        ("soap", False),
         ("factored", False),
         pytest.param("lamb", True, marks=pytest.mark.slow),
     ],

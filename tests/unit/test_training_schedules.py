@@ -55,6 +55,35 @@ def test_polynomial_without_warmup_is_that_of_torch_and_transformers(power):
     assert with_end[-1] == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize("end", [0.0, 1e-3])
+def test_polynomial_from_the_warmups_end_is_that_of_transformers(end):
+    settings = recipe(
+        steps=50, warmup=10, learning_rate=6e-3, end_learning_rate=end, power=2.0, polynomial_from="warmup"
+    )["settings"]
+    make = functools.partial(
+        optimization.get_polynomial_decay_schedule_with_warmup,
+        num_warmup_steps=10,
+        num_training_steps=50,
+        lr_end=end,
+        power=2.0,
+    )
+    ours = [learning_rate_of_phase(settings, step) for step in range(1, 51)]
+    assert ours == pytest.approx(rates_of(make, 50), abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["polynomial", "linear", "cosine", "wsd"])
+def test_a_schedule_may_be_longer_or_shorter_than_its_phase(schedule):
+    common = {"schedule": schedule, "warmup": 0.1, "decay": 0.3, "end_learning_rate": 1e-4}
+    long = recipe(steps=100, **common)["settings"]
+    cut_off = recipe(steps=90, schedule_steps=100, **common)["settings"]
+    rates = [learning_rate_of_phase(long, step) for step in range(1, 101)]
+    assert [learning_rate_of_phase(cut_off, step) for step in range(1, 91)] == rates[:90]
+    extended = recipe(steps=120, schedule_steps=100, **common)["settings"]
+    assert [learning_rate_of_phase(extended, step) for step in range(1, 121)] == [
+        *rates, *[pytest.approx(1e-4)] * 20,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_linear_and_cosine_are_those_of_transformers_for_one_step_more(schedule):
     ours = [rate(step, schedule=schedule, total=100, warmup=20) for step in range(1, 101)]

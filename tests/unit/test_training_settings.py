@@ -40,6 +40,14 @@ def check(model=None, **changes):
         ({"end_learning_rate": 0.03}, "phase1.end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
         ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),
         ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
+        (
+            {"schedule": "wsd", "schedule_steps": 40, "decay": 41},
+            "phase1.decay: warm-up (0 steps) and decay (41 steps) are longer than schedule_steps (40)",
+        ),
+        ({"schedule": "constant", "schedule_steps": 40}, "phase1.schedule_steps: given 40, but schedule 'constant'"),
+        ({"schedule": "linear", "polynomial_from": "warmup"}, "phase1.polynomial_from: given 'warmup', but schedule"),
+        ({"optimizer": "muon", "kfac": {}}, "phase1.kfac: given {}, but optimizer 'muon' does not use it"),
+        ({"optimizer": "soap", "betas": [0.9, 0.99]}, "phase1.betas: given [0.9, 0.99], but optimizer 'soap'"),
         ({"publish_best_every": 31}, "phase1.publish_best_every: given 31, allowed is 1 to steps, 30"),
         (
             {"batch_size_warmup": {"from": 32, "steps": 5}},
@@ -68,6 +76,9 @@ def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
         {"optimizer": "muon", "muon": {"momentum": 0.9}, "schedule": "wsd"},
         {"schedule": "wsd", "warmup": 10, "decay": 20, "end_learning_rate": 0.02},
         {"learning_rate_scaling": "sqrt", "base_batch_size": 256},
+        {"schedule": "wsd", "schedule_steps": 40, "decay": 35},  # which the phase does not see the end of
+        {"schedule_steps": 20},
+        {"optimizer": "sgd", "kfac": {"method": "inverse"}},
         {"batch_size_warmup": {"from": 16, "steps": 30}},
         {"batch_size_warmup": {"from": 1, "steps": 0.5}},
     ],
@@ -80,11 +91,17 @@ def test_the_defaults_of_the_schema_are_the_settings_that_a_recipe_wants():
     filled = fill_defaults(NEEDED, definition(SCHEMA, "phase"), SCHEMA)
     given = recipe()["settings"]
     assert filled.keys() == given.keys()
-    assert all(
-        filled[key] == given[key]
-        for key in ("muon", "lion", "batch_size_warmup", "lamb_variant", "decay", "base_batch_size")
-    )
+    unlike = {"learning_rate", "global_batch_size", "steps", "sequence_length", "precision", "warmup"}
+    assert {key for key in filled if filled[key] != given[key]} <= unlike
     assert strip_defaults(filled, definition(SCHEMA, "phase"), SCHEMA) == NEEDED
+
+
+def test_kfac_with_its_defaults_is_another_recipe_than_none():
+    part = definition(SCHEMA, "phase")
+    for kfac in ({}, {"damping": 0.003}):
+        filled = fill_defaults({**NEEDED, "kfac": kfac}, part, SCHEMA)
+        assert filled["kfac"]["inverse_interval"] == 10
+        assert strip_defaults(filled, part, SCHEMA) == {**NEEDED, "kfac": {}}
 
 
 def test_a_fine_tuning_without_layerwise_decay_is_the_one_of_before():

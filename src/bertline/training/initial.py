@@ -20,6 +20,7 @@ from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
+from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors
 
 logger = logging.getLogger(__name__)
@@ -74,9 +75,11 @@ def load_initial_weights(
 
 
 def load_carried_over_moments(
-    optimizer: torch.optim.Optimizer, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
+    optimizer: torch.optim.Optimizer, kfac: Kfac, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
 ) -> None:
     """Load the moments that the recipe carries over, from the checkpoint of the step that the previous phase published.
+
+    K-FAC's factors are among them, if the previous phase had any.
 
     Bias correction restarts if the optimizer's entry in the registry requires it, unless everything is carried over.
     """
@@ -101,6 +104,7 @@ def load_carried_over_moments(
     resets = OPTIMIZERS[theirs].restarts_bias_correction and settings["carry_over"] != "everything"
     try:
         load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
+        kfac.load(moments)
     except BertlineError as error:
         raise BertlineError(f"carry_over: {found[0]}: {error}; set carry_over: weights") from None
 

@@ -21,6 +21,7 @@ from bertline.training.data.batches import Layout, global_batch, micro_batches
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
+from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
 from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,8 @@ def find_micro_batch_tokens(
     most = _most_rows(settings, group.world_size)
     if group.device.type == "cuda":
         # The most that the optimizer will allocate.
-        moments = [torch.empty_like(weight) for weight in model.parameters() for _ in range(2)]
+        optimizer, new_state = make_optimizer(model, settings), OPTIMIZERS[settings["optimizer"]].new_state
+        moments = [new_state(optimizer, weight) for group in optimizer.param_groups for weight in group["params"]]
         rows = largest(lambda rows: _fits(compute, rows, model), most)
         del moments
     else:

@@ -54,6 +54,8 @@ class Options:
     """Each process updates a part of the parameters and keeps their moments, instead of all of them."""
     fsdp: bool = False
     """Each process keeps a part of weights, gradients and moments (FSDP2): for what does not fit otherwise."""
+    kfac_share: float = 1.0
+    """Of the processes that precondition a layer's gradient with K-FAC: less memory and more communication below 1."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     deterministic: bool = False

@@ -238,7 +238,8 @@ class Phase:
             return
         self._make_ranks_equal()
         learner = self.learner
-        weights, moments = learner.model.state_dict(), learner.sharding.all_moments(learner.optimizer)
+        weights = learner.model.state_dict()
+        moments = learner.sharding.all_moments(learner.optimizer) | learner.kfac.tensors()
         state = {
             **asdict(self.progress),
             "fingerprint": self.recipe["fingerprint"],

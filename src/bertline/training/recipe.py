@@ -14,7 +14,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.training.optimizers.schedules import share_or_steps
+from bertline.training.optimizers.schedules import schedule_steps, share_or_steps
 
 logger = logging.getLogger(__name__)
 
@@ -111,16 +111,17 @@ def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> It
         yield problem
     if end > peak:
         yield f"end_learning_rate: given {end}, allowed is at most learning_rate, {peak}"
-    rise, decay = (share_or_steps(settings[key], total) for key in ("warmup", "decay"))
+    horizon = schedule_steps(settings)
+    rise, decay = (share_or_steps(settings[key], horizon) for key in ("warmup", "decay"))
     if rise > total:
         yield (
             f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, {total}; "
             "otherwise the learning rate is never reached"
         )
-    if settings["schedule"] == "wsd" and rise + decay > total:
+    if settings["schedule"] == "wsd" and rise + decay > horizon:
+        whole = f"the phase ({total} steps)" if horizon == total else f"schedule_steps ({horizon})"
         yield (
-            f"decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than the phase ({total} steps); "
-            "shorten one of them"
+            f"decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than {whole}; shorten one of them"
         )
     every, warmup, batch = (settings[key] for key in ("publish_best_every", "batch_size_warmup", "global_batch_size"))
     if every is not None and not 1 <= every <= total:

@@ -34,7 +34,7 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
         # The batch of one matrix product depends on how many matrices a rank has.
-        "sharded_matrices": options.sharded_optimizer and optimizer.needs_whole_matrices,
+        "sharded_matrices": options.sharded_optimizer and optimizer.batches_matrices,
         "fsdp": options.fsdp,
         "activation_checkpointing": options.activation_checkpointing,
         "deterministic": options.deterministic,

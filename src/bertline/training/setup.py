@@ -27,6 +27,7 @@ from bertline.training.initial import (
 )
 from bertline.training.micro_batch import choose_layout
 from bertline.training.objective import prepare_precision
+from bertline.training.optimizers.kfac import Kfac, check_kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
 from bertline.training.scaling import LossScale
@@ -44,6 +45,7 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
         raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
     name = settings["optimizer"]
     check_fsdp(options, optimizer=name, needs_whole_matrices=OPTIMIZERS[name].needs_whole_matrices)
+    check_kfac(options, settings)
     if options.deterministic:
         # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
         # environment before PyTorch is imported: `pretrain.py` sets it.
@@ -90,6 +92,7 @@ def make_learner(
     layout = layout or choose_layout(model, data, recipe, group, options, before=before)
     sharding = OptimizerSharding(model, group, enabled=options.sharded_optimizer)
     optimizer = make_optimizer(model, settings, compiled=options.compiled_optimizer, owns=sharding.owns)
+    kfac = Kfac(model, settings["kfac"], group, share=options.kfac_share)
     accumulator = GradientAccumulator(
         model,
         data,
@@ -101,9 +104,10 @@ def make_learner(
         cuda_graphs=options.cuda_graphs,
         votes=votes,
     )
-    learner = Learner(settings, model, data, layout, accumulator, optimizer, sharding, LossScale(settings["precision"]))
+    scale = LossScale(settings["precision"])
+    learner = Learner(settings, model, data, layout, accumulator, optimizer, kfac, sharding, scale)
     if resumed is None:
-        load_carried_over_moments(optimizer, model, recipe, initial_weights)
+        load_carried_over_moments(optimizer, kfac, model, recipe, initial_weights)
     else:
         restore_learner(learner, *resumed)
     _balance_load(accumulator, group, options, before)
@@ -133,6 +137,7 @@ def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> N
             learner.optimizer.state.clear()  # it has none before its first step
         else:
             load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
+        learner.kfac.load(moments)
     except BertlineError as error:
         raise BertlineError(f"the checkpoint {path}: {error}; move it away and run again") from None
     learner.scale.restore(state["loss_scale"])

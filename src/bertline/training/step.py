@@ -15,6 +15,7 @@ from bertline.training.data.batches import GlobalBatch, Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator
+from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.scaling import LossScale
 
@@ -31,6 +32,7 @@ class Learner:
     layout: Layout
     accumulator: GradientAccumulator
     optimizer: torch.optim.Optimizer
+    kfac: Kfac
     sharding: OptimizerSharding
     scale: LossScale
 
@@ -68,25 +70,32 @@ def train_step(
             weights stay as they are, on all ranks. The accumulator needs the name `UNFINISHED`.
     """
     started = time.monotonic()
-    accumulator, gradients, scale = learner.accumulator, learner.accumulator.gradients, learner.scale
+    accumulator, gradients = learner.accumulator, learner.accumulator.gradients
+    kfac, scale, max_norm = learner.kfac, learner.scale, learner.settings["max_gradient_norm"]
     batch = accumulator.start_step(batch_number)
-    for number, micro_batch in enumerate(accumulator.micro_batches()):
-        if number and stop_is_seen():
-            gradients.add({UNFINISHED: 1.0})
-            break
-        statistics = accumulator.forward(micro_batch)
-        loss = accumulator.mean_loss(statistics, batch)
-        (loss * scale.value).backward()
-        gradients.add(statistics._asdict())
+    with kfac.observe(step, scale.value):
+        for number, micro_batch in enumerate(accumulator.micro_batches()):
+            if number and stop_is_seen():
+                gradients.add({UNFINISHED: 1.0})
+                break
+            kfac.start(micro_batch)
+            statistics = accumulator.forward(micro_batch)
+            loss = accumulator.mean_loss(statistics, batch)
+            (loss * scale.value).backward()
+            gradients.add(statistics._asdict())
 
     gradients.add(votes())
     totals = gradients.reduce()
     interrupted = totals.get(UNFINISHED, 0.0) > 0
-    norm = math.nan if interrupted else gradients.clip(learner.settings["max_gradient_norm"], scale.value)
+    # K-FAC's own scale comes first.
+    norm = math.nan if interrupted else gradients.clip(math.inf if kfac.enabled else max_norm, scale.value)
     updated = math.isfinite(norm) and math.isfinite(totals["mlm_loss"] + totals["pair_loss"])
     backed_off = not interrupted and scale.update(updated)
     learning_rate = learning_rate_of_phase(learner.settings, step)
     if updated:
+        if kfac.enabled:
+            kfac.precondition(step, learning_rate, samples=len(batch.samples))
+            gradients.clip(max_norm)
         for parameters in learner.optimizer.param_groups:
             parameters["lr"] = learning_rate
         learner.optimizer.step()

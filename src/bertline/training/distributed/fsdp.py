@@ -8,7 +8,8 @@ micro-batches as the one with the most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, distributed, nn
 
 from bertline.console import BertlineError
 from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 
@@ -109,6 +111,64 @@ def norms_of_whole(norms: Tensor, *, like: Tensor) -> Tensor:
     squares = norms.double().square()
     distributed.all_reduce(squares)
     return squares.sqrt().float()
+
+
+def map_whole(
+    function: Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]],
+    matrices: Sequence[Tensor],
+    *,
+    like: Sequence[Tensor],
+) -> list[Tensor]:
+    """Apply `function` to whole matrices, given this rank's rows of each, and return its rows of the results.
+
+    Each matrix is gathered by one rank, the larger ones first by the rank with the least work.
+
+    Args:
+        function: (numbers of the matrices, whole matrices) -> results of the same shapes and type.
+        matrices: of the same type; the rows that this rank stores of each.
+        like: sharded tensors of the matrices' shapes; if the first is not sharded, none is, and all is done here.
+    """
+    if not is_sharded(like[0]):
+        return function(range(len(matrices)), matrices)
+    ranks, rank = distributed.get_world_size(), distributed.get_rank()
+    rows = [_rows_of_ranks(len(tensor), ranks) for tensor in like]
+    columns = [tensor.shape[1] for tensor in like]
+    owners = assign({n: tensor.numel() * min(tensor.shape) for n, tensor in enumerate(like)}, ranks)
+    owned = [[n for n in owners if owners[n] == owner] for owner in range(ranks)]
+
+    there = [[matrices[n] for n in numbers] for numbers in owned]
+    received = _all_to_all(
+        there, [[(rows[n][source], columns[n]) for n in owned[rank]] for source in range(ranks)], matrices[0]
+    )
+    results = function(owned[rank], [torch.cat(parts) for parts in zip(*received, strict=True)])
+    back = [[result.split(rows[n])[to] for n, result in zip(owned[rank], results, strict=True)] for to in range(ranks)]
+    shapes = [[(rows[n][rank], columns[n]) for n in numbers] for numbers in owned]
+    received = _all_to_all(back, shapes, matrices[0])
+    by_number = dict(zip(chain(*owned), chain(*received), strict=True))
+    return [by_number[n] for n in range(len(matrices))]
+
+
+def _rows_of_ranks(rows: int, ranks: int) -> list[int]:
+    """Return how many rows of a tensor each rank stores: those of `torch.chunk`."""
+    most = -(-rows // ranks)
+    return [max(0, min(most, rows - rank * most)) for rank in range(ranks)]
+
+
+def _all_to_all(
+    sent: Sequence[Sequence[Tensor]], shapes: Sequence[Sequence[tuple[int, int]]], like: Tensor
+) -> list[list[Tensor]]:
+    """Send the tensors `sent[r]` to each rank r; return those that it sends to this rank, which have `shapes[r]`.
+
+    Args:
+        like: a tensor of their type and device.
+    """
+    sizes = [[rows * columns for rows, columns in of_rank] for of_rank in shapes]
+    flat = torch.cat([like.new_empty(0), *(tensor.flatten() for tensors in sent for tensor in tensors)])
+    received = like.new_empty(sum(map(sum, sizes)))
+    counts = [sum(tensor.numel() for tensor in tensors) for tensors in sent]
+    distributed.all_to_all_single(received, flat, list(map(sum, sizes)), counts)
+    parts = iter(received.split(list(chain(*sizes))))
+    return [[next(parts).view(shape) for shape in of_rank] for of_rank in shapes]
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed, nn
 
+from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import optimizer_tensors
 
@@ -20,13 +21,9 @@ class OptimizerSharding:
         """Assign parameters to ranks, largest first; unless `enabled`, every rank updates all of them."""
         self._model, self._group, self.enabled = model, group, enabled
         self.owners: dict[str, int] = {}
-        if not enabled:
-            return
-        loads = [0] * group.world_size
-        for name, weight in sorted(model.named_parameters(), key=lambda item: -item[1].numel()):
-            rank = loads.index(min(loads))
-            self.owners[name] = rank
-            loads[rank] += weight.numel()
+        if enabled:
+            sizes = {name: weight.numel() for name, weight in model.named_parameters()}
+            self.owners = assign(sizes, group.world_size)
 
     def owns(self, name: str) -> bool:
         """Return whether this rank updates the parameter."""

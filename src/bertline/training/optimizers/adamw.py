@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,25 +32,26 @@ def new_adamw_state(weight: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def update_adamw(
-    weights: Sequence[Tensor],
-    states: Sequence[Mapping[str, Tensor]],
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    states: Mapping[str, list[Tensor]],
     *,
     lr: float,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Update `weights`, all of which have gradients, and their states in place, bit-identically to `torch.optim.AdamW`.
+    """Update `weights` and their states by name in place, bit-identically to `torch.optim.AdamW`.
 
     For Muon, which is one class for two rules.
     """
     adamw(
-        list(weights),
-        [weight.grad for weight in weights if weight.grad is not None],
-        [state["exp_avg"] for state in states],
-        [state["exp_avg_sq"] for state in states],
+        weights,
+        gradients,
+        states["exp_avg"],
+        states["exp_avg_sq"],
         [],
-        [state["step"] for state in states],
+        states["step"],
         fused=True,
         amsgrad=False,
         beta1=betas[0],

@@ -11,6 +11,10 @@ from torch import Tensor
 from bertline.training.distributed.fsdp import own_part
 
 NamedParameters = Sequence[tuple[str, Tensor]]
+# Weights that stack several matrices, and how many. Query, key and value are separate maps that share only their input:
+# orthogonalised by Muon as one [3H, H] matrix, the size of the query's update would depend on the value's gradient, and
+# each of the three would get singular values of about 1 / sqrt(3).
+STACKED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -48,6 +52,16 @@ def decay_groups(parameters: NamedParameters, weight_decay: float) -> list[dict[
     decayed = [weight for name, weight in parameters if _is_decayed(name)]
     others = [weight for name, weight in parameters if not _is_decayed(name)]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def is_hidden_matrix(name: str, weight: Tensor) -> bool:
+    """Return whether `weight` is a matrix of the encoder's layers."""
+    return ".layers." in f".{name}" and weight.ndim == 2
+
+
+def matrices_in(name: str) -> int:
+    """Return how many matrices the weight of this name stacks."""
+    return next((matrices for ending, matrices in STACKED_MATRICES.items() if name.endswith(ending)), 1)
 
 
 def _is_decayed(name: str) -> bool:

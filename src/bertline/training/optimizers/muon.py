@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bertline.training.distributed.fsdp import map_whole
 from bertline.training.optimizers.adamw import new_adamw_state, update_adamw
-from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups
+from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups, is_hidden_matrix, matrices_in
 
 # The quintic of Jordan et al. (2024, kellerjordan.github.io/posts/muon), as in torch.optim.Muon: after five steps the
 # singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
@@ -19,10 +21,6 @@ SMALLEST_NORM = 1e-7
 # AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
 # 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
 ADAMW_RMS = 0.2
-# Weights that stack several matrices, and how many. Query, key and value are separate maps that share only their
-# input: orthogonalised as one [3H, H] matrix, the size of the query's update would depend on the value's gradient, and
-# each of the three would get singular values of about 1 / sqrt(3).
-FUSED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Muon(Optimizer):
@@ -38,8 +36,8 @@ class Muon(Optimizer):
 
     def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
         """Make the optimizer. Of the settings, those in `muon` are for hidden matrices, the others for AdamW."""
-        # By matrix, of how many it consists.
-        self._parts = {weight: _matrices_in(name) for name, weight in parameters if _is_hidden_matrix(name, weight)}
+        # By weight, the number of its matrices.
+        self._parts = {weight: matrices_in(name) for name, weight in parameters if is_hidden_matrix(name, weight)}
         others = [(name, weight) for name, weight in parameters if weight not in self._parts]
         adamw = {"betas": settings["betas"], "eps": settings["epsilon"]}
         groups = [{**group, **adamw} for group in decay_groups(others, settings["weight_decay"])]
@@ -62,37 +60,37 @@ class Muon(Optimizer):
         self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor], states: dict[str, list[Tensor]]
     ) -> None:
         """Update a parameter group."""
-        if not self.orthogonalises(weights[0]):
+        updated = [weight for weight in group["params"] if weight.grad is not None]
+        if not self.orthogonalises(updated[0]):
             adamw = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-            update_adamw(weights, [self.state[weight] for weight in weights], **adamw)
+            update_adamw(weights, gradients, states, **adamw)
             return
         buffers = states["momentum_buffer"]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         updates = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
         learning_rate = group["lr"] * group["learning_rate_ratio"]
         torch._foreach_mul_(weights, 1 - learning_rate * group["weight_decay"])
+        parts = [self._parts[weight] for weight in updated]
+        directions = map_whole(partial(self._orthogonalized, parts), updates, like=updated)
+        for weight, direction, whole, count in zip(weights, directions, updated, parts, strict=True):
+            scale = ADAMW_RMS * max(whole.shape[0] // count, whole.shape[1]) ** 0.5
+            weight.add_(direction, alpha=-learning_rate * scale)
 
+    def _orthogonalized(self, parts: list[int], numbers: Sequence[int], updates: Sequence[Tensor]) -> list[Tensor]:
+        """Orthogonalise the updates of the weights of these `numbers`, of which `parts` are the numbers of matrices."""
+        directions = [torch.empty_like(update) for update in updates]
         by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
-        for weight, update in zip(weights, updates, strict=True):
-            parts = self._parts[weight]
-            for weight_part, update_part in zip(weight.chunk(parts), update.chunk(parts), strict=True):
+        for number, update, direction in zip(numbers, updates, directions, strict=True):
+            count = parts[number]
+            for update_part, direction_part in zip(update.chunk(count), direction.chunk(count), strict=True):
                 # Make it wide: the iteration then multiplies square matrices of the smaller side.
-                if weight_part.shape[0] > weight_part.shape[1]:
-                    weight_part, update_part = weight_part.T, update_part.T
-                by_shape.setdefault(tuple(weight_part.shape), []).append((weight_part, update_part))
-        for shape, pairs in by_shape.items():
-            directions = orthogonalize(torch.stack([update for _, update in pairs]).to(self.dtype))
-            scale = ADAMW_RMS * max(shape) ** 0.5
-            moved = [direction.to(weight.dtype) for (weight, _), direction in zip(pairs, directions, strict=True)]
-            torch._foreach_add_([weight for weight, _ in pairs], moved, alpha=-learning_rate * scale)
-
-
-def _is_hidden_matrix(name: str, weight: Tensor) -> bool:
-    return ".layers." in f".{name}" and weight.ndim == 2
-
-
-def _matrices_in(name: str) -> int:
-    return next((parts for ending, parts in FUSED_MATRICES.items() if name.endswith(ending)), 1)
+                if update_part.shape[0] > update_part.shape[1]:
+                    update_part, direction_part = update_part.T, direction_part.T
+                by_shape.setdefault(tuple(update_part.shape), []).append((update_part, direction_part))
+        for pairs in by_shape.values():
+            found = orthogonalize(torch.stack([update for update, _ in pairs]).to(self.dtype))
+            torch._foreach_copy_([direction for _, direction in pairs], list(found))
+        return directions
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:

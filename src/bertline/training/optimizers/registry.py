@@ -19,6 +19,8 @@ from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
 from bertline.training.optimizers.lamb import Lamb
 from bertline.training.optimizers.lion import Lion
 from bertline.training.optimizers.muon import Muon
+from bertline.training.optimizers.sgd import Sgd
+from bertline.training.optimizers.soap import Soap
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +35,9 @@ class Entry:
         new_state: (optimizer, weight) -> the weight's state before its first update. It determines names, shapes, types
             and devices of the tensors in checkpoints. A tensor called `step` counts the updates for bias correction.
         is_compilable: whether `compiled` has an effect.
-        needs_whole_matrices: whether an update is more than elementwise operations and norms, so that weights cannot be
-            sharded.
+        needs_whole_matrices: whether an update is more than elementwise operations, norms and `map_whole`, so that
+            weights cannot be sharded.
+        batches_matrices: whether the last bits of an update depend on which other weights the rank updates.
         restarts_bias_correction: whether a phase that carries over moments resets `step` to 0.
     """
 
@@ -42,6 +45,7 @@ class Entry:
     new_state: Callable[[Any, Tensor], dict[str, Tensor]]
     is_compilable: bool = False
     needs_whole_matrices: bool = False
+    batches_matrices: bool = False
     restarts_bias_correction: bool = False
 
 
@@ -50,8 +54,10 @@ OPTIMIZERS = {
     # threefold.
     "lamb": Entry(Lamb, Lamb.new_state, is_compilable=True, restarts_bias_correction=True),
     "adamw": Entry(make_adamw, lambda _, weight: new_adamw_state(weight)),
-    "muon": Entry(Muon, Muon.new_state, needs_whole_matrices=True),
+    "muon": Entry(Muon, Muon.new_state, batches_matrices=True),
     "lion": Entry(Lion, Lion.new_state),
+    "sgd": Entry(Sgd, Sgd.new_state),
+    "soap": Entry(Soap, Soap.new_state, needs_whole_matrices=True),
 }
 
 

@@ -24,14 +24,16 @@ def learning_rate_at(
     power: float = 1.0,
     end: float = 0.0,
     decay: float = 0.0,
+    after_warmup: bool = False,
 ) -> float:
-    """Return the learning rate of update number `step`, counted from 1 to `total`.
+    """Return the learning rate of update number `step`, counted from 1, under a schedule of `total` steps.
 
-    During warm-up it rises linearly to `peak`. Then:
+    During warm-up it rises linearly to `peak`. After `total` steps it stays at `end`. Between:
 
     - polynomial: from `peak` at step 0 to `end` at `total`, as (1 - step / total) ** power. As in NVIDIA's published
       recipe, the decay counts from step 0, not from the end of the warm-up, so the rate drops as warm-up ends (to 0.846
-      of the peak with a warm-up of 0.2843), and with an `end` of 0 the last update has no effect.
+      of the peak with a warm-up of 0.2843), and with an `end` of 0 the last update has no effect. With `after_warmup`
+      the decay counts from the end of the warm-up, as in transformers and hetseq.
     - linear, cosine: from `peak` at the end of the warm-up to `end` at `total` + 1, so that the last update still has
       an effect: one with a rate of 0 would waste a pass over a global batch.
     - wsd (warm-up, stable, decay; Hu et al. 2024, arXiv 2404.06395): `peak` until the last `decay` steps,
@@ -52,7 +54,7 @@ def learning_rate_at(
         return peak * step / warmup_steps
     left = max(0.0, (total - step) / max(1e-9, total - warmup_steps))
     if schedule == "polynomial":
-        return end + (peak - end) * max(0.0, 1 - step / total) ** power
+        return end + (peak - end) * (left if after_warmup else max(0.0, 1 - step / total)) ** power
     if schedule == "linear":
         return end + (peak - end) * left
     if schedule == "cosine":
@@ -81,10 +83,16 @@ def learning_rate_of_phase(settings: Mapping[str, Any], step: int) -> float:
     return learning_rate_at(
         step,
         peak=settings["learning_rate"] * factor,
-        total=settings["steps"],
+        total=schedule_steps(settings),
         warmup=settings["warmup"],
         schedule=settings["schedule"],
         power=settings["power"],
         end=settings["end_learning_rate"] * factor,
         decay=settings["decay"],
+        after_warmup=settings["polynomial_from"] == "warmup",
     )
+
+
+def schedule_steps(settings: Mapping[str, Any]) -> int:
+    """Return over how many steps the schedule of a phase's settings runs."""
+    return int(settings["schedule_steps"] or settings["steps"])

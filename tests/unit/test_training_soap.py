@@ -1,0 +1,93 @@
+"""SOAP beside pytorch_optimizer's, on a network's layers, and killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from synthetic_dataset import recipe, write_dataset
+from training_processes import Trainer, train
+
+from bertline.files import read_json, sha256_of_file
+from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
+
+REFERENCE = read_json(Path(__file__).parent / "references/soap.json")
+SOAP = {"betas": [0.95, 0.95], "epsilon": 1e-8, "basis_interval": 10, "largest_side": 10000}
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
+
+
+def tensors_of(values):
+    """The reference's tensors, with query, key and value stacked."""
+    given = {name: torch.tensor(values[name]).view(shape) for name, shape in REFERENCE["shapes"].items()}
+    return {
+        "square": given["square"],
+        "qkv.weight": torch.cat([given[name] for name in ("query", "key", "value")]),
+        "long": given["long"],
+        "bias": given["vector"],
+    }
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        start = tensors_of(REFERENCE["weights"])
+        self.square = torch.nn.Parameter(start["square"])
+        self.qkv = torch.nn.Linear(4, 12, bias=False)
+        self.qkv.weight.data = start["qkv.weight"]
+        self.long = torch.nn.Parameter(start["long"])
+        self.bias = torch.nn.Parameter(start["bias"])
+
+
+def test_updates_are_those_of_pytorch_optimizer():
+    settings = {**SOAP, "betas": [0.9, 0.95], "basis_interval": 3, "largest_side": 8}
+    network = Network()
+    given = recipe(optimizer="soap", learning_rate=0.02, weight_decay=0.03, soap=settings)["settings"]
+    optimizer = make_optimizer(network, given)
+    for step in REFERENCE["steps"]:
+        gradients, expected = tensors_of(step["gradients"]), tensors_of(step["weights"])
+        for name, weight in network.named_parameters():
+            weight.grad = gradients[name]
+        optimizer.step()
+        for name, weight in network.named_parameters():
+            torch.testing.assert_close(weight.detach(), expected[name], rtol=1e-4, atol=1e-5)
+    start = tensors_of(REFERENCE["weights"])
+    assert all((weight - start[name]).abs().max() > 0.05 for name, weight in network.named_parameters())
+    names = optimizer_tensors(optimizer, network).keys()
+    assert {name for name in names if name.startswith("long")} == {
+        f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_basis")
+    }
+
+
+def test_bases_stay_orthogonal():
+    network = Network()
+    optimizer = make_optimizer(network, recipe(optimizer="soap", soap={**SOAP, "basis_interval": 2})["settings"])
+    for step in range(20):
+        torch.manual_seed(step)
+        for weight in network.parameters():
+            weight.grad = torch.randn_like(weight)
+        optimizer.step()
+    for name, basis in optimizer_tensors(optimizer, network).items():
+        if name.endswith("basis"):
+            torch.testing.assert_close(basis @ basis.mT, torch.eye(basis.shape[-1]).expand_as(basis))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"), [(1, {}), pytest.param(2, {"sharded_optimizer": True}, marks=pytest.mark.slow)], ids=str
+)
+def test_killed_at_five_moments_it_ends_with_the_same_bits(card, tmp_path, ranks, options):
+    given = recipe(steps=24, optimizer="soap", learning_rate=1e-3)
+    train(given, card, tmp_path / "straight", ranks=ranks, **options)
+    output, killed = tmp_path / "phase", 0
+    for step in (1, 4, 9, 14, 19):
+        trainer = Trainer(given, card, output, ranks=ranks, checkpoint_every=1, **options)
+        killed += trainer.kill_when((output / f"checkpoints/step-{step:08d}").exists)
+    assert killed >= 3
+    resumed = train(given, card, output, ranks=ranks, checkpoint_every=1, **options)
+    assert "resuming" in resumed.log.read_text()
+    for name in ("model.safetensors", "checkpoints/step-00000024/optimizer.safetensors"):
+        assert sha256_of_file(output / name) == sha256_of_file(tmp_path / "straight" / name)
