@@ -259,6 +259,7 @@ class Phase:
         if self.group.world_size == 1 or learner.sharding.enabled or self.options.fsdp:
             return
         tensors = learner.model.state_dict() | optimizer_tensors(learner.optimizer, learner.model)
+        tensors |= learner.kfac.factors()
         different = make_equal(tensors, self.group)
         if different and not self.ranks_differed:
             self.ranks_differed = True

@@ -105,6 +105,10 @@ class Kfac:
         """Whether there are layers to precondition."""
         return bool(self._layers)
 
+    def factors(self) -> dict[str, Tensor]:
+        """Return the factors, named {layer}.kfac.{tensor}.factor, of which every rank has all."""
+        return {f"{key}.factor": factor for key, factor in self._factors.items()}
+
     def _divide(self) -> tuple[dict[str, int], dict[str, int]]:
         """Assign layers to columns of the grid, and factors to the ranks that compute their inverses."""
         costs = {key: count * size**3 for key, (count, size) in self._sizes.items()}
@@ -257,7 +261,7 @@ class Kfac:
         """
         if not self._factors:
             return {}
-        found = {f"{key}.factor": factor for key, factor in self._factors.items()}
+        found = self.factors()
         for name, column in self._columns.items():
             inverses = self._inverses if self._is_here(name) else self._new_inverses(of=[name])
             for key in _factors_of(name):
@@ -275,7 +279,7 @@ class Kfac:
             return
         self._factors = {key: torch.empty_like(one) for key, one in self._sums.items()}
         self._inverses = self._new_inverses()
-        mine = {f"{key}.factor": factor for key, factor in self._factors.items()}
+        mine = self.factors()
         mine |= {f"{key}.{kind}": one for key, kinds in self._inverses.items() for kind, one in kinds.items()}
         for name, tensor in mine.items():
             if name not in tensors or tensors[name].shape != tensor.shape:
