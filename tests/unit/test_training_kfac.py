@@ -251,11 +251,12 @@ def test_killed_at_five_moments_it_ends_with_the_same_bits(card, tmp_path, ranks
         assert sha256_of_file(output / name) == sha256_of_file(tmp_path / "straight" / name)
 
 
-def test_factors_are_carried_over_to_the_next_phase(card, tmp_path):
+@pytest.mark.parametrize("method", ["inverse", pytest.param("eigen", marks=pytest.mark.slow)])
+def test_factors_are_carried_over_to_the_next_phase(card, tmp_path, method):
     common = {"schedule": "constant", "warmup": 0, "optimizer": "adamw", "learning_rate": 1e-3}
     train(recipe(steps=3, kfac=KFAC, **common), card, tmp_path / "one")
     following = {
-        **recipe(steps=1, kfac={**KFAC, "decay": 0.5}, **common),
+        **recipe(steps=1, kfac={**KFAC, "decay": 0.5, "method": method}, **common),
         "fingerprint": "b" * 16,
         "initial_weights": {"phase": "a" * 16},
     }

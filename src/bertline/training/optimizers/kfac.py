@@ -187,7 +187,7 @@ class Kfac:
         settings = self._settings
         if (step - 1) % settings["factor_interval"] == 0:
             self._update_factors(samples)
-        if (step - 1) % settings["inverse_interval"] == 0:
+        if not self._inverses or (step - 1) % settings["inverse_interval"] == 0:
             self._update_inverses()
         gradients = {name: _gradient_of(layer) for name, layer in self._layers.items()}
         moved = {
@@ -272,13 +272,17 @@ class Kfac:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned; start from the identity if there is nothing of K-FAC in `tensors`.
 
+        The inverses are computed again in the next update if the tensors are of the other method.
+
         Raises BertlineError if a tensor is missing or has another shape.
         """
         self._factors, self._inverses = {}, {}
         if not self.enabled or not any(".kfac." in name for name in tensors):
             return
         self._factors = {key: torch.empty_like(one) for key, one in self._sums.items()}
-        self._inverses = self._new_inverses()
+        kind = ".inverse" if self._settings["method"] == "inverse" else ".eigenvectors"
+        if any(name.endswith(kind) for name in tensors):
+            self._inverses = self._new_inverses()
         mine = self.factors()
         mine |= {f"{key}.{kind}": one for key, kinds in self._inverses.items() for kind, one in kinds.items()}
         for name, tensor in mine.items():
