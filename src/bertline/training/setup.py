@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.modeling.float8 import compute_in_float8
 from bertline.training.checkpoints import load_checkpoint
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import TrainingData
@@ -26,7 +25,7 @@ from bertline.training.initial import (
     make_model,
 )
 from bertline.training.micro_batch import choose_layout
-from bertline.training.objective import prepare_precision
+from bertline.training.objective import prepare_network, prepare_precision
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
 from bertline.training.scaling import LossScale
@@ -75,8 +74,7 @@ def make_learner(
     settings = recipe["settings"]
     before = resumed[1]["reproducibility"] if resumed else None
     model = make_model(recipe, data)
-    if settings["precision"] == "fp8":
-        compute_in_float8(model.encoder.layers)
+    prepare_network(model, settings["precision"], group.device)
     # A network without a pair head learns only from masked words, even if the dataset has pairs.
     data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
     if before is None:
