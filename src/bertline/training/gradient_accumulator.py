@@ -118,6 +118,8 @@ class GradientAccumulator:
         passes = passes_in_lockstep(self._model, item.micro_batches, self._group)
         for number in range(item.micro_batches):
             item = item if number == 0 else self._next()
+            if number == item.micro_batches - 1:
+                self.gradients.begin_last()
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
         for _ in range(item.micro_batches, passes):
