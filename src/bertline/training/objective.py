@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from bertline.encoding.masking import IGNORED, Masking, Vocabulary
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.float8 import compute_in_float8, knows_float8
+from bertline.training.compilation import compile_parts
 from bertline.training.data.batches import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
@@ -35,13 +36,20 @@ class LossStatistics(NamedTuple):
 LossFn = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], LossStatistics]
 
 
-def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> LossFn:
+def make_loss_fn(
+    model: nn.Module, *, precision: str, compiled: bool, by_layer: bool = False, cuda_graphs: bool = False
+) -> LossFn:
     """Make the function (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) -> LossStatistics.
 
     Labels of -100 are ignored. With bf16, fp16 and fp8 the network runs under autocast, the losses in fp32. `compiled`
     makes one program per set of shapes, forward and backward; with `cuda_graphs` it is recorded once and replayed.
+    `by_layer` makes programs of the network's parts instead, which stay in place in `model`.
     """
     dtype = AUTOCAST[precision]
+    loss_and_correct = _loss_and_correct
+    if compiled and by_layer:
+        compile_parts(cast(PreTrainingNetwork, model))
+        loss_and_correct = torch.compile(_loss_and_correct, dynamic=False, fullgraph=True)
 
     def loss_fn(
         input_ids: Tensor,
@@ -54,15 +62,15 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
         # No cache: every weight is used once, and cached copies would undo the sharding of weights.
         with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
-        mlm_loss, mlm_correct = _loss_and_correct(word_logits, labels)
+        mlm_loss, mlm_correct = loss_and_correct(word_logits, labels)
         masked = (labels != IGNORED).sum().float()
         if pair_logits is None:
             pairs = torch.zeros_like(mlm_loss), torch.zeros_like(mlm_correct)
         else:
-            pairs = _loss_and_correct(pair_logits, pair_labels)
+            pairs = loss_and_correct(pair_logits, pair_labels)
         return LossStatistics(mlm_loss, mlm_correct, masked, *pairs)
 
-    if not compiled:
+    if by_layer or not compiled:
         return loss_fn
     return torch.compile(loss_fn, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
 

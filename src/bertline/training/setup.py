@@ -45,7 +45,7 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
     check_fsdp(options, optimizer=name, needs_whole_matrices=OPTIMIZERS[name].needs_whole_matrices)
     if options.deterministic:
         # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
-        # environment before PyTorch is imported: `pretrain.py` sets it.
+        # environment before PyTorch is imported: see `set_environment`.
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         # Do not fill memory that is overwritten anyway.
