@@ -46,7 +46,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-gpu bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
+.PHONY: bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
 .PHONY: mine sweep plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
@@ -142,6 +142,9 @@ bench-train: $(READY) ## compare training with transformers: make bench-train DA
 
 bench-gpu: $(READY) ## measure everything on a GPU: correctness, speed, a profile, a training with a kill
 	python bench/gpu.py
+
+bench-traffic: $(READY) ## count the bytes that a training step moves on a GPU, without one
+	python bench/traffic.py
 
 rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
 	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP

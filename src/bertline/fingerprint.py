@@ -22,7 +22,7 @@ STAGE_VERSIONS = {
     "tokenizer": 3,
     "samples": 2,
     "import": 1,
-    "pretraining": 2,
+    "pretraining": 3,
     "finetuning": 7,
     "collection": 1,
 }

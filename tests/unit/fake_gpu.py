@@ -1,9 +1,7 @@
 """Runs the engine's code for GPUs without one: python fake_gpu.py library dataset.json
 
-Tensors are fake: they have shapes, types and the device cuda:0, and no numbers. PyTorch runs each operator's rules for
-them, so a tensor on the wrong device, a wrong shape or a number that is asked for (on a GPU that waits for it) is an
-error. What a kernel itself refuses is not seen, nor what it computes, nor streams, graphs and NCCL. Prints a line of
-JSON for each case: its name, and null or what went wrong.
+See fake_gpu_device.py for what that shows and what it does not. Prints a line of JSON for each case: its name, and
+null or what went wrong.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ import ctypes
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,77 +18,31 @@ from pathlib import Path
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 
 import torch  # noqa: E402
+from fake_gpu_device import GPU, HOPPER, TURING, HostReads, moved, on_fake_gpu  # noqa: E402
 from gradient_helpers import accumulate  # noqa: E402
 from synthetic_dataset import MODEL, recipe  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from bertline.finetuning.batches import pad  # noqa: E402
 from bertline.finetuning.losses import loss_of  # noqa: E402
 from bertline.finetuning.optimizer import make_optimizer as make_finetuning_optimizer  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
-from bertline.modeling.float8 import compute_in_float8  # noqa: E402
 from bertline.modeling.heads import Head  # noqa: E402
-from bertline.training.data.batches import Layout, MicroBatch  # noqa: E402
+from bertline.training.data.batches import Layout  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402
 from bertline.training.gradient_accumulator import GradientAccumulator  # noqa: E402
 from bertline.training.initial import make_model  # noqa: E402
+from bertline.training.objective import prepare_network  # noqa: E402
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
 
-GPU = torch.device("cuda", 0)
-TURING, HOPPER = 7, 9
-COMPILE = torch.compile
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 NETWORKS = {
     "bert": {**MODEL, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1},
     "modern": {"architecture": "modern", "num_hidden_layers": 1, **{key: MODEL[key] for key in SIZES}},
 }
-
-
-@contextmanager
-def on_fake_gpu(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
-    """A GPU of this major compute capability: all tensors are fake, and micro-batches come onto it."""
-    properties = object.__new__(torch.cuda._CudaDeviceProperties)
-    properties.major = capability
-    torch.cuda.is_available = lambda: True
-    torch.cuda.get_rng_state = lambda *_: torch.zeros(16, dtype=torch.uint8)
-    torch.cuda.set_rng_state = lambda state, device=None: None
-    torch.cuda._lazy_init = lambda: None
-    torch.cuda.is_bf16_supported = lambda including_emulation=True: True
-    torch.cuda.device_count = lambda: 1
-    torch.cuda._get_device_properties = lambda device: properties
-    torch.cuda.set_device = lambda device: None
-    # Traced forward and backward; to make kernels of it needs a GPU.
-    torch.compile = partial(COMPILE, backend="aot_eager")
-    torch.cuda.manual_seed_all = lambda seed: None
-    MicroBatch.pinned = lambda self: self
-    with FakeTensorMode() as mode:
-        MicroBatch.to = lambda self, device: self._map(
-            lambda tensor: mode.from_tensor(tensor).to(device, non_blocking=True)
-        )
-        yield mode
-
-
-class HostReads(TorchDispatchMode):
-    """A number that lies on the host may be read, which waits for no GPU: it is 1."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.aten._local_scalar_dense.default and args[0].device.type == "cpu":
-            return 1.0
-        return function(*args, **(kwargs or {}))
-
-
-def moved(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """`model` on the GPU; `Module.to` cannot make real parameters fake."""
-    for module in model.modules():
-        for name, weight in module.named_parameters(recurse=False):
-            setattr(module, name, nn.Parameter(mode.from_tensor(weight).detach().to(GPU)))
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, mode.from_tensor(buffer).to(GPU))
-    return model
 
 
 def moved_data(data: TrainingData, mode: FakeTensorMode) -> TrainingData:
@@ -121,8 +72,7 @@ def train(
     if network == "bert" and not packed:
         given["model"]["attention_probs_dropout_prob"] = 0.1
     model = make_model(given, data)
-    if precision == "fp8":
-        compute_in_float8(model.encoder.layers)
+    prepare_network(model, precision, GPU)
     with on_fake_gpu(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
         layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)

@@ -17,12 +17,13 @@ from training_processes import Trainer, journal, train
 from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
 from bertline.modeling.attention import Packed, attend, attend_in_rows
-from bertline.modeling.float8 import compute_in_float8, knows_float8
+from bertline.modeling.float8 import knows_float8
 from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
+from bertline.training.objective import prepare_network
 
 REHEARSED = "BERTLINE_REHEARSE_GPU" in os.environ and not torch.cuda.is_available()
 pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() or REHEARSED), reason="there is no GPU here")
@@ -56,8 +57,7 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
     """Of a global batch, with the statistics."""
     data, given = open_training_data(card, 32, device), without_dropout(precision=precision)
     model = make_model(given, data)
-    if precision == "fp8":
-        compute_in_float8(model.encoder.layers)
+    prepare_network(model, precision, device)
     model.to(device)
     layout = Layout(32, 5, packed=packed, fixed=compiled)
     accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), layout, compiled=compiled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from bertline.training.initial import make_model
 from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 
+WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 STEPS = 6
 GIVEN = recipe(steps=STEPS, learning_rate=2e-3)
 # Rank 0 computes four micro-batches of a step and rank 1 two; of the seven held-out samples two and one.
@@ -161,6 +163,38 @@ def test_a_gradient_that_is_not_finite_is_skipped_by_all_ranks(card, tmp_path):
     assert "not finite, 10 times in a row" in trainer.log.read_text()
 
 
+@pytest.mark.slow
+def test_compiled_layers_learn_what_they_learn_with_whole_weights(card, tmp_path):
+    given = {**GIVEN, "model": WITHOUT_DROPOUT}
+    train(given, card, tmp_path / "plain", **OPTIONS)
+    train(given, card, tmp_path / "sharded", **SHARDED, compiled=True)
+    assert_same_phase(tmp_path / "sharded", tmp_path / "plain")
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_layers_whose_weights_are_sharded_are_compiled_without_a_break(card, monkeypatch, checkpointing):
+    """Traced forward and backward, which takes no compiler; one rank."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    cpu, found = torch.device("cpu"), []
+    group = Group(0, 1, cpu)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        for sharded in (False, True):
+            data, given = open_training_data(card, 32, cpu), {**recipe(precision="bf16"), "model": WITHOUT_DROPOUT}
+            model = make_model(given, data)
+            model.encoder.activation_checkpointing = checkpointing
+            if sharded:
+                apply_fsdp(model, group)
+            accumulator = GradientAccumulator(model, data, given, group, Layout(32, 3, fixed=True), compiled=sharded)
+            accumulator.seek(0)
+            accumulate(accumulator, 0)
+            accumulator.close()
+            found.append(torch.cat([own_part(weight.grad).flatten() for weight in model.parameters()]))
+    finally:
+        distributed.destroy_process_group()
+    assert torch.linalg.vector_norm(found[1] - found[0]) < 1e-2 * torch.linalg.vector_norm(found[0])
+
+
 def bytes_of(tensors):
     """Of the memory in which this rank's parts of them lie, some of it in common."""
     storages = [own_part(tensor).untyped_storage() for tensor in tensors]
@@ -201,7 +235,7 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
     [
         ({}, "soap", "soap needs whole matrices"),
         ({"sharded_optimizer": True}, "lamb", "leave --shard-optimizer out"),
-        ({"compiled": True}, "lamb", "leave --compile and --cuda-graphs out"),
+        ({"compiled": True, "cuda_graphs": True}, "lamb", "leave --cuda-graphs out"),
         ({"compiled_optimizer": True}, "lamb", "leave --compile-optimizer out"),
         ({"micro_batch_tokens": None}, "adamw", "give micro_batch_tokens a number"),
         ({"load_balancing": "measured"}, "adamw", "give --load-balancing weights"),

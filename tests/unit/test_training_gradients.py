@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from gradient_helpers import accumulate
@@ -14,10 +16,13 @@ from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
+from bertline.training.objective import make_loss_fn
 from bertline.training.options import Options
 from bertline.training.setup import prepare_device
 
 WITHOUT_DROPOUT = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
+MODERN = {"architecture": "modern", **{key: MODEL[key] for key in SIZES}}
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +31,20 @@ def card(tmp_path_factory):
 
 
 def gradients_of(
-    card, *, rank_weights=(1.0,), rows=128, packed=False, fixed=False, compiled=False, precision="fp32", layers=2
+    card,
+    *,
+    rank_weights=(1.0,),
+    rows=128,
+    packed=False,
+    fixed=False,
+    compiled=False,
+    by_layer=False,
+    precision="fp32",
+    network=WITHOUT_DROPOUT,
+    layers=2,
 ):
     """The sum over the ranks, as the reduction gives it, with the statistics."""
-    given = {**recipe(precision=precision), "model": {**WITHOUT_DROPOUT, "num_hidden_layers": layers}}
+    given = {**recipe(precision=precision), "model": {**network, "num_hidden_layers": layers}}
     cpu = torch.device("cpu")
     total = None
     for rank in range(len(rank_weights)):
@@ -37,7 +52,9 @@ def gradients_of(
         layout = Layout(32, rows, packed=packed, fixed=fixed)
         group = Group(rank, len(rank_weights), cpu)
         model = make_model(given, data)
-        accumulator = GradientAccumulator(model, data, given, group, layout, compiled=compiled)
+        accumulator = GradientAccumulator(model, data, given, group, layout, compiled=compiled and not by_layer)
+        if by_layer:  # as on a GPU
+            accumulator._loss_fn = make_loss_fn(model, precision=precision, compiled=True, by_layer=True)
         accumulator.balance_load(",".join(map(str, rank_weights)))
         accumulator.seek(3)
         accumulate(accumulator, 3)
@@ -100,10 +117,29 @@ def test_cuda_graphs_are_refused_without_a_gpu_and_without_fixed_shapes():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by_layer", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_compiled_network_gives_the_same_gradient(card, packed):
-    compiled = gradients_of(card, packed=packed, fixed=True, rows=3, compiled=True, layers=1)
+def test_a_compiled_network_gives_the_same_gradient(card, packed, by_layer):
+    compiled = gradients_of(card, packed=packed, fixed=True, rows=3, compiled=True, by_layer=by_layer, layers=1)
     torch.testing.assert_close(compiled, gradients_of(card, layers=1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", [WITHOUT_DROPOUT, MODERN], ids=["bert", "modern"])
+def test_layers_share_a_program(card, network, monkeypatch):
+    """The modern network's first layer, which has no normalisation, has one of its own."""
+    torch._dynamo.reset()
+    compiled, programs = torch.compile, []
+
+    def counted(graph, inputs):
+        programs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(compiled, backend=counted))
+    found = [gradients_of(card, network=network, fixed=True, by_layer=True, layers=layers) for layers in (2, 4)]
+    # Embeddings, layers, head, and the losses of words and pairs.
+    assert len(programs) == {"bert": 5, "modern": 5}[network.get("architecture", "bert")]
+    for gradient, layers in zip(found, (2, 4), strict=True):
+        torch.testing.assert_close(gradient, gradients_of(card, network=network, layers=layers), rtol=1e-4, atol=1e-5)
 
 
 def test_bf16_is_close_to_fp32(card):

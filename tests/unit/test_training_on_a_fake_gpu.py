@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_gpu_library import build_fake_gpu
 from synthetic_dataset import write_dataset
 
 HERE = Path(__file__).parent
@@ -33,11 +34,8 @@ CASES = [
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     if torch.version.cuda is not None:
         pytest.skip("this PyTorch has a CUDA library of its own")
-    folder, torch_folder = tmp_path_factory.mktemp("fake"), Path(torch.__file__).parent
-    compiler = ["g++", "-std=c++20", "-O0", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
-    linked = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch_folder / 'lib'}"]
-    library = folder / "fake_gpu.so"
-    subprocess.run([*compiler, HERE / "fake_gpu.cpp", "-o", library, *linked], check=True)
+    folder = tmp_path_factory.mktemp("fake")
+    library = build_fake_gpu(folder)
     card = write_dataset(folder / "dataset")
     command = [sys.executable, HERE / "fake_gpu.py", library, card]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)

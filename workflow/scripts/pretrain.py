@@ -16,6 +16,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertline.files import read_text
+from bertline.training.environment import set_environment
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
 from bertline.training.stop import StopSignal
@@ -41,8 +42,7 @@ def pretrain(
     """
     # Before PyTorch is imported, which takes seconds: a signal must not end the trainer meanwhile.
     stop_signal = StopSignal(stop_after_minutes)
-    if options.deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    set_environment(options)
 
     from bertline.training.loop import train
     from bertline.training.recipe import parse_recipe

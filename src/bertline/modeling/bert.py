@@ -19,6 +19,7 @@ from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
+from bertline.modeling.normalization import LayerNorm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +75,10 @@ class Layer(nn.Module):
         self.attention_dropout = config.attention_probs_dropout_prob
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.attention_output = nn.Linear(hidden, hidden)
-        self.attention_normalization = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
+        self.attention_normalization = LayerNorm(hidden, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(hidden, config.intermediate_size)
         self.output = nn.Linear(config.intermediate_size, hidden)
-        self.output_normalization = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
+        self.output_normalization = LayerNorm(hidden, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,6 +19,8 @@ class Encoder(nn.Module):
     Attributes:
         activation_checkpointing: whether the backward pass of training recomputes a layer from its input, dropout
             included: a third more computation, and the memory of one layer (Chen et al. 2016, arXiv 1604.06174).
+        residual_type: type of the hidden states between layers; None for that of the embeddings. In bfloat16 they are
+            half the bytes; needs autocast.
     """
 
     def __init__(self, config: NetworkConfig, embeddings: nn.Module, layers: Iterable[nn.Module]) -> None:
@@ -26,6 +29,7 @@ class Encoder(nn.Module):
         self.embeddings: Any = embeddings
         self.layers = nn.ModuleList(layers)
         self.activation_checkpointing = False
+        self.residual_type: torch.dtype | None = None
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -50,6 +54,8 @@ class Encoder(nn.Module):
 
     def run_layers(self, hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through the layers, calling each with it and `context`."""
+        if self.residual_type is not None:
+            hidden = hidden.to(self.residual_type)
         for layer in self.layers:
             hidden = self.run_layer(layer, hidden, *context)
         return hidden

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.normalization import LayerNorm
 
 Head = Literal["sequence", "tokens", "answer"]
 
@@ -35,6 +36,7 @@ class MaskedLanguageHead(Transform):
 
     def __init__(self, config: NetworkConfig, *, activation: str, epsilon: float, bias: bool) -> None:
         super().__init__(config.hidden_size, activation=activation, epsilon=epsilon, bias=bias)
+        self.normalization = LayerNorm(config.hidden_size, eps=epsilon, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.padded_vocab_size))
         # Six padded rows with logit 0 would move the initial loss by 2e-4.
         padding_logits = torch.zeros(config.padded_vocab_size)
@@ -90,8 +92,28 @@ def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
 
 
 def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H]."""
-    return hidden.reshape(-1, hidden.shape[-1]).index_select(0, positions)
+    """Return the hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H].
+
+    A position may occur twice only if the loss ignores it: the gradients of equal positions are not added.
+    """
+    selected: Tensor = _Select.apply(hidden.reshape(-1, hidden.shape[-1]), positions)
+    return selected
+
+
+class _Select(torch.autograd.Function):
+    """`index_select` of rows, whose own backward adds: on a GPU atomically, and in bfloat16 slowly (pytorch#137425)."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, positions: Tensor) -> Tensor:
+        ctx.save_for_backward(positions)
+        ctx.count = len(rows)  # type: ignore[attr-defined]
+        return rows.index_select(0, positions)
+
+    @staticmethod
+    def backward(ctx: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None]:
+        (positions,) = ctx.saved_tensors
+        rows = gradient.new_zeros((ctx.count, gradient.shape[1]))  # type: ignore[attr-defined]
+        return rows.index_copy_(0, positions, gradient), None
 
 
 class _LookUp(torch.autograd.Function):

@@ -21,6 +21,7 @@ from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
+from bertline.modeling.normalization import LayerNorm
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 
@@ -71,9 +72,9 @@ def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(heads.dtype)
 
 
-def normalization(config: ModernConfig) -> nn.LayerNorm:
+def normalization(config: ModernConfig) -> LayerNorm:
     """Make a layer normalisation with a scale and no bias."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+    return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
 
 class Embeddings(nn.Module):

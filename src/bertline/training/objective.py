@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,10 @@ from torch.nn import functional as F
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary
+from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.modeling.attention import AttentionMask
-from bertline.modeling.float8 import knows_float8
+from bertline.modeling.float8 import compute_in_float8, knows_float8
+from bertline.training.compilation import compile_parts
 from bertline.training.data.batches import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
@@ -34,13 +36,20 @@ class LossStatistics(NamedTuple):
 LossFn = Callable[[Tensor, Tensor, AttentionMask, Tensor, Tensor, Tensor], LossStatistics]
 
 
-def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graphs: bool = False) -> LossFn:
+def make_loss_fn(
+    model: nn.Module, *, precision: str, compiled: bool, by_layer: bool = False, cuda_graphs: bool = False
+) -> LossFn:
     """Make the function (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) -> LossStatistics.
 
     Labels of -100 are ignored. With bf16, fp16 and fp8 the network runs under autocast, the losses in fp32. `compiled`
     makes one program per set of shapes, forward and backward; with `cuda_graphs` it is recorded once and replayed.
+    `by_layer` makes programs of the network's parts instead, which stay in place in `model`.
     """
     dtype = AUTOCAST[precision]
+    loss_and_correct = _loss_and_correct
+    if compiled and by_layer:
+        compile_parts(cast(PreTrainingNetwork, model))
+        loss_and_correct = torch.compile(_loss_and_correct, dynamic=False, fullgraph=True)
 
     def loss_fn(
         input_ids: Tensor,
@@ -53,15 +62,15 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
         # No cache: every weight is used once, and cached copies would undo the sharding of weights.
         with torch.autocast(input_ids.device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             word_logits, pair_logits = model(input_ids, token_type_ids, attention_mask, positions)
-        mlm_loss, mlm_correct = _loss_and_correct(word_logits, labels)
+        mlm_loss, mlm_correct = loss_and_correct(word_logits, labels)
         masked = (labels != IGNORED).sum().float()
         if pair_logits is None:
             pairs = torch.zeros_like(mlm_loss), torch.zeros_like(mlm_correct)
         else:
-            pairs = _loss_and_correct(pair_logits, pair_labels)
+            pairs = loss_and_correct(pair_logits, pair_labels)
         return LossStatistics(mlm_loss, mlm_correct, masked, *pairs)
 
-    if not compiled:
+    if by_layer or not compiled:
         return loss_fn
     return torch.compile(loss_fn, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
 
@@ -90,6 +99,19 @@ def compute_loss(
         return loss_fn(batch.input_ids, *arguments, *batch.masked, batch.pair_labels)
     input_ids, positions, labels = mask_batch(batch, seed=seed, masking=masking, vocabulary=vocabulary)
     return loss_fn(input_ids, *arguments, positions, labels, batch.pair_labels)
+
+
+def prepare_network(model: PreTrainingNetwork, precision: str, device: torch.device) -> None:
+    """Make a network compute in a precision on a device, which it need not be on yet. Weights do not change.
+
+    With bf16 and fp8 a GPU keeps the hidden states between layers in bfloat16, which reads and writes 76 of 251 h bytes
+    per token and layer less (h hidden size; bench/traffic.py). A CPU gains little by it and keeps float32, and so does
+    fp16, which would overflow.
+    """
+    if precision == "fp8":
+        compute_in_float8(model.encoder.layers)
+    if device.type == "cuda" and AUTOCAST[precision] is torch.bfloat16:
+        model.encoder.residual_type = torch.bfloat16
 
 
 def prepare_precision(precision: str, device: torch.device) -> None:

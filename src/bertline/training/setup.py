@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.modeling.float8 import compute_in_float8
 from bertline.training.checkpoints import load_checkpoint
 from bertline.training.data.batches import Layout
 from bertline.training.data.opening import TrainingData
@@ -26,7 +25,7 @@ from bertline.training.initial import (
     make_model,
 )
 from bertline.training.micro_batch import choose_layout
-from bertline.training.objective import prepare_precision
+from bertline.training.objective import prepare_network, prepare_precision
 from bertline.training.optimizers.kfac import Kfac, check_kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
 from bertline.training.options import Options
@@ -48,7 +47,7 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
     check_kfac(options, settings)
     if options.deterministic:
         # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
-        # environment before PyTorch is imported: `pretrain.py` sets it.
+        # environment before PyTorch is imported: see `set_environment`.
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         # Do not fill memory that is overwritten anyway.
@@ -77,8 +76,7 @@ def make_learner(
     settings = recipe["settings"]
     before = resumed[1]["reproducibility"] if resumed else None
     model = make_model(recipe, data)
-    if settings["precision"] == "fp8":
-        compute_in_float8(model.encoder.layers)
+    prepare_network(model, settings["precision"], group.device)
     # A network without a pair head learns only from masked words, even if the dataset has pairs.
     data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
     if before is None:

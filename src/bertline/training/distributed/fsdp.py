@@ -30,7 +30,7 @@ def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) 
     problems = (
         (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
-        (options.compiled, "a program of all layers cannot exchange them; leave --compile and --cuda-graphs out"),
+        (options.cuda_graphs, "a program of all layers cannot exchange them; leave --cuda-graphs out"),
         (options.compiled_optimizer, "the compiled step of LAMB needs whole tensors; leave --compile-optimizer out"),
         (
             options.micro_batch_tokens is None,

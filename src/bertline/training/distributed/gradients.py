@@ -1,16 +1,21 @@
 """Reduction of a step's gradients over all ranks, together with a few statistics.
 
-Several ranks keep all gradients in one flat buffer, reduced by one all_reduce per step. Its layout is the parameters'
-order and never changes, so a resumed run adds the same numbers in the same order. (DistributedDataParallel rebuilds its
-buckets after the first step; with four ranks, results then differ after a resume.) A single rank has nothing to reduce
-and uses the gradients as backward made them: clearing a buffer and adding to it would be two more passes over them.
-CUDA graphs write to fixed addresses, so with them a single rank needs the buffer, too. Gradients of sharded weights are
-reduced in backward, which leaves only the statistics.
+Several ranks keep all gradients in one flat buffer, in the parameters' order. It is reduced in buckets of consecutive
+parameters, from its end, where the last layers are, to its start. While backward computes the last micro-batch, a
+bucket is reduced as soon as its gradients are complete and the buckets before it have started; the others follow at the
+end of the step. Buckets and their order never change, so a resumed run adds the same numbers in the same order, and so
+do ranks that compute more or fewer micro-batches. (DistributedDataParallel rebuilds its buckets after the first step;
+with four ranks, results then differ after a resume.)
+
+A single rank has nothing to reduce and uses the gradients as backward made them: clearing a buffer and adding to it
+would be two more passes over them. CUDA graphs write to fixed addresses, so with them a single rank needs the buffer,
+too. Gradients of sharded weights are reduced in backward, which leaves only the statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, distributed, nn
@@ -18,13 +23,37 @@ from torch import Tensor, distributed, nn
 from bertline.training.distributed.fsdp import norms_of_whole, own_part, reduces_in_backward
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
+BUCKET_BYTES = 25 << 20  # at least, as in DistributedDataParallel: smaller messages use less of a network's bandwidth
+
+
+@dataclass
+class _Bucket:
+    """A part of the buffer, reduced at once.
+
+    Attributes:
+        tensor: the part.
+        parameters: number of those whose gradients it contains.
+        missing: number of those whose gradients are not complete.
+        work: its reduction, once started.
+    """
+
+    tensor: Tensor
+    parameters: int
+    missing: int = 0
+    work: distributed.Work | None = field(default=None, repr=False)
 
 
 class Gradients:
     """Gradients of a model and statistics of a step."""
 
     def __init__(
-        self, model: nn.Module, statistics: Sequence[str], *, world_size: int, always_flat: bool = False
+        self,
+        model: nn.Module,
+        statistics: Sequence[str],
+        *,
+        world_size: int,
+        always_flat: bool = False,
+        bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         """Allocate the buffer, for a single rank only with `always_flat`."""
         self._world_size = world_size
@@ -32,17 +61,58 @@ class Gradients:
         self._names = tuple(statistics)
         device = self._parameters[0].device
         self._flat: Tensor | None = None
+        self._buckets: list[_Bucket] = []
+        self._started, self._is_last = 0, False
         if reduces_in_backward(model) or (world_size == 1 and not always_flat):
             self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
             return
-        starts, size = [], 0
+        # The statistics are complete only after backward: they are in the bucket that is reduced last.
+        first = _aligned(len(self._names))
+        starts, size = [], first
         for parameter in self._parameters:
             starts.append(size)
-            size += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
-        self._buffer = torch.zeros(size + len(self._names), dtype=torch.float32, device=device)
-        self._flat, self.statistics = self._buffer[:size], self._buffer[size:]
+            size += _aligned(parameter.numel())
+        self._buffer = torch.zeros(size, dtype=torch.float32, device=device)
+        self._flat, self.statistics = self._buffer[first:], self._buffer[: len(self._names)]
         for parameter, start in zip(self._parameters, starts, strict=True):
             parameter.grad = self._buffer[start : start + parameter.numel()].view_as(parameter)
+        if world_size > 1:
+            self._divide(starts, bucket_bytes)
+
+    def _divide(self, starts: Sequence[int], bucket_bytes: int) -> None:
+        """Make the buckets, the last parameters' first, and watch their gradients."""
+        end, inside = len(self._buffer), 0
+        for number in reversed(range(len(starts))):
+            begin = starts[number] if number else 0
+            inside += 1
+            self._parameters[number].register_post_accumulate_grad_hook(self._watch(len(self._buckets)))
+            if number == 0 or 4 * (end - begin) >= bucket_bytes:
+                self._buckets.append(_Bucket(self._buffer[begin:end], inside))
+                end, inside = begin, 0
+
+    def _watch(self, number: int) -> Callable[[Tensor], None]:
+        def completed(_: Tensor) -> None:
+            if self._is_last:
+                self._buckets[number].missing -= 1
+                self._start_complete()
+
+        return completed
+
+    def _start_complete(self) -> None:
+        """Start the reduction of complete buckets in their order; the one with the statistics waits for `reduce`."""
+        while self._started < len(self._buckets) - 1 and not self._buckets[self._started].missing:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        bucket = self._buckets[self._started]
+        bucket.work = distributed.all_reduce(bucket.tensor, async_op=True)
+        self._started += 1
+
+    def begin_last(self) -> None:
+        """Reduce each bucket when the next backward pass, the last of the step, has completed it."""
+        self._is_last = True
+        for bucket in self._buckets:
+            bucket.missing = bucket.parameters
 
     def zero(self) -> None:
         """Set gradients and statistics to zero."""
@@ -61,8 +131,15 @@ class Gradients:
 
     def reduce(self) -> dict[str, float]:
         """Sum gradients and statistics over all ranks; return the statistics."""
-        if self._world_size > 1:
-            distributed.all_reduce(self.statistics if self._flat is None else self._buffer)
+        if self._world_size > 1 and self._flat is None:
+            distributed.all_reduce(self.statistics)
+        while self._started < len(self._buckets):
+            self._start_next()
+        for bucket in self._buckets:
+            if bucket.work is not None:
+                bucket.work.wait()
+            bucket.work = None
+        self._started, self._is_last = 0, False
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
@@ -83,3 +160,7 @@ class Gradients:
         if self._flat is not None:
             return [self._flat]
         return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+
+
+def _aligned(elements: int) -> int:
+    return -(-elements // ALIGNMENT) * ALIGNMENT
