@@ -50,8 +50,11 @@ def test_the_reader_joins_the_files_in_the_cards_order(finished: Path) -> None:
     for index, sample in enumerate(samples):
         assert reader.gather([index]).tokens.tolist() == sample.tolist()
         assert reader.lengths[index] == len(sample)
-    for name in ("second_segment_start", "next_sentence_labels", "corpus_index"):
-        assert getattr(reader, name).tolist() == [value for file in files for value in getattr(file, name).tolist()]
+    batch = reader.gather(np.arange(len(reader)))
+    for name in ("second_segment_start", "next_sentence_labels"):
+        assert getattr(batch, name).tolist() == [value for file in files for value in getattr(file, name).tolist()]
+    corpora = [corpus for block in reader.corpora() for corpus in block.tolist()]
+    assert corpora == [corpus for file in files for corpus in file.corpus_index.tolist()]
     with pytest.raises(IndexError):
         reader.gather([len(reader)])
 
@@ -62,10 +65,11 @@ def test_gathering_gives_samples_in_the_asked_order_with_repeats(finished: Path)
     batch = reader.gather(indices)
     for number, index in enumerate(indices.tolist()):
         row = batch.tokens[batch.offsets[number] : batch.offsets[number + 1]]
-        assert row.tolist() == reader.gather([index]).tokens.tolist()
+        alone = reader.gather([index])
+        assert row.tolist() == alone.tokens.tolist()
+        assert batch.second_segment_start[number] == alone.second_segment_start[0]
+        assert batch.next_sentence_labels[number] == alone.next_sentence_labels[0]
     assert batch.offsets[-1] == len(batch.tokens)
-    assert batch.second_segment_start.tolist() == reader.second_segment_start[indices].tolist()
-    assert batch.next_sentence_labels.tolist() == reader.next_sentence_labels[indices].tolist()
     assert reader.gather(np.array([], dtype=np.int64)).tokens.size == 0
     with pytest.raises(IndexError):
         reader.gather(np.array([-1]))
