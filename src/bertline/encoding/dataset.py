@@ -6,12 +6,12 @@ import base64
 import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, StaticMasks, open_samples
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
 from bertline.encoding.page_cache import major_faults, will_need
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import id_type
@@ -24,8 +24,9 @@ CARD_KEYS = ("fingerprint", "settings", "corpora", "tokenizer", "sequence_length
 TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuation_bitmap")
 
 
-# After a batch that had to wait for storage, so many are read ahead; then one shows whether that is still needed.
-BATCHES_TO_READ_AHEAD = 1000
+# After one that waited for storage, so many batches are read ahead. One shortly before the end of them is not: whether
+# it waits decides if this goes on.
+BATCHES_TO_READ_AHEAD, TRIAL = 10_000, 16
 
 
 class MaskedTokens(NamedTuple):
@@ -61,12 +62,10 @@ class Batch(NamedTuple):
 class _Columns(NamedTuple):
     """Columns of a file. Single numbers are read faster from a memoryview than from an array."""
 
-    file: SampleFile
-    ids: np.ndarray
-    offsets: memoryview
+    input_ids: np.ndarray
+    sample_offsets: memoryview
     second_segment_start: memoryview
     next_sentence_labels: memoryview
-    masks: StaticMasks | None
 
 
 class SampleReader:
@@ -89,10 +88,10 @@ class SampleReader:
         self._firsts = np.cumsum([0, *(len(file) for file in files)])
         self._columns = [
             _Columns(
-                file,
                 file.input_ids,
-                *map(memoryview, (file.sample_offsets, file.second_segment_start, file.next_sentence_labels)),
-                file.masks,
+                file.sample_offsets.data,
+                file.second_segment_start.data,
+                file.next_sentence_labels.data,
             )
             for file in files
         ]
@@ -132,29 +131,34 @@ class SampleReader:
         faults = major_faults()
         offsets = offsets_of(self.lengths[indices])
         tokens = np.empty(offsets[-1], dtype=id_type(self.card["tokenizer"]["vocab_size"]))
-        masks = None
-        if self.mask_counts is not None:
-            count = int(self.mask_counts[indices].sum(dtype=np.int64))
-            masks = MaskedTokens(np.empty(count, np.uint16), np.empty(count, tokens.dtype))
         seconds, labels = [], []
-        begin = masked = 0
+        numbers, rows = self._rows(indices)
+        begin = 0
         # One copy per sample: a shuffled batch rarely has two samples of one file.
-        for columns, row, end in zip(*self._rows(indices), offsets[1:].tolist(), strict=True):
-            source = columns.offsets[row]
-            tokens[begin:end] = columns.ids[source : source + end - begin]
+        for number, row, end in zip(numbers, rows, offsets[1:].tolist(), strict=True):
+            ids, starts, of_second, of_label = self._columns[number]
+            source = starts[row]
+            tokens[begin:end] = ids[source : source + end - begin]
             begin = end
-            seconds.append(columns.second_segment_start[row])
-            labels.append(columns.next_sentence_labels[row])
-            if masks is not None and columns.masks is not None:
-                first, last = columns.masks.mask_offsets[row : row + 2].tolist()
-                masks.positions[masked : masked + last - first] = columns.masks.masked_positions[first:last]
-                masks.input_ids[masked : masked + last - first] = columns.masks.masked_input_ids[first:last]
-                masked += last - first
-        if major_faults() > faults:
+            seconds.append(of_second[row])
+            labels.append(of_label[row])
+        masks = None if self.mask_counts is None else self._masks(numbers, rows, tokens.dtype)
+        # Below that are accidents, such as a page of a library that was dropped from memory.
+        if major_faults() - faults > len(rows) // 16:
             self._batches_to_read_ahead = BATCHES_TO_READ_AHEAD
         batch = Batch(tokens, offsets, np.array(seconds, np.uint16), np.array(labels, np.uint8), masks)
         self._check(indices, batch)
         return batch
+
+    def _masks(self, numbers: list[int], rows: list[int], dtype: np.dtype[Any]) -> MaskedTokens:
+        positions, ids = [np.empty(0, np.uint16)], [np.empty(0, dtype)]
+        for number, row in zip(numbers, rows, strict=True):
+            masks = self._files[number].masks
+            if masks is not None:
+                first, last = masks.mask_offsets[row : row + 2].tolist()
+                positions.append(masks.masked_positions[first:last])
+                ids.append(masks.masked_input_ids[first:last])
+        return MaskedTokens(np.concatenate(positions), np.concatenate(ids))
 
     def read_ahead(self, indices: np.ndarray) -> None:
         """Let the operating system read the samples at `indices` from storage, all at once and without waiting.
@@ -165,19 +169,22 @@ class SampleReader:
         if not self._batches_to_read_ahead:
             return
         self._batches_to_read_ahead -= 1
-        for columns, row, length in zip(*self._rows(indices), self.lengths[indices].tolist(), strict=True):
-            will_need(columns.ids, columns.offsets[row], length)
-            will_need(columns.file.second_segment_start, row, 1)
-            will_need(columns.file.next_sentence_labels, row, 1)
-            if columns.masks is not None:
-                first, last = columns.masks.mask_offsets[row : row + 2].tolist()
-                will_need(columns.masks.masked_positions, first, last - first)
-                will_need(columns.masks.masked_input_ids, first, last - first)
+        if self._batches_to_read_ahead == TRIAL:
+            return
+        for number, row, length in zip(*self._rows(indices), self.lengths[indices].tolist(), strict=True):
+            file = self._files[number]
+            will_need(file.input_ids, int(file.sample_offsets[row]), length)
+            will_need(file.second_segment_start, row, 1)
+            will_need(file.next_sentence_labels, row, 1)
+            if file.masks is not None:
+                first, last = file.masks.mask_offsets[row : row + 2].tolist()
+                will_need(file.masks.masked_positions, first, last - first)
+                will_need(file.masks.masked_input_ids, first, last - first)
 
-    def _rows(self, indices: np.ndarray) -> tuple[list[_Columns], list[int]]:
-        """Return the file of each sample and its number there."""
+    def _rows(self, indices: np.ndarray) -> tuple[list[int], list[int]]:
+        """Return the number of each sample's file, and its own there."""
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
-        return [self._columns[number] for number in numbers.tolist()], (indices - self._firsts[numbers]).tolist()
+        return numbers.tolist(), (indices - self._firsts[numbers]).tolist()
 
     def _check(self, indices: np.ndarray, batch: Batch) -> None:
         """Raise BertlineError for the first sample with an id, segment, label or mask out of range."""
@@ -197,8 +204,8 @@ class SampleReader:
             if where.any():
                 first = int(where.argmax())
                 sample = first if counts is None else int(np.searchsorted(np.cumsum(counts), first, side="right"))
-                [columns], [row] = self._rows(indices[sample : sample + 1])
-                raise _damaged(columns.file, f"sample {row} {what}")
+                [number], [row] = self._rows(indices[sample : sample + 1])
+                raise _damaged(self._files[number], f"sample {row} {what}")
 
 
 def _lengths(file: SampleFile, block: slice, most: int) -> np.ndarray:
