@@ -12,12 +12,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from encoding_helpers import VOCABULARY, make_dataset
 from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset, read_card
+from bertline.encoding.imports import import_dataset
 from bertline.training.data import verification
+from bertline.training.data.exporting import export_samples
 from bertline.training.data.verification import FileVerification, verify_in_background
 
 
@@ -31,6 +34,17 @@ def card(whole: Path, tmp_path: Path) -> Path:
     """A dataset to damage."""
     shutil.copytree(whole.parent, tmp_path / "dataset")
     return tmp_path / "dataset/dataset.json"
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset imported from NVIDIA's layout, with static masks."""
+    folder = tmp_path_factory.mktemp("masked")
+    card = make_dataset(folder / "data")
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    export_samples([card.parent / "seq64/00000.h5"], card, [folder / "theirs.hdf5"], "nvidia", dupe_factor=1)
+    import_dataset([folder / "theirs.hdf5"], folder / "vocab.txt", folder / "imported")
+    return folder / "imported/dataset.json"
 
 
 def damage(card: Path, column: str, index: int, value: int) -> None:
@@ -76,6 +90,28 @@ def test_a_sample_that_no_network_can_compute_with_is_named(card: Path, column: 
     damage(card, column, index, value)
     with pytest.raises(BertlineError, match=rf"seq32/00001.h5: sample 11 {what}; the file is damaged"):
         read_all(card)
+
+
+@pytest.mark.parametrize(
+    ("column", "index", "value", "what"),
+    [
+        ("mask_offsets", 3, 1 << 40, r"sample 2 has \d+ masks for \d+ tokens"),
+        ("mask_offsets", 3, 0, r"sample 2 has -\d+ masks for \d+ tokens"),
+        ("masked_positions", 0, 9000, "sample 0 has a mask beyond its end"),
+        ("masked_input_ids", 0, 9000, "sample 0 has a mask with an id beyond the vocabulary"),
+    ],
+)
+def test_damaged_static_masks_are_named(masked: Path, column: str, index: int, value: int, what: str) -> None:
+    path = masked.parent / "seq64/00000.h5"
+    with h5py.File(path, "r+") as file:
+        before = file[column][index]
+        file[column][index] = value
+    try:
+        with pytest.raises(BertlineError, match=rf"00000.h5: {what}; the file is damaged"):
+            open_dataset(masked, 64, "train").gather(np.arange(3))
+    finally:
+        with h5py.File(path, "r+") as file:
+            file[column][index] = before
 
 
 def test_every_value_of_a_valid_file_is_read(card: Path) -> None:
