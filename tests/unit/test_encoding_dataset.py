@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
+from bertline.encoding import dataset
 from bertline.encoding.card import validate_dataset, write_card
 from bertline.encoding.dataset import continuation_bitmap, open_dataset
 from bertline.encoding.layout import open_samples
@@ -50,8 +52,11 @@ def test_the_reader_joins_the_files_in_the_cards_order(finished: Path) -> None:
     for index, sample in enumerate(samples):
         assert reader.gather([index]).tokens.tolist() == sample.tolist()
         assert reader.lengths[index] == len(sample)
-    for name in ("second_segment_start", "next_sentence_labels", "corpus_index"):
-        assert getattr(reader, name).tolist() == [value for file in files for value in getattr(file, name).tolist()]
+    batch = reader.gather(np.arange(len(reader)))
+    for name in ("second_segment_start", "next_sentence_labels"):
+        assert getattr(batch, name).tolist() == [value for file in files for value in getattr(file, name).tolist()]
+    corpora = [corpus for block in reader.corpora() for corpus in block.tolist()]
+    assert corpora == [corpus for file in files for corpus in file.corpus_index.tolist()]
     with pytest.raises(IndexError):
         reader.gather([len(reader)])
 
@@ -62,13 +67,66 @@ def test_gathering_gives_samples_in_the_asked_order_with_repeats(finished: Path)
     batch = reader.gather(indices)
     for number, index in enumerate(indices.tolist()):
         row = batch.tokens[batch.offsets[number] : batch.offsets[number + 1]]
-        assert row.tolist() == reader.gather([index]).tokens.tolist()
+        alone = reader.gather([index])
+        assert row.tolist() == alone.tokens.tolist()
+        assert batch.second_segment_start[number] == alone.second_segment_start[0]
+        assert batch.next_sentence_labels[number] == alone.next_sentence_labels[0]
     assert batch.offsets[-1] == len(batch.tokens)
-    assert batch.second_segment_start.tolist() == reader.second_segment_start[indices].tolist()
-    assert batch.next_sentence_labels.tolist() == reader.next_sentence_labels[indices].tolist()
     assert reader.gather(np.array([], dtype=np.int64)).tokens.size == 0
     with pytest.raises(IndexError):
         reader.gather(np.array([-1]))
+
+
+def test_all_of_a_sample_is_read_ahead_once_one_had_to_wait(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def will_need(array: np.ndarray, start: int, count: int) -> None:
+        asked.append((array.ctypes.data, start, count))
+
+    faults = itertools.repeat(0)
+    monkeypatch.setattr(dataset, "will_need", will_need)
+    monkeypatch.setattr(dataset, "major_faults", lambda: next(faults))
+    reader = open_dataset(finished, 64, "train")
+    file = open_samples(finished.parent / "seq64/00000.h5")
+    reader.gather([3, 7])
+    reader.read_ahead(np.array([3]))
+    assert not asked
+    faults = itertools.count()
+    reader.gather([3, 7])
+    reader.read_ahead(np.array([3]))
+    start, end = file.sample_offsets[3:5].tolist()
+    assert [(first, count) for _, first, count in asked] == [(start, end - start), (3, 1), (3, 1)]
+    assert len({array for array, _, _ in asked}) == 3
+
+
+def test_reading_ahead_goes_on_for_as_long_as_storage_is_slow(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gather waits unless its batch was read ahead; of all batches, only a few wait."""
+    reader = open_dataset(finished, 64, "train")
+    samples, asked, waits = np.arange(4), [], [0]
+    monkeypatch.setattr(dataset, "BATCHES_TO_READ_AHEAD", 100)
+    monkeypatch.setattr(dataset, "will_need", lambda *_: asked.append(True))
+    monkeypatch.setattr(dataset, "major_faults", lambda: waits[0])
+    gather = dataset.offsets_of
+
+    coming: list[bool] = []
+    waited = 0
+
+    def offsets_of(lengths: np.ndarray) -> np.ndarray:
+        """Called within each gather."""
+        nonlocal waited
+        if not coming.pop(0):
+            waits[0] += len(lengths)
+            waited += 1
+        return gather(lengths)
+
+    monkeypatch.setattr(dataset, "offsets_of", offsets_of)
+    for _ in range(1000):
+        asked.clear()
+        reader.read_ahead(samples)
+        coming.append(bool(asked))
+        if len(coming) > 4:
+            reader.gather(samples)
+    assert 5 <= waited <= 5 + 1000 // 80
 
 
 def test_the_card_adds_up(finished: Path) -> None:

@@ -41,6 +41,21 @@ folder = Path(sys.argv[1])
 file = validate_samples(folder / "seq128/00000.h5")
 describe_files([file])
 """
+OPEN = """
+import sys
+from pathlib import Path
+from bertline.encoding.dataset import SampleReader
+from bertline.encoding.layout import open_samples
+
+def anonymous():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+file = open_samples(sys.argv[1])
+before = anonymous()
+reader = SampleReader([file], 128, {})
+print(1024 * (anonymous() - before) / len(reader))
+"""
 IMPORT = """
 import sys
 from pathlib import Path
@@ -95,15 +110,14 @@ def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:
     assert max(large, line) < min(1024, small + 400), (small, large, line)
 
 
-def test_memory_does_not_grow_with_the_file_that_is_read(tmp_path: Path) -> None:
-    """Mapped pages count as memory of the process."""
-    samples = 600_000
-    row = np.full(128, 7, dtype=np.uint16)
+def write_alike(folder: Path, samples: int, length: int) -> Path:
+    """Write a file of samples of `length` tokens."""
+    row = np.full(length, 7, dtype=np.uint16)
     row[[0, -1]] = 2, 3
     block = np.tile(row, samples // 100)
     columns = {
         "input_ids": [block] * 100,
-        "sample_offsets": [np.arange(samples + 1) * 128],
+        "sample_offsets": [np.arange(samples + 1) * length],
         **{name: [np.zeros(samples)] for name in ("second_segment_start", "next_sentence_labels", "corpus_index")},
         "document_index": [np.zeros(samples)],
     }
@@ -114,11 +128,23 @@ def test_memory_does_not_grow_with_the_file_that_is_read(tmp_path: Path) -> None
         **{"tokenizer_sha256": "0" * 64, "vocab_size": 100, "cls_id": 2, "sep_id": 3},
         **{"documents": 1, "documents_of_corpora": [1]},
     }
-    (tmp_path / "seq128").mkdir()
-    path = tmp_path / "seq128/00000.h5"
-    write_samples(path, columns, samples=samples, tokens=128 * samples, attributes=attributes)
+    path = folder / "seq128/00000.h5"
+    write_samples(path, columns, samples=samples, tokens=length * samples, attributes=attributes)
+    return path
+
+
+def test_memory_does_not_grow_with_the_file_that_is_read(tmp_path: Path) -> None:
+    """Mapped pages count as memory of the process."""
+    path = write_alike(tmp_path, 600_000, 128)
     assert path.stat().st_size > 150_000_000
     assert peak_of(READ, tmp_path) < peak_of("import bertline.encoding.card", tmp_path) + 120
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
+def test_training_holds_two_bytes_of_each_sample(tmp_path: Path) -> None:
+    path = write_alike(tmp_path, 2_000_000, 4)
+    done = subprocess.run([sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 3
 
 
 def peak_of_an_import(folder: Path, samples: int) -> int:

@@ -116,7 +116,7 @@ def test_packed_sequences_stand_one_behind_the_other(reader):
                 here = slice(starts[number], starts[number + 1])
                 tokens = reader.gather([sample]).tokens.astype(np.int64)
                 assert np.array_equal(micro.input_ids[0, here].numpy(), tokens)
-                start = int(reader.second_segment_start[sample])
+                start = int(reader.gather([sample]).second_segment_start[0])
                 assert micro.token_type_ids[0, here].tolist() == [0] * start + [1] * (len(tokens) - start)
                 assert micro.attention_mask.positions[here].tolist() == list(range(len(tokens)))
                 assert (micro.places.sequence[here] == number).all()
@@ -147,10 +147,10 @@ def test_rows_hold_their_samples_and_little_padding(reader):
             longest = max(longest, len(tokens))
             assert np.array_equal(micro.input_ids[row, : len(tokens)].numpy(), tokens)
             assert not micro.input_ids[row, len(tokens) :].any()
-            start = int(reader.second_segment_start[sample])
+            start = int(reader.gather([sample]).second_segment_start[0])
             expected = [0] * start + [1] * (len(tokens) - start) + [0] * (width - len(tokens))
             assert micro.token_type_ids[row].tolist() == expected
-            assert micro.pair_labels[row] == reader.next_sentence_labels[sample]
+            assert micro.pair_labels[row] == reader.gather([sample]).next_sentence_labels[0]
             if micro.attention_mask is not None:
                 assert micro.attention_mask[row].sum() == len(tokens)
         assert width - longest < 8

@@ -34,7 +34,8 @@ def test_every_sample_is_visited_floor_or_ceil_of_its_share_in_every_epoch(corpu
     places = [round(size * weight) for size, weight in zip(sizes.tolist(), weights, strict=True)]
     if not sum(places):
         return
-    mixture = make_mixture(NAMES, corpus_index, np.ones(len(corpus_index)), dict(zip(NAMES, weights, strict=True)))
+    blocks = np.split(corpus_index, [len(corpus_index) // 3, len(corpus_index) // 2])
+    mixture = make_mixture(NAMES, blocks, np.ones(len(corpus_index), np.uint16), dict(zip(NAMES, weights, strict=True)))
     samples, visits = mixture.samples_at(np.arange(epochs * sum(places)), seed=seed)
     assert len({*zip(samples.tolist(), visits.tolist(), strict=True)}) == len(samples)
     # In each epoch alone, and in all of them together.
@@ -49,7 +50,7 @@ def test_every_sample_is_visited_floor_or_ceil_of_its_share_in_every_epoch(corpu
 
 def test_a_position_has_the_same_sample_however_it_is_asked_for():
     corpus_index = np.repeat([0, 1, 0], [50, 30, 20]).astype(np.uint8)
-    mixture = make_mixture(NAMES[:2], corpus_index, np.ones(100), {"books": 2.5})
+    mixture = make_mixture(NAMES[:2], [corpus_index], np.ones(100, np.uint16), {"books": 2.5})
     together, visits = mixture.samples_at(np.arange(400), seed=5)
     for position in (0, 144, 145, 399):
         alone, visit = mixture.samples_at(np.array([position]), seed=5)
@@ -62,7 +63,7 @@ def test_a_position_has_the_same_sample_however_it_is_asked_for():
 def test_tokens_say_how_many_of_them_an_epoch_holds():
     corpus_index = np.repeat([0, 1], [40, 60]).astype(np.uint8)
     lengths = np.where(corpus_index == 0, 100, 50)
-    mixture = make_mixture(NAMES[:2], corpus_index, lengths, {"wikipedia": {"tokens": 10_000}})
+    mixture = make_mixture(NAMES[:2], [corpus_index], lengths, {"wikipedia": {"tokens": 10_000}})
     samples, _ = mixture.samples_at(np.arange(160), seed=1)
     assert lengths[samples][corpus_index[samples] == 0].sum() == 10_000
     assert (corpus_index[samples] == 1).sum() == 60
@@ -70,7 +71,7 @@ def test_tokens_say_how_many_of_them_an_epoch_holds():
 
 def test_the_order_of_a_known_seed_never_changes():
     corpus_index = np.repeat([0, 1], [1000, 500]).astype(np.uint8)
-    mixture = make_mixture(NAMES[:2], corpus_index, np.ones(1500), {"books": 3.0})
+    mixture = make_mixture(NAMES[:2], [corpus_index], np.ones(1500, np.uint16), {"books": 3.0})
     samples, visits = mixture.samples_at(np.array([0, 1, 2, 2499, 2500, 10**6]), seed=42)
     assert (samples.tolist(), visits.tolist()) == ([204, 1056, 863, 1115, 1234, 1349], [0, 1, 0, 2, 5, 1200])
 
@@ -78,9 +79,9 @@ def test_the_order_of_a_known_seed_never_changes():
 def test_names_that_are_not_there_and_weights_that_leave_nothing_are_one_line():
     corpus_index = np.zeros(3, np.uint8)
     with pytest.raises(BertlineError, match="given 'news', allowed are wikipedia"):
-        make_mixture(NAMES[:1], corpus_index, np.ones(3), {"news": 2})
+        make_mixture(NAMES[:1], [corpus_index], np.ones(3, np.uint16), {"news": 2})
     with pytest.raises(BertlineError, match="corpus_weights: leave no sample"):
-        make_mixture(NAMES[:1], corpus_index, np.ones(3), {"wikipedia": 0})
+        make_mixture(NAMES[:1], [corpus_index], np.ones(3, np.uint16), {"wikipedia": 0})
 
 
 @pytest.mark.parametrize("tokenizer", ["wordpiece", "bpe"])

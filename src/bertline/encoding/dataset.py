@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+import resource
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
+from bertline.encoding.page_cache import major_faults, will_need
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, read_json
@@ -20,6 +22,11 @@ SPLITS = ("train", HELD_OUT)
 # Of a card; it has more, without which it can be used.
 CARD_KEYS = ("fingerprint", "settings", "corpora", "tokenizer", "sequence_lengths")
 TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuation_bitmap")
+
+
+# After one that waited for storage, so many batches are read ahead. One shortly before the end of them is not: whether
+# it waits decides if this goes on.
+BATCHES_TO_READ_AHEAD, TRIAL = 10_000, 16
 
 
 class MaskedTokens(NamedTuple):
@@ -52,68 +59,190 @@ class Batch(NamedTuple):
     masks: MaskedTokens | None = None
 
 
+class _Columns(NamedTuple):
+    """Columns of a file. Single numbers are read faster from a memoryview than from an array."""
+
+    input_ids: np.ndarray
+    sample_offsets: memoryview
+    second_segment_start: memoryview
+    next_sentence_labels: memoryview
+
+
 class SampleReader:
     """All samples of a split as one sequence, in the order of the card's files; tokens are read on demand.
 
+    Only the numbers that a whole global batch needs are in memory, 2 bytes a sample, 4 with static masks. All others
+    are read from the mapped files, whose pages the processes of a machine share.
+
     Attributes:
         lengths: uint16 [N], tokens of each sample.
-        second_segment_start: uint16 [N].
-        next_sentence_labels: uint8 [N].
-        corpus_index: uint8 [N].
         mask_counts: uint16 [N], masks of each sample of a statically masked dataset, else None.
         sequence_length, card
     """
 
     def __init__(self, files: Sequence[SampleFile], sequence_length: int, card: Json) -> None:
+        """Read the offsets of all samples. Raises BertlineError if those of a file are damaged."""
         self.sequence_length = sequence_length
         self.card = card
         self._files = files
         self._firsts = np.cumsum([0, *(len(file) for file in files)])
-        self.lengths = _joined((np.diff(file.sample_offsets) for file in files), np.uint16)
-        self.second_segment_start = _joined((file.second_segment_start for file in files), np.uint16)
-        self.next_sentence_labels = _joined((file.next_sentence_labels for file in files), np.uint8)
-        self.corpus_index = _joined((file.corpus_index for file in files), np.uint8)
-        self._masks = [file.masks for file in files if file.masks is not None]
-        if self._masks and len(self._masks) < len(files):
-            raise BertlineError(
-                f"only {len(self._masks)} of the {len(files)} files of a split have masks; import them again"
+        self._columns = [
+            _Columns(
+                file.input_ids,
+                file.sample_offsets.data,
+                file.second_segment_start.data,
+                file.next_sentence_labels.data,
             )
-        self.mask_counts = _joined((np.diff(of.mask_offsets) for of in self._masks), np.uint16) if self._masks else None
+            for file in files
+        ]
+        masked = sum(file.masks is not None for file in files)
+        if 0 < masked < len(files):
+            raise BertlineError(f"only {masked} of the {len(files)} files of a split have masks; import them again")
+        self.lengths = np.empty(self._firsts[-1], dtype=np.uint16)
+        self.mask_counts = np.empty_like(self.lengths) if masked else None
+        for file, first in zip(files, self._firsts.tolist(), strict=False):
+            for block in file.blocks():
+                place = slice(first + block.start, first + block.stop)
+                self.lengths[place] = lengths = _lengths(file, block, sequence_length)
+                if self.mask_counts is not None:
+                    self.mask_counts[place] = _mask_counts(file, block, lengths)
+        self._batches_to_read_ahead = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def corpora(self) -> Iterator[np.ndarray]:
+        """Yield the corpus of every sample, uint8, in blocks. Raises BertlineError for one that is not in the card."""
+        for file in self._files:
+            for block in file.blocks():
+                corpora = file.corpus_index[block]
+                if corpora.max() >= len(self.card["corpora"]):
+                    raise _damaged(file, f"corpus_index names corpus {corpora.max()}, which is not there")
+                yield corpora
+
     def gather(self, indices: np.ndarray) -> Batch:
-        """Return the samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array."""
+        """Return the samples at `indices` (integer [samples], in any order, repeats allowed) in one flat array.
+
+        Raises BertlineError if one is damaged such that a network could not compute with it.
+        """
         indices = np.asarray(indices, dtype=np.int64)
         if indices.size and not (indices.min() >= 0 and indices.max() < len(self)):
             raise IndexError(f"samples {indices.min()} to {indices.max()} of {len(self)}")
+        faults = major_faults()
         offsets = offsets_of(self.lengths[indices])
         tokens = np.empty(offsets[-1], dtype=id_type(self.card["tokenizer"]["vocab_size"]))
-        masks = None
-        if self.mask_counts is not None:
-            count = int(self.mask_counts[indices].sum(dtype=np.int64))
-            masks = MaskedTokens(np.empty(count, np.uint16), np.empty(count, tokens.dtype))
-        masked = 0
-        numbers = np.searchsorted(self._firsts, indices, side="right") - 1
-        rows = (indices - self._firsts[numbers]).tolist()
-        # One copy per sample: a shuffled batch rarely has two samples of one file.
+        seconds, labels = [], []
+        numbers, rows = self._rows(indices)
         begin = 0
-        for number, row, end in zip(numbers.tolist(), rows, offsets[1:].tolist(), strict=True):
-            file = self._files[number]
-            source = int(file.sample_offsets[row])
-            tokens[begin:end] = file.input_ids[source : source + end - begin]
+        # One copy per sample: a shuffled batch rarely has two samples of one file.
+        for number, row, end in zip(numbers, rows, offsets[1:].tolist(), strict=True):
+            ids, starts, of_second, of_label = self._columns[number]
+            source = starts[row]
+            tokens[begin:end] = ids[source : source + end - begin]
             begin = end
-            if masks is not None and file.masks is not None:
+            seconds.append(of_second[row])
+            labels.append(of_label[row])
+        masks = None if self.mask_counts is None else self._masks(numbers, rows, tokens.dtype)
+        # Below that are accidents, such as a page of a library that was dropped from memory.
+        if major_faults() - faults > len(rows) // 16:
+            self._batches_to_read_ahead = BATCHES_TO_READ_AHEAD
+        batch = Batch(tokens, offsets, np.array(seconds, np.uint16), np.array(labels, np.uint8), masks)
+        self._check(indices, batch)
+        return batch
+
+    def _masks(self, numbers: list[int], rows: list[int], dtype: np.dtype[Any]) -> MaskedTokens:
+        positions, ids = [np.empty(0, np.uint16)], [np.empty(0, dtype)]
+        for number, row in zip(numbers, rows, strict=True):
+            masks = self._files[number].masks
+            if masks is not None:
+                first, last = masks.mask_offsets[row : row + 2].tolist()
+                positions.append(masks.masked_positions[first:last])
+                ids.append(masks.masked_input_ids[first:last])
+        return MaskedTokens(np.concatenate(positions), np.concatenate(ids))
+
+    def read_ahead(self, indices: np.ndarray) -> None:
+        """Let the operating system read the samples at `indices` from storage, all at once and without waiting.
+
+        `gather` alone waits for one page after the other. Does nothing unless a recent `gather` had to wait: asking for
+        pages that are in memory would take longer than gathering them.
+        """
+        if not self._batches_to_read_ahead:
+            return
+        self._batches_to_read_ahead -= 1
+        if self._batches_to_read_ahead == TRIAL:
+            return
+        for number, row, length in zip(*self._rows(indices), self.lengths[indices].tolist(), strict=True):
+            file = self._files[number]
+            will_need(file.input_ids, int(file.sample_offsets[row]), length)
+            will_need(file.second_segment_start, row, 1)
+            will_need(file.next_sentence_labels, row, 1)
+            if file.masks is not None:
                 first, last = file.masks.mask_offsets[row : row + 2].tolist()
-                masks.positions[masked : masked + last - first] = file.masks.masked_positions[first:last]
-                masks.input_ids[masked : masked + last - first] = file.masks.masked_input_ids[first:last]
-                masked += last - first
-        return Batch(tokens, offsets, self.second_segment_start[indices], self.next_sentence_labels[indices], masks)
+                will_need(file.masks.masked_positions, first, last - first)
+                will_need(file.masks.masked_input_ids, first, last - first)
+
+    def _rows(self, indices: np.ndarray) -> tuple[list[int], list[int]]:
+        """Return the number of each sample's file, and its own there."""
+        numbers = np.searchsorted(self._firsts, indices, side="right") - 1
+        return numbers.tolist(), (indices - self._firsts[numbers]).tolist()
+
+    def _check(self, indices: np.ndarray, batch: Batch) -> None:
+        """Raise BertlineError for the first sample with an id, segment, label or mask out of range."""
+        lengths, vocab_size = np.diff(batch.offsets), self.card["tokenizer"]["vocab_size"]
+        faulty = {
+            "has an id beyond the vocabulary": (batch.tokens >= vocab_size, lengths),
+            "has a second segment that begins after its end": (batch.second_segment_start >= lengths, None),
+            "has a label that is neither 0 nor 1": (batch.next_sentence_labels > 1, None),
+        }
+        if self.mask_counts is not None and batch.masks is not None:
+            counts = self.mask_counts[indices]
+            faulty |= {
+                "has a mask beyond its end": (batch.masks.positions >= np.repeat(lengths, counts), counts),
+                "has a mask with an id beyond the vocabulary": (batch.masks.input_ids >= vocab_size, counts),
+            }
+        for what, (where, counts) in faulty.items():
+            if where.any():
+                first = int(where.argmax())
+                sample = first if counts is None else int(np.searchsorted(np.cumsum(counts), first, side="right"))
+                [number], [row] = self._rows(indices[sample : sample + 1])
+                raise _damaged(self._files[number], f"sample {row} {what}")
 
 
-def _joined(arrays: Iterable[np.ndarray], dtype: type[np.unsignedinteger]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, dtype), *(array.astype(dtype) for array in arrays)])
+def _lengths(file: SampleFile, block: slice, most: int) -> np.ndarray:
+    """Return the number of tokens of each sample of a block: int64 [samples].
+
+    Raises BertlineError unless each has 1 to `most`, and the last one of the file ends with the file's tokens.
+    """
+    lengths = file.lengths(block)
+    invalid = (lengths < 1) | (lengths > most)
+    if invalid.any():
+        row = int(invalid.argmax())
+        raise _damaged(file, f"sample {block.start + row} has {lengths[row]} tokens, allowed are 1 to {most}")
+    if file.sample_offsets[0] != 0 or file.sample_offsets[-1] != len(file.input_ids):
+        raise _damaged(file, "sample_offsets do not rise from 0 to the number of tokens")
+    return lengths
+
+
+def _mask_counts(file: SampleFile, block: slice, lengths: np.ndarray) -> np.ndarray:
+    """Return the number of static masks of each sample of a block: int64 [samples].
+
+    Raises BertlineError unless each has at most as many as tokens, and the last one of the file ends with its masks.
+    """
+    if file.masks is None:
+        raise ValueError(f"{file.path} has no masks")
+    offsets = file.masks.mask_offsets
+    counts = np.diff(offsets[block.start : block.stop + 1]).astype(np.int64)
+    invalid = (counts < 0) | (counts > lengths)
+    if invalid.any():
+        row = int(invalid.argmax())
+        raise _damaged(file, f"sample {block.start + row} has {counts[row]} masks for {lengths[row]} tokens")
+    if offsets[0] != 0 or offsets[-1] != len(file.masks.masked_positions):
+        raise _damaged(file, "mask_offsets do not rise from 0 to the number of masks")
+    return counts
+
+
+def _damaged(file: SampleFile, what: str) -> BertlineError:
+    return BertlineError(f"{file.path}: {what}; the file is damaged, delete it and run `snakemake encode`")
 
 
 def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleReader:
@@ -130,10 +259,27 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
             "put it into sequence_lengths and run `snakemake encode`"
         )
     entries = lengths[str(sequence_length)][split]
+    _allow_open_files(len(entries), card)
     files = [open_samples(Path(card).parent / entry["file"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
         check_belongs(file, entry, content, sequence_length)
     return SampleReader(files, sequence_length, content)
+
+
+def _allow_open_files(count: int, card: Path | str) -> None:
+    """Raise the limit of open files, which often begins at 1,024: each mapped file keeps a descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    if hard == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft + count, hard))
+        return
+    if count >= hard:
+        raise BertlineError(
+            f"{card} lists {count} files, but a process may open only {hard} here; raise the hard limit "
+            "(`ulimit -Hn`), or encode the text in fewer shards"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
 
 
 def read_card(path: Path | str) -> Json:

@@ -81,6 +81,7 @@ def train(
         ) from None
     finally:
         if phase is not None:
+            phase.verification.close()
             phase.writer.close()
         if lock is not None:
             lock.release()

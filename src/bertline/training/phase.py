@@ -20,6 +20,7 @@ from bertline.training.checkpoints import (
     gather_with_rank_zero,
 )
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.verification import verify_in_background
 from bertline.training.distributed.process_group import Group
 from bertline.training.distributed.replicas import make_equal
 from bertline.training.distributed.stop_request import StopRequest
@@ -49,6 +50,7 @@ class Phase:
 
     Attributes:
         learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
+        verification: of the dataset's files, once in every process of a phase.
         progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
         meter, journal: averages over steps, and the file for them, which only rank 0 has.
     """
@@ -86,6 +88,9 @@ class Phase:
         found = self._find_checkpoint()
         self.learner = make_learner(
             recipe, data, group, options, initial_weights=initial_weights, resumed=found, votes=VOTES
+        )
+        self.verification = verify_in_background(
+            card_json, data.train.card, data.train.sequence_length, rank=group.rank, world_size=group.world_size
         )
         if found is None:
             self.progress = Progress(
@@ -125,8 +130,10 @@ class Phase:
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
 
-        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
+        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`. Raises BertlineError if
+        one of the dataset's files was found to be damaged.
         """
+        self.verification.check()
 
         def votes() -> dict[str, float]:
             return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
@@ -280,8 +287,12 @@ class Phase:
         self.group.barrier()
 
     def publish(self) -> None:
-        """Write the phase's outputs, recipe.json last: if it exists, the phase is finished."""
+        """Write the phase's outputs, recipe.json last: if it exists, the phase is finished.
+
+        Raises BertlineError if one of the dataset's files was found to be damaged.
+        """
         self.learner.accumulator.close()
+        self.verification.finish()
         self.writer.wait()
         if self.journal is not None:
             self.journal.close()

@@ -8,7 +8,7 @@ all corpora are then permuted anew in every epoch. The sample at any position ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,12 +65,15 @@ class Mixture:
         return self.run_starts[first:last][run] + of_corpus - before
 
 
-def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.ndarray, weights: Weights) -> Mixture:
+def make_mixture(
+    corpora: Sequence[str], corpus_index: Iterable[np.ndarray], lengths: np.ndarray, weights: Weights
+) -> Mixture:
     """Mix the samples of a split.
 
     Args:
         corpora: their names, in the order of `corpus_index`.
-        corpus_index, lengths: unsigned integers [N], corpus and number of tokens of each sample.
+        corpus_index: uint8, in blocks [n] of any size, the corpus of each of the N samples.
+        lengths: unsigned integers [N], number of tokens of each.
         weights: name -> how often an epoch visits each of the corpus's samples, or `{"tokens": t}`: how many of its
             tokens an epoch contains. The default weight is 1.
 
@@ -78,14 +81,13 @@ def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.n
     """
     if unknown := [name for name in weights if name not in corpora]:
         raise BertlineError(f"corpus_weights: given '{unknown[0]}', allowed are {', '.join(corpora)}")
-    borders = np.flatnonzero(np.diff(corpus_index)) + 1
-    starts = np.concatenate([np.zeros(min(1, len(corpus_index)), np.int64), borders])
-    run_lengths = np.diff(starts, append=len(corpus_index))
-    run_corpora = corpus_index[starts]
+    starts, run_corpora = _runs(corpus_index)
+    run_lengths = np.diff(starts, append=len(lengths))
     order = np.argsort(run_corpora, kind="stable")
     first_run = np.searchsorted(run_corpora[order], np.arange(len(corpora) + 1))
-    sizes = np.bincount(corpus_index, minlength=len(corpora))
-    tokens = np.bincount(corpus_index, weights=lengths, minlength=len(corpora))
+    sizes, tokens = np.zeros((2, len(corpora)), dtype=np.int64)
+    np.add.at(sizes, run_corpora, run_lengths)
+    np.add.at(tokens, run_corpora, np.add.reduceat(lengths, starts, dtype=np.int64))
     ends = np.cumsum(run_lengths[order])
     before = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     run_ends = ends - before[run_corpora[order]]
@@ -94,6 +96,18 @@ def make_mixture(corpora: Sequence[str], corpus_index: np.ndarray, lengths: np.n
     if not places.sum():
         raise BertlineError("corpus_weights: leave no sample; raise one of them")
     return Mixture(starts[order], run_ends, first_run, sizes, places)
+
+
+def _runs(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first sample of each run of consecutive samples of one corpus, int64 [runs], and the corpora."""
+    starts, corpora = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    done, last = 0, -1
+    for block in blocks:
+        begins = np.flatnonzero(np.diff(block.astype(np.int64), prepend=last))
+        starts.append(done + begins)
+        corpora.append(block[begins])
+        done, last = done + len(block), int(block[-1]) if len(block) else last
+    return np.concatenate(starts), np.concatenate(corpora)
 
 
 def _weight(given: float | Mapping[str, float], tokens: float) -> float:

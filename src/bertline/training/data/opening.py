@@ -43,7 +43,7 @@ def open_training_data(
     mixture = None
     if corpus_weights:
         corpora = [corpus["name"] for corpus in train.card["corpora"]]
-        mixture = make_mixture(corpora, train.corpus_index, train.lengths, corpus_weights)
+        mixture = make_mixture(corpora, train.corpora(), train.lengths, corpus_weights)
     return TrainingData(
         train=train,
         mixture=mixture,

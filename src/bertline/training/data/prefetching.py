@@ -10,12 +10,23 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bertline.encoding.dataset import SampleReader
 from bertline.encoding.masking import Masking
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, collate, global_batch, of_rank, split
 from bertline.training.data.opening import TrainingData
 
 PREFETCH = 3
+# Of so many further micro-batches, all samples are requested from slow storage at once.
+READ_AHEAD = 4
+
+
+class Part(NamedTuple):
+    """The samples of one micro-batch, or None if this rank has no part of a global batch."""
+
+    batch: GlobalBatch  # of all ranks
+    samples: GlobalBatch | None
+    micro_batches: int  # of this rank's part of the global batch
 
 
 class WorkItem(NamedTuple):
@@ -43,21 +54,38 @@ def work_items(
     """
     reader, masking = data.train, Masking(**recipe["settings"]["masking"])
     warmup = batch_size_warmup_of(recipe["settings"])
-    for step in itertools.count(first_step):
-        batch = global_batch(
-            reader.lengths,
-            start=first_position + warmup.position_at(step),
-            size=warmup.batch_size_at(step),
-            seed=recipe["seed"],
-            masking=masking,
-            mask_counts=reader.mask_counts,
-            mixture=data.mixture,
-        )
-        parts = split(of_rank(batch, rank, rank_weights), reader, layout, masking=masking)
-        if not parts:
-            yield WorkItem(batch, None, 0)
-        for part in parts:
-            yield WorkItem(batch, collate(part, reader, layout, masking=masking), len(parts))
+
+    def parts() -> Iterator[Part]:
+        for step in itertools.count(first_step):
+            batch = global_batch(
+                reader.lengths,
+                start=first_position + warmup.position_at(step),
+                size=warmup.batch_size_at(step),
+                seed=recipe["seed"],
+                masking=masking,
+                mask_counts=reader.mask_counts,
+                mixture=data.mixture,
+            )
+            pieces = split(of_rank(batch, rank, rank_weights), reader, layout, masking=masking)
+            if not pieces:
+                yield Part(batch, None, 0)
+            for samples in pieces:
+                yield Part(batch, samples, len(pieces))
+
+    for batch, samples, micro_batches in read_ahead(parts(), reader):
+        made = None if samples is None else collate(samples, reader, layout, masking=masking)
+        yield WorkItem(batch, made, micro_batches)
+
+
+def read_ahead(parts: Iterator[Part], reader: SampleReader) -> Iterator[Part]:
+    """Yield the infinite `parts`, each after the samples of the `READ_AHEAD` next ones were requested from storage."""
+    coming: deque[Part] = deque()
+    for part in parts:
+        if part.samples is not None:
+            reader.read_ahead(part.samples.samples)
+        coming.append(part)
+        if len(coming) > READ_AHEAD:
+            yield coming.popleft()
 
 
 def prefetch(items: Iterator[WorkItem], device: torch.device) -> Generator[WorkItem, None, None]:

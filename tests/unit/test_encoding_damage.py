@@ -1,0 +1,212 @@
+"""Damaged samples that nobody validated: reading them names the file, whatever a flipped bit made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from encoding_helpers import VOCABULARY, make_dataset
+from synthetic_dataset import recipe, write_dataset
+from training_processes import Trainer
+
+from bertline.console import BertlineError
+from bertline.encoding.dataset import SampleReader, open_dataset, read_card
+from bertline.encoding.imports import import_dataset
+from bertline.training.data import verification
+from bertline.training.data.exporting import export_samples
+from bertline.training.data.verification import FileVerification, verify_in_background
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("whole") / "dataset", vocab_size=300)
+
+
+@pytest.fixture
+def card(whole: Path, tmp_path: Path) -> Path:
+    """A dataset to damage."""
+    shutil.copytree(whole.parent, tmp_path / "dataset")
+    return tmp_path / "dataset/dataset.json"
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset imported from NVIDIA's layout, with static masks."""
+    folder = tmp_path_factory.mktemp("masked")
+    card = make_dataset(folder / "data")
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    export_samples([card.parent / "seq64/00000.h5"], card, [folder / "theirs.hdf5"], "nvidia", dupe_factor=1)
+    import_dataset([folder / "theirs.hdf5"], folder / "vocab.txt", folder / "imported")
+    return folder / "imported/dataset.json"
+
+
+def damage(card: Path, column: str, index: int, value: int) -> None:
+    with h5py.File(card.parent / "seq32/00001.h5", "r+") as file:
+        file[column][index] = value
+
+
+def read_all(card: Path) -> SampleReader:
+    reader = open_dataset(card, 32, "train")
+    reader.gather(np.random.default_rng(1).permutation(len(reader)))
+    return reader
+
+
+@pytest.mark.parametrize("value", [0, 5000, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("index", [0, 3, -1])
+def test_offsets_that_do_not_rise_within_the_tokens_stop_the_opening(card: Path, index: int, value: int) -> None:
+    if index == value == 0:
+        return
+    damage(card, "sample_offsets", index, value)
+    with pytest.raises(BertlineError, match=r"00001.h5: sample.* delete it and run `snakemake encode`"):
+        open_dataset(card, 32, "train")
+
+
+def test_a_sample_longer_than_the_sequence_length_stops_the_opening(card: Path) -> None:
+    with h5py.File(card.parent / "seq32/00001.h5", "r+") as file:
+        file["sample_offsets"][8] = file["sample_offsets"][7] + 33
+    with pytest.raises(BertlineError, match=r"00001.h5: sample 7 has 33 tokens, allowed are 1 to 32; "):
+        open_dataset(card, 32, "train")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("input_ids", 300, "has an id beyond the vocabulary"),
+        ("input_ids", 0x8000, "has an id beyond the vocabulary"),
+        ("second_segment_start", 33, "has a second segment that begins after its end"),
+        ("next_sentence_labels", 2, "has a label that is neither 0 nor 1"),
+    ],
+)
+def test_a_sample_that_no_network_can_compute_with_is_named(card: Path, column: str, value: int, what: str) -> None:
+    with h5py.File(card.parent / "seq32/00001.h5") as file:
+        index = int(file["sample_offsets"][12]) - 1 if column == "input_ids" else 11
+    damage(card, column, index, value)
+    with pytest.raises(BertlineError, match=rf"seq32/00001.h5: sample 11 {what}; the file is damaged"):
+        read_all(card)
+
+
+@pytest.mark.parametrize(
+    ("column", "index", "value", "what"),
+    [
+        ("mask_offsets", 3, 1 << 40, r"sample 2 has \d+ masks for \d+ tokens"),
+        ("mask_offsets", 3, 0, r"sample 2 has -\d+ masks for \d+ tokens"),
+        ("masked_positions", 0, 9000, "sample 0 has a mask beyond its end"),
+        ("masked_input_ids", 0, 9000, "sample 0 has a mask with an id beyond the vocabulary"),
+    ],
+)
+def test_damaged_static_masks_are_named(masked: Path, column: str, index: int, value: int, what: str) -> None:
+    path = masked.parent / "seq64/00000.h5"
+    with h5py.File(path, "r+") as file:
+        before = file[column][index]
+        file[column][index] = value
+    try:
+        with pytest.raises(BertlineError, match=rf"00000.h5: {what}; the file is damaged"):
+            open_dataset(masked, 64, "train").gather(np.arange(3))
+    finally:
+        with h5py.File(path, "r+") as file:
+            file[column][index] = before
+
+
+def test_every_value_of_a_valid_file_is_read(card: Path) -> None:
+    with h5py.File(card.parent / "seq32/00001.h5") as file:
+        start, end = file["sample_offsets"][11:13].tolist()
+    damage(card, "input_ids", start + 1, 299)
+    damage(card, "second_segment_start", 11, end - start - 1)
+    assert len(read_all(card)) == 120
+
+
+@pytest.mark.slow
+def test_a_training_on_an_id_beyond_the_vocabulary_ends_with_one_line(card: Path, tmp_path: Path) -> None:
+    damage(card, "input_ids", 100, 0x8000)
+    trainer = Trainer(recipe(), card, tmp_path / "run")
+    assert trainer.finish() != 0
+    log = trainer.log.read_text()
+    assert "Traceback" not in log
+    assert log.splitlines()[-1].startswith("error: ")
+    assert "00001.h5" in log.splitlines()[-1]
+
+
+def test_more_files_can_be_opened_than_the_soft_limit_allows(whole: Path) -> None:
+    """Each mapped file keeps a descriptor, and most systems begin with a soft limit of 1,024."""
+    content = json.loads(whole.read_text())
+    content["sequence_lengths"]["32"]["train"] *= 50
+    card = whole.with_name("many.json")
+    card.write_text(json.dumps(content))
+    program = f"""
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from bertline.encoding.dataset import open_dataset
+setrlimit(RLIMIT_NOFILE, (64, getrlimit(RLIMIT_NOFILE)[1]))
+print(len(open_dataset({str(card)!r}, 32, "train")))
+setrlimit(RLIMIT_NOFILE, (64, 64))
+try:
+    open_dataset({str(card)!r}, 32, "train")
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    count, refused = done.stdout.splitlines()
+    assert int(count) == 50 * 120
+    assert "`ulimit -Hn`" in refused
+
+
+def flip_a_word(card: Path) -> Path:
+    """Make a word another one: every rule of the layout still holds."""
+    path = card.parent / "seq32/00001.h5"
+    with h5py.File(path, "r+") as file:
+        at = int(file["sample_offsets"][40]) + 1
+        file["input_ids"][at] ^= 1
+    return path
+
+
+@pytest.mark.parametrize("world_size", [1, 3, 4])
+def test_one_rank_finds_a_file_with_another_digest(card: Path, world_size: int) -> None:
+    path = flip_a_word(card)
+    found = []
+    for rank in range(world_size):
+        try:
+            verify_in_background(card, read_card(card), 32, rank=rank, world_size=world_size).finish()
+        except BertlineError as error:
+            found.append(str(error))
+    assert len(found) == 1
+    assert found[0].startswith(f"{path} is damaged: ")
+    assert read_all(card)
+
+
+def test_files_with_the_right_digests_are_verified_silently(card: Path, caplog: pytest.LogCaptureFixture) -> None:
+    started = verify_in_background(card, read_card(card), 32, rank=0, world_size=1)
+    started.finish()
+    started.check()
+    assert not caplog.messages
+
+
+def test_a_phase_that_ends_before_its_files_are_verified_says_so(
+    card: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "SECONDS_AT_THE_END", 0.1)
+    os.mkfifo(card.parent / "endless")
+    slow = FileVerification([(card.parent / "endless", "0" * 64), (card, "0" * 64)])
+    slow.finish()
+    (card.parent / "endless").write_bytes(b"")  # ends the thread
+    assert "0 of this rank's 2" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_on_a_damaged_file_publishes_nothing(card: Path, tmp_path: Path, ranks: int) -> None:
+    path = flip_a_word(card)
+    trainer = Trainer(recipe(), card, tmp_path / "run", ranks=ranks)
+    assert trainer.finish() != 0
+    assert f"error: {path} is damaged" in trainer.log.read_text()
+    assert not (tmp_path / "run/model.safetensors").exists()
+    # Resumed with the right file, it ends.
+    with h5py.File(path, "r+") as file:
+        file["input_ids"][int(file["sample_offsets"][40]) + 1] ^= 1
+    Trainer(recipe(), card, tmp_path / "run", ranks=ranks).finish()
+    assert (tmp_path / "run/model.safetensors").exists()
