@@ -130,8 +130,9 @@ class Phase:
     def train_one_step(self, stop_signal: StopSignal) -> None:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
 
-        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`. Raises BertlineError if
-        one of the dataset's files was found to be damaged.
+        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
+
+        Raises BertlineError if one of the dataset's files was found to be damaged.
         """
         self.verification.check()
 
