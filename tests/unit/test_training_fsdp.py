@@ -15,7 +15,7 @@ from training_processes import Trainer, journal, train
 
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
 from bertline.training.distributed.process_group import Group

@@ -14,10 +14,11 @@ from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.float8 import knows_float8
-from bertline.training.data.batches import MicroBatch, mask_batch
+from bertline.training.data.collation import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
 
+MAX_PROGRAMS = 64
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
@@ -63,6 +64,8 @@ def make_loss_fn(model: nn.Module, *, precision: str, compiled: bool, cuda_graph
 
     if not compiled:
         return loss_fn
+    # One for each shape of micro-batches, with and without a mask, and for each network of this process.
+    torch._dynamo.config.recompile_limit = MAX_PROGRAMS
     return torch.compile(loss_fn, dynamic=False, fullgraph=True, mode="reduce-overhead" if cuda_graphs else None)
 
 

@@ -12,8 +12,11 @@ import torch
 
 from bertline.encoding.masking import Masking
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
-from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, collate, global_batch, of_rank, split
+from bertline.training.data.batches import GlobalBatch, global_batch, of_rank
+from bertline.training.data.collation import MicroBatch, collate
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.splitting import split
 
 PREFETCH = 3
 
@@ -53,11 +56,11 @@ def work_items(
             mask_counts=reader.mask_counts,
             mixture=data.mixture,
         )
-        parts = split(of_rank(batch, rank, rank_weights), reader, layout, masking=masking)
+        parts = split(of_rank(batch, rank, rank_weights), layout)
         if not parts:
             yield WorkItem(batch, None, 0)
         for part in parts:
-            yield WorkItem(batch, collate(part, reader, layout, masking=masking), len(parts))
+            yield WorkItem(batch, collate(part, reader, layout), len(parts))
 
 
 def prefetch(items: Iterator[WorkItem], device: torch.device) -> Generator[WorkItem, None, None]:
