@@ -46,7 +46,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
+.PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
 .PHONY: mine sweep plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
@@ -139,6 +139,9 @@ bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps
 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py $(DATASET)
+
+bench-padding: $(READY) ## print how much of training is padding, by layout: make bench-padding DATASET=folder/dataset.json
+	python bench/padding.py $(DATASET)
 
 bench-gpu: $(READY) ## measure everything on a GPU: correctness, speed, a profile, a training with a kill
 	python bench/gpu.py

@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from bertline.command_line import run_command
 from bertline.settings.configuration import definition, fill_defaults, load_schema
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
@@ -56,7 +56,7 @@ def train(
     points, seconds = [], 0.0
     for step in range(1, settings["steps"] + 1):
         started = time.perf_counter()
-        train_step(learner, step, step - 1, {})
+        train_step(learner, step, step - 1)
         seconds += time.perf_counter() - started
         if step % every == 0 or step == settings["steps"]:
             found = evaluate(learner.model, data, group, layout=learner.layout, precision=settings["precision"])

@@ -31,7 +31,7 @@ from bertline.encoding import dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.layout import LAYOUT_VERSION, write_samples
 from bertline.files import write_json
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import work_items
 

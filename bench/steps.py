@@ -22,10 +22,12 @@ from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import config_json_of
-from bertline.training.data.batches import Layout, mask_batch
+from bertline.training.data.collation import mask_batch
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import work_items
 from bertline.training.distributed.process_group import Group, join_group
+from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import AUTOCAST
 from bertline.training.options import Options
 from bertline.training.setup import make_learner
@@ -106,7 +108,9 @@ def make_our_step(
     compiled: bool,
     cuda_graphs: bool = False,
 ) -> OurStep:
-    """Make the network and its optimizer on the group's device."""
+    """Make the network and its optimizer on the group's device; compiled, `layout` gets the shapes of a phase."""
+    if compiled:
+        layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
     options = Options(compiled=compiled, cuda_graphs=cuda_graphs)
     learner = make_learner(recipe, data, group, options, layout=layout)
     learner.accumulator.seek(0)

@@ -40,7 +40,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bertline.command_line import run_command
 from bertline.training.checkpoints import CheckpointWriter
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
@@ -64,7 +64,7 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
         steps[f"transformers {precision} {attention}"] = make_transformers_step(
             model, model, batches, group.device, precision
         )
-    layout = Layout(LENGTH, BATCH, fixed=compiled)
+    layout = Layout(LENGTH, BATCH)
     ours = {kind: make_our_step(recipes[kind], data, group, layout, compiled=compiled) for kind in PRECISIONS}
     steps |= {f"ours {kind}": step for kind, step in ours.items()} | {PRODUCTS: product_step(group.device)}
     seconds = take_turns(steps, rounds, group.device)

@@ -25,10 +25,12 @@ from steps import (
 )
 
 from bertline.modeling.float8 import knows_float8
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
+from bertline.training.micro_batch import fix_shapes_of_phase
+from bertline.training.objective import MAX_PROGRAMS
 from bertline.training.optimizers.registry import make_optimizer
 from gpu_parts import machine
 from gpu_parts.context import Context, Result
@@ -144,7 +146,7 @@ def recipe_and_layout(context: Context, data: TrainingData, case: Case, group: G
         sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 128}
         model = {**model, **sizes}
     if network.packed and "attention_probs_dropout_prob" in model:
-        model["attention_probs_dropout_prob"] = 0.0  # packed sequences have none
+        model["attention_probs_dropout_prob"] = 0.0  # as in config/one-gpu-day.yaml
     packed = network.packed and case.way != "transformers"
     length = data.train.sequence_length
     rows = case.tokens // length
@@ -159,7 +161,7 @@ def recipe_and_layout(context: Context, data: TrainingData, case: Case, group: G
         precision="fp8" if case.way == "fp8" else "bf16",
     )
     mask_free = group.device.type == "cuda"
-    return recipe, Layout(length, rows, packed=packed, fixed=case.way != "eager", mask_free=mask_free)
+    return recipe, Layout(length, rows, packed=packed, mask_free=mask_free)
 
 
 def make_step(context: Context, case: Case, data: TrainingData, group: Group) -> OurStep:
@@ -198,6 +200,8 @@ def measure(context: Context, case: Case, data: TrainingData, group: Group, peak
 def measure_transformers(context: Context, case: Case, data: TrainingData, group: Group) -> Result:
     """Time compiled steps in bf16 with sdpa, on padded rows with prepared masks and labels."""
     recipe, layout = recipe_and_layout(context, data, case, group)
+    layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
+    torch._dynamo.config.recompile_limit = MAX_PROGRAMS
     batches = batches_of_transformers(recipe, data, group, layout, 1)
     model = make_transformers_model(recipe, data, group.device)
     compiled = torch.compile(model, dynamic=False)

@@ -18,7 +18,7 @@ from steps import free_memory, group_of_one, make_our_step, make_recipe, read_mo
 
 from bertline.files import read_json, sha256_of_file, write_json
 from bertline.results import paths
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from gpu_parts.context import ROOT, Context, Result
 from gpu_parts.samples import write_samples_like_wikipedia

@@ -30,17 +30,18 @@ from bertline.finetuning.optimizer import make_optimizer as make_finetuning_opti
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.heads import Head  # noqa: E402
-from bertline.training.data.batches import Layout  # noqa: E402
+from bertline.training.data.layouts import Layout  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402
 from bertline.training.gradient_accumulator import GradientAccumulator  # noqa: E402
 from bertline.training.initial import make_model  # noqa: E402
+from bertline.training.micro_batch import fix_shapes_of_phase  # noqa: E402
 from bertline.training.objective import prepare_network  # noqa: E402
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors  # noqa: E402
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 NETWORKS = {
-    "bert": {**MODEL, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1},
+    "bert": {**MODEL, "attention_probs_dropout_prob": 0.1, "num_hidden_layers": 1},
     "modern": {"architecture": "modern", "num_hidden_layers": 1, **{key: MODEL[key] for key in SIZES}},
 }
 
@@ -69,13 +70,13 @@ def train(
     given = recipe(precision=precision, optimizer=optimizer, packing=packed)
     given["settings"]["masking"]["whole_word"] = whole_word
     given["model"] = dict(NETWORKS[network])
-    if network == "bert" and not packed:
-        given["model"]["attention_probs_dropout_prob"] = 0.1
     model = make_model(given, data)
     prepare_network(model, precision, GPU)
+    layout = Layout(32, rows, packed=packed, mask_free=True)
+    if compiled:
+        layout = fix_shapes_of_phase(layout, data, given, world_size)
     with on_fake_gpu(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
-        layout = Layout(32, rows, packed=packed, fixed=compiled, mask_free=True)
         accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
         accumulator.seek(1)
         lengths = accumulate(accumulator, 1, loss_scale=2.0).lengths
@@ -127,7 +128,8 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
     return {
         "rows": partial(train, data, network="bert", optimizer="lamb", world_size=2, whole_word=True),
         "rows in fp16": partial(train, data, network="modern", precision="fp16"),
-        "packed": partial(train, data, network="bert", packed=True, optimizer="adamw"),
+        "packed": partial(train, data, network="modern", packed=True, optimizer="adamw"),
+        "packed with dropout": partial(train, data, network="bert", packed=True, optimizer="adamw"),
         "rows with lion": partial(train, data, network="bert", optimizer="lion"),
         "rows with soap": partial(train, data, network="bert", optimizer="soap"),
         "packed in fp32": partial(train, data, network="modern", packed=True, precision="fp32", optimizer="muon"),
@@ -137,6 +139,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "rows in 8 bits, traced": partial(train, data, network="bert", precision="fp8", compiled=True),
         "full rows and others, traced": partial(train, data, network="bert", compiled=True, rows=1),
         "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),
+        "packed with dropout, traced": partial(train, data, network="bert", packed=True, compiled=True),
         "a sequence's class": partial(fine_tune, data, network="modern", head="sequence"),
         "tokens' classes": partial(fine_tune, data, network="bert", head="tokens"),
         "answers": partial(fine_tune, data, network="bert", head="answer"),

@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertline.training.data.batches import MicroBatch
+from bertline.training.data.collation import MicroBatch
 
 GPU = torch.device("cuda", 0)
 TURING, HOPPER = 7, 9

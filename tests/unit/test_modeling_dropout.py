@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bertline.modeling.attention import attend
+from bertline.modeling.attention import Packed, attend, attend_in_rows
 from bertline.modeling.dropout import Dropout, drop
 
 
@@ -56,6 +56,81 @@ def test_compiled_it_drops_the_same_elements():
     torch.manual_seed(5)
     assert torch.equal(torch.compile(twice, backend="aot_eager", fullgraph=True)(hidden), expected)
     assert len(expected.unique()) == 4  # two draws, not one used twice
+
+
+PACKED = Packed(torch.tensor([0, 4, 4, 7], dtype=torch.int32), torch.tensor([0, 1, 2, 3, 0, 1, 2]), 4)
+WAYS = {
+    "here": lambda heads, dropout: attend(*(tensor[None] for tensor in heads), PACKED, dropout=dropout)[0],
+    "in rows": lambda heads, dropout: attend_in_rows(*heads, PACKED, dropout).flatten(1),
+}
+
+
+def packed_heads() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(8)
+    return [torch.randn(7, 2, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_packed_attention_with_dropout_has_the_mean_of_attention_without(way):
+    heads = [tensor.detach() for tensor in packed_heads()]
+    torch.manual_seed(9)
+    total = sum(WAYS[way](heads, 0.1) for _ in range(3000)) / 3000
+    torch.testing.assert_close(total, WAYS[way](heads, 0.0), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_packed_attention_drops_the_share_of_weights(way):
+    """Values are the positions' unit vectors, and all keys alike: the context shows the weights."""
+    alike = torch.zeros(7, 1, 7)
+    values = torch.eye(7)[:, None]
+    torch.manual_seed(10)
+    weights = torch.stack([WAYS[way]([alike, alike, values], 0.3) for _ in range(4000)])
+    lengths = torch.tensor([4.0, 4, 4, 4, 3, 3, 3])
+    same = PACKED.cu_seqlens[1:2] > torch.arange(7)
+    same = same[:, None] == same
+    assert not weights[:, ~same].any()
+    assert set((weights * lengths[:, None]).unique().mul(1000).round().tolist()) == {0, round(1000 / 0.7)}
+    torch.testing.assert_close(
+        (weights == 0).double().mean(0)[same], torch.full((25,), 0.3).double(), rtol=0, atol=0.03
+    )
+    drops = (weights[:, same] == 0).double()
+    assert (torch.corrcoef(drops.T) - torch.eye(25)).abs().max() < 0.08
+
+
+def test_the_gradient_of_packed_attention_is_that_of_the_same_weights_dropped():
+    """By finite differences in float64, each with the same random numbers."""
+
+    def attended(*heads: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(11)
+        return WAYS["here"](heads, 0.4)
+
+    assert torch.autograd.gradcheck(attended, packed_heads())
+    assert not torch.equal(attended(*packed_heads()), WAYS["here"](packed_heads(), 0.0))
+
+
+def test_packed_attention_in_half_precision_is_close_to_that_in_double():
+    found = []
+    for dtype in (torch.float64, torch.bfloat16):
+        heads = [tensor.detach().to(dtype).requires_grad_() for tensor in packed_heads()]
+        torch.manual_seed(12)
+        context = WAYS["here"](heads, 0.2)
+        assert context.dtype == dtype
+        context.double().square().sum().backward()
+        found.append([context, *(tensor.grad for tensor in heads)])
+    for exact, rounded in zip(*found, strict=True):
+        torch.testing.assert_close(rounded.double(), exact, rtol=0.1, atol=0.1)
+
+
+def test_compiled_packed_attention_drops_the_same_weights():
+    compiled = torch.compile(WAYS["here"], backend="aot_eager", fullgraph=True)
+    found = []
+    for attended in (WAYS["here"], compiled):
+        heads = packed_heads()
+        torch.manual_seed(13)
+        context = attended(heads, 0.3)
+        found.append([context, *torch.autograd.grad(context.square().sum(), heads)])
+    for ours, expected in zip(*found, strict=True):
+        assert torch.equal(ours, expected)
 
 
 def test_attention_with_dropout_has_the_mean_of_attention_without():

@@ -12,7 +12,7 @@ from training_processes import journal, train
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertModel
 from bertline.modeling.float8 import Float8Linear, compute_in_float8
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator

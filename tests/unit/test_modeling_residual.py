@@ -15,7 +15,7 @@ from torch import nn
 
 from bertline.modeling.heads import tokens_at
 from bertline.modeling.normalization import LayerNorm
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator

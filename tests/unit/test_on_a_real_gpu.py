@@ -18,11 +18,14 @@ from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
 from bertline.modeling.attention import Packed, attend, attend_in_rows
 from bertline.modeling.float8 import knows_float8
-from bertline.training.data.batches import Layout, global_batch, mask_batch, micro_batches
+from bertline.training.data.batches import global_batch
+from bertline.training.data.collation import mask_batch, micro_batches
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
+from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import prepare_network
 
 REHEARSED = "BERTLINE_REHEARSE_GPU" in os.environ and not torch.cuda.is_available()
@@ -59,7 +62,9 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
     model = make_model(given, data)
     prepare_network(model, precision, device)
     model.to(device)
-    layout = Layout(32, 5, packed=packed, fixed=compiled)
+    layout = Layout(32, 5, packed=packed)
+    if compiled:
+        layout = fix_shapes_of_phase(layout, data, given, 1)
     accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), layout, compiled=compiled)
     accumulator.seek(3)
     accumulate(accumulator, 3)
@@ -74,7 +79,7 @@ def test_masks_are_those_of_the_cpu(card, packed):
     for device in (CPU, GPU):
         data = open_training_data(card, 32, device)
         batch = global_batch(data.train.lengths, start=5, size=40, seed=3, masking=masking)
-        [made] = micro_batches(batch, data.train, Layout(32, 40, packed=packed), masking=masking)
+        [made] = micro_batches(batch, data.train, Layout(32, 40, packed=packed))
         masked = mask_batch(made.to(device), seed=3, masking=masking, vocabulary=data.vocabulary)
         found.append([tensor.cpu() for tensor in masked])
     for on_cpu, on_gpu in zip(*found, strict=True):
@@ -110,6 +115,33 @@ def test_packed_attention_is_that_of_padded_rows():
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_packed_attention_with_dropout_has_the_mean_of_attention_without_and_its_own_gradient(dtype):
+    """In half precision by FlashAttention, in single by rows."""
+    lengths = [50, 7, 64, 33]
+    starts = torch.tensor([0, *lengths, 0]).cumsum(0).int().to(GPU)
+    packed = Packed(starts, torch.cat([torch.arange(length) for length in lengths]).to(GPU), 64)
+    torch.manual_seed(4)
+    given = [torch.randn(1, sum(lengths), 4, 64).to(GPU, dtype).requires_grad_() for _ in range(3)]
+
+    def attended(seed, value, dropout=0.1):
+        torch.manual_seed(seed)
+        return attend(given[0], given[1], value, packed, dropout=dropout).float()
+
+    with torch.no_grad():
+        mean = sum(attended(seed, given[2]) for seed in range(400)) / 400
+        torch.testing.assert_close(mean, attended(0, given[2], dropout=0.0), rtol=0, atol=0.1)
+        assert torch.equal(attended(7, given[2]), attended(7, given[2]))
+        assert not torch.equal(attended(7, given[2]), attended(8, given[2]))
+    # With the same weights dropped, the result is linear in the values: the gradient, too, has dropped these.
+    found = attended(7, given[2]).square().sum()
+    [gradient] = torch.autograd.grad(found, given[2], retain_graph=True)
+    assert (gradient.float() * given[2].float()).sum().item() == pytest.approx(2 * found.item(), rel=0.02)
+    for of_scores in torch.autograd.grad(found, given[:2]):
+        assert of_scores.isfinite().all()
+        assert of_scores.abs().max() > 0
+
+
 def check_same_bits(card, folder, optimizer, options, **settings):
     """Stop a phase after its first step, go on, and compare with one that was not stopped."""
     given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16", **settings)
@@ -132,6 +164,10 @@ def test_a_stopped_phase_with_kfac_ends_with_the_same_bits(card, tmp_path, metho
     from test_training_kfac import KFAC
 
     check_same_bits(card, tmp_path, "lamb", {}, kfac={**KFAC, "method": method})
+
+
+def test_packed_with_attention_dropout_it_does_as_well(card, tmp_path):
+    check_same_bits(card, tmp_path, "adamw", {}, packing=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

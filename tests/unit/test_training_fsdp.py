@@ -16,12 +16,13 @@ from training_processes import Trainer, journal, train
 
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
+from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer, optimizer_tensors
 from bertline.training.options import Options
 
@@ -185,7 +186,8 @@ def test_layers_whose_weights_are_sharded_are_compiled_without_a_break(card, mon
             model.encoder.activation_checkpointing = checkpointing
             if sharded:
                 apply_fsdp(model, group)
-            accumulator = GradientAccumulator(model, data, given, group, Layout(32, 3, fixed=True), compiled=sharded)
+            layout = fix_shapes_of_phase(Layout(32, 3), data, given, 1)
+            accumulator = GradientAccumulator(model, data, given, group, layout, compiled=sharded)
             accumulator.seek(0)
             accumulate(accumulator, 0)
             accumulator.close()

@@ -10,12 +10,13 @@ from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 
 from bertline.console import BertlineError
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
+from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import make_loss_fn
 from bertline.training.options import Options
 from bertline.training.setup import prepare_device
@@ -49,7 +50,9 @@ def gradients_of(
     total = None
     for rank in range(len(rank_weights)):
         data = open_training_data(card, 32, cpu)
-        layout = Layout(32, rows, packed=packed, fixed=fixed)
+        layout = Layout(32, rows, packed=packed)
+        if fixed:
+            layout = fix_shapes_of_phase(layout, data, given, len(rank_weights))
         group = Group(rank, len(rank_weights), cpu)
         model = make_model(given, data)
         accumulator = GradientAccumulator(model, data, given, group, layout, compiled=compiled and not by_layer)

@@ -15,7 +15,7 @@ from training_processes import Trainer, train
 
 from bertline.console import BertlineError
 from bertline.files import read_json, sha256_of_file
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
@@ -95,7 +95,7 @@ def learner_of(given, card, rows=16, **options):
 def factors_after_a_step(given, card, **how):
     learner = learner_of(given, card, **how)
     try:
-        assert train_step(learner, 1, 0, {}).updated
+        assert train_step(learner, 1, 0).updated
         return {name: tensor for name, tensor in learner.kfac.tensors().items() if name.endswith("factor")}, learner
     finally:
         learner.accumulator.close()
@@ -166,7 +166,7 @@ def test_layers_are_left_out_by_name(card):
     layers = {"encoder.layers.0", "encoder.layers.1", "encoder.pooler"}
     for skip in ([], ["pooler"], ["layers.1.", "pooler"]):
         learner = learner_of(recipe(kfac={**KFAC, "skip": skip}), card)
-        train_step(learner, 1, 0, {})
+        train_step(learner, 1, 0)
         learner.accumulator.close()
         found = {".".join(name.split(".kfac.")[0].split(".")[:3]) for name in learner.kfac.tensors()}
         assert found == {name for name in layers if not any(part in f"{name}." for part in skip)}
@@ -174,14 +174,14 @@ def test_layers_are_left_out_by_name(card):
 
 def test_a_skipped_batch_leaves_no_trace(card):
     learner = learner_of(recipe(kfac=KFAC), card)
-    train_step(learner, 1, 0, {})
+    train_step(learner, 1, 0)
     before = {name: tensor.clone() for name, tensor in learner.kfac.tensors().items()}
     learner.scale.value = math.inf
-    assert not train_step(learner, 2, 1, {}).updated
+    assert not train_step(learner, 2, 1).updated
     for name, tensor in learner.kfac.tensors().items():
         assert torch.equal(tensor, before[name])
     learner.scale.value = 1.0
-    assert train_step(learner, 2, 2, {}).updated
+    assert train_step(learner, 2, 2).updated
     assert all(tensor.isfinite().all() for tensor in learner.kfac.tensors().values())
     learner.accumulator.close()
 

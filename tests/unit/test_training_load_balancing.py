@@ -36,7 +36,7 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     """Time steps with equal and with measured parts in turns; rank 0 writes times, weights and the last gradient."""
     from gradient_helpers import accumulate
 
-    from bertline.training.data.batches import Layout
+    from bertline.training.data.layouts import Layout
     from bertline.training.data.opening import open_training_data
     from bertline.training.distributed.process_group import join_group
     from bertline.training.gradient_accumulator import GradientAccumulator

@@ -111,9 +111,7 @@ def test_a_fine_tuning_without_layerwise_decay_is_the_one_of_before():
         assert strip_defaults(fill_defaults({}, part, SCHEMA), part, SCHEMA) == {}
 
 
-def test_packing_wants_a_network_without_attention_dropout():
-    with pytest.raises(BertlineError, match=r"phase1.packing: .* is 0.1; set that to 0, or packing to false"):
-        check(packing=True)
+def test_packing_goes_with_and_without_attention_dropout():
+    check(packing=True)
     check({"attention_probs_dropout_prob": 0.0}, packing=True)
     check({"architecture": "modern"}, packing=True)
-    check(packing=False)

@@ -17,7 +17,7 @@ from training_processes import CONTEXT, free_port, set_environment, train
 
 from bertline.console import one_line_errors
 from bertline.files import sha256_of_file
-from bertline.training.data.batches import MicroBatch
+from bertline.training.data.collation import MicroBatch
 from bertline.training.distributed import stop_request
 from bertline.training.distributed.process_group import is_lost_connection
 from bertline.training.gradient_accumulator import GradientAccumulator

@@ -32,22 +32,46 @@ def drop(hidden: Tensor, probability: float) -> Tensor:
         return hidden
     if hidden.device.type != "cpu":
         return F.dropout(hidden, probability)
+    return hidden * _factors(_draw_in_either_mode(list(hidden.shape), hidden.device), probability).to(hidden.dtype)
+
+
+def keep(shape: list[int], probability: float, generator: torch.Generator) -> Tensor:
+    """Draw factors of `shape` on a CPU: 0 with `probability`, and 1 / (1 - probability); float32."""
+    return _factors(_draw(shape, torch.device("cpu"), generator), probability)
+
+
+def draw_seed(device: torch.device) -> Tensor:
+    """Draw the seed of a generator on a CPU: int64 [1]."""
+    return _draw_in_either_mode([4], device).view(torch.int64)
+
+
+def _factors(draws: Tensor, probability: float) -> Tensor:
     threshold = round(probability * RANGE)
+    return (draws >= threshold - RANGE // 2) * (RANGE / (RANGE - threshold))
+
+
+def _draw_in_either_mode(shape: list[int], device: torch.device) -> Tensor:
     # An operator only under torch.compile: calling one loads the compiler, which takes a second.
-    draw = _draw_as_operator if torch.compiler.is_compiling() else _draw
-    kept = draw(list(hidden.shape), hidden.device) >= threshold - RANGE // 2
-    return hidden * (kept * (RANGE / (RANGE - threshold))).to(hidden.dtype)
+    return _draw_as_operator(shape, device) if torch.compiler.is_compiling() else _draw(shape, device)
 
 
-def _draw(shape: list[int], device: torch.device) -> Tensor:
+def _draw(shape: list[int], device: torch.device, generator: torch.Generator | None = None) -> Tensor:
     """Draw uniform numbers from -32,768 to 32,767: int16 of `shape`."""
     count = math.prod(shape)
-    draws = torch.empty(-(-count // 4), dtype=torch.int64, device=device).random_(-(2**63), None)
+    draws = torch.empty(-(-count // 4), dtype=torch.int64, device=device).random_(-(2**63), None, generator=generator)
     return draws.view(torch.int16)[:count].view(shape)
 
 
+def _draw_from_default(shape: list[int], device: torch.device) -> Tensor:
+    return _draw(shape, device)
+
+
 _draw_as_operator = torch.library.custom_op(
-    "bertline::random_bits", _draw, mutates_args=(), device_types="cpu", tags=(torch.Tag.nondeterministic_seeded,)
+    "bertline::random_bits",
+    _draw_from_default,
+    mutates_args=(),
+    device_types="cpu",
+    tags=(torch.Tag.nondeterministic_seeded,),
 )
 
 

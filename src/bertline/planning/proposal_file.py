@@ -67,7 +67,7 @@ REASONS_OF_NETWORK = {
     "num_attention_heads": "of 64",
     "intermediate_size": "4 times hidden_size, as in BERT",
     "hidden_dropout_prob": "the masks change in every epoch",
-    "attention_probs_dropout_prob": "packing needs 0",
+    "attention_probs_dropout_prob": "the same",
     "initializer_range": "larger in a narrow network",
     "position_initialization": "a small network learns faster from sines",
 }

@@ -11,8 +11,11 @@ import torch
 from torch import distributed, nn
 
 from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
-from bertline.training.data.batches import Layout, collate, evaluation_batch, idle_micro_batch, of_rank, split
+from bertline.training.data.batches import evaluation_batch, of_rank
+from bertline.training.data.collation import collate, idle_micro_batch
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.splitting import split
 from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
@@ -29,15 +32,13 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
     # Not compiled: compilation would take longer than it saves.
     loss_fn = make_loss_fn(model, precision=precision, compiled=False)
-    layout = replace(layout, fixed=False)
+    layout = replace(layout, shapes=())
     totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)
     model.eval()
-    parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), reader, layout, masking=HELD_OUT_MASKING)
+    parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), layout)
     for number in range(passes_in_lockstep(model, len(parts), group)):
         made = (
-            collate(parts[number], reader, layout, masking=HELD_OUT_MASKING)
-            if number < len(parts)
-            else idle_micro_batch(batch, reader, layout, masking=HELD_OUT_MASKING)
+            collate(parts[number], reader, layout) if number < len(parts) else idle_micro_batch(batch, reader, layout)
         ).to(group.device)
         found = compute_loss(loss_fn, made, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
         totals += torch.stack(found).double()

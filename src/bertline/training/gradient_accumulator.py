@@ -14,7 +14,9 @@ from bertline.encoding.hashing import mix_integers
 from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
-from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, idle_micro_batch
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.data.collation import MicroBatch, idle_micro_batch
+from bertline.training.data.layouts import Layout
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import WorkItem, prefetch, work_items
@@ -78,7 +80,9 @@ class GradientAccumulator:
         """
         if load_balancing in ("measured", "measured-again"):
             self.seek(0)
-            self.rank_weights = measure_rank_weights(self._compute_one, self._group)
+            # One micro-batch again and again: others may have other shapes, and the first of a shape is compiled.
+            item = self._next()
+            self.rank_weights = measure_rank_weights(lambda: self._compute(item), self._group)
             logger.info("measured rank weights: %s", ", ".join(f"{weight:g}" for weight in self.rank_weights))
         elif load_balancing != "equal":
             self.rank_weights = parse_rank_weights(load_balancing, self._group.world_size)
@@ -131,7 +135,7 @@ class GradientAccumulator:
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
         for _ in range(item.micro_batches, passes):
-            idle = idle_micro_batch(item.batch, self._data.train, self._layout, masking=self._masking)
+            idle = idle_micro_batch(item.batch, self._data.train, self._layout)
             yield self._counted(idle.to(self._group.device))
 
     def _next(self) -> WorkItem:
@@ -162,9 +166,8 @@ class GradientAccumulator:
         loss = statistics.mlm_loss / int(batch.masked_counts.sum())
         return loss + statistics.pair_loss / len(batch.samples) if self._data.has_pairs else loss
 
-    def _compute_one(self) -> int:
-        """Compute the next micro-batch to measure its time, and discard the gradients. Returns its tokens."""
-        item = self._next()
+    def _compute(self, item: WorkItem) -> int:
+        """Compute a micro-batch to measure its time, and discard the gradients. Returns its tokens."""
         if item.micro_batch is None:
             return 0
         self.mean_loss(self.forward(item.micro_batch), item.batch).backward()

@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.data.batches import Layout, global_batch, micro_batches
+from bertline.training.data.batches import GlobalBatch, global_batch
+from bertline.training.data.collation import micro_batches
+from bertline.training.data.layouts import Layout, fix_shapes, full_shape
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
@@ -31,6 +34,7 @@ HEADROOM = 0.9
 PASSES = 3  # timed for each size; the fastest counts
 MIN_GAIN = 0.02  # in time per row: less is noise, and smaller micro-batches need less memory
 PATIENCE = 2  # number of sizes without a gain after which larger ones are not tried
+TYPICAL = 1 << 16  # number of samples whose lengths are taken for those of all
 
 
 def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
@@ -61,7 +65,6 @@ def choose_layout(
         settings["sequence_length"],
         1,
         packed=settings["packing"],
-        fixed=options.compiled,
         # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows justify a separate program.
         mask_free=group.device.type == "cuda",
     )
@@ -70,10 +73,37 @@ def choose_layout(
         here = group.world_size, group.device_name
         # Rank 0 decides: other ranks may have other devices.
         if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
-            return replace(layout, rows=group.broadcast(before and before["rows"]))
-        tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
-        logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
-    return replace(layout, rows=rows_of(tokens, settings, group.world_size))
+            layout = replace(layout, rows=group.broadcast(before and before["rows"]))
+        else:
+            tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
+            logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
+    if tokens is not None:
+        layout = replace(layout, rows=rows_of(tokens, settings, group.world_size))
+    if options.compiled:
+        layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
+        shapes = ", ".join(map(str, layout.shapes))
+        logger.info("shapes of micro-batches, each with a program of its own: %s", shapes)
+    return layout
+
+
+def fix_shapes_of_phase(layout: Layout, data: TrainingData, recipe: dict[str, Any], world_size: int) -> Layout:
+    """Return `layout` with the fixed shapes that compiled programs need, the same on every rank."""
+    settings = recipe["settings"]
+    masking, typical = Masking(**settings["masking"]), _typical_batch(data, recipe)
+    return fix_shapes(layout, data.train, masking, typical, samples=_most_rows(settings, world_size))
+
+
+def _typical_batch(data: TrainingData, recipe: dict[str, Any]) -> GlobalBatch:
+    """Return the first samples in the order of training."""
+    return global_batch(
+        data.train.lengths,
+        start=0,
+        size=TYPICAL,
+        seed=recipe["seed"],
+        masking=Masking(**recipe["settings"]["masking"]),
+        mask_counts=data.train.mask_counts,
+        mixture=data.mixture,
+    )
 
 
 def find_micro_batch_tokens(
@@ -93,11 +123,13 @@ def find_micro_batch_tokens(
     settings = recipe["settings"]
     masking = Masking(**settings["masking"])
     loss_fn = make_loss_fn(model, precision=settings["precision"], compiled=False)
+    typical = _typical_batch(data, recipe)
 
     def compute(rows: int) -> None:
-        full = replace(layout, rows=rows, fixed=True)
-        batch = global_batch(data.train.lengths, start=0, size=rows, seed=recipe["seed"], masking=masking)
-        made = micro_batches(batch, data.train, full, masking=masking)
+        full = replace(layout, rows=rows)
+        full = replace(full, shapes=(full_shape(full, data.train, masking, typical),))
+        batch = typical.take(np.arange(len(typical.samples))[-rows:])
+        made = micro_batches(batch, data.train, full)
         found = compute_loss(
             loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
         )

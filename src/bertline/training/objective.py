@@ -16,10 +16,11 @@ from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.float8 import compute_in_float8, knows_float8
 from bertline.training.compilation import compile_parts
-from bertline.training.data.batches import MicroBatch, mask_batch
+from bertline.training.data.collation import MicroBatch, mask_batch
 
 logger = logging.getLogger(__name__)
 
+MAX_PROGRAMS = 64
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
@@ -47,6 +48,9 @@ def make_loss_fn(
     """
     dtype = AUTOCAST[precision]
     loss_and_correct = _loss_and_correct
+    if compiled:
+        # One for each shape of micro-batches, with and without a mask, and for each network of this process.
+        torch._dynamo.config.recompile_limit = MAX_PROGRAMS
     if compiled and by_layer:
         compile_parts(cast(PreTrainingNetwork, model))
         loss_and_correct = torch.compile(_loss_and_correct, dynamic=False, fullgraph=True)

@@ -131,10 +131,3 @@ def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> It
     if warmup is not None and not 0 < share_or_steps(warmup["steps"], total) <= total:
         allowed = f"a share of the steps above 0, or at most steps, {total}"
         yield f"batch_size_warmup.steps: given {warmup['steps']}, allowed is {allowed}"
-    published = 0.0 if model.get("architecture") == "modern" else 0.1
-    dropout = model.get("attention_probs_dropout_prob", published)
-    if settings["packing"] and dropout:
-        yield (
-            "packing: packed sequences have no attention dropout, and attention_probs_dropout_prob of the model is "
-            f"{dropout}; set that to 0, or packing to false"
-        )

@@ -30,6 +30,7 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         "rank_weights": list(learner.accumulator.rank_weights),
         "threads": torch.get_num_threads(),
         "rows": learner.layout.rows,
+        "micro_batches": [list(shape) for shape in learner.layout.shapes] or "by tokens",
         "compiled": options.compiled,
         "cuda_graphs": options.cuda_graphs,
         "compiled_optimizer": options.compiled_optimizer,
@@ -55,7 +56,8 @@ def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any
     compared.
     """
     for name, value in now.items():
-        was = before.get(name, False if isinstance(value, bool) else value)
+        absent = "not recorded" if name == "micro_batches" else False if isinstance(value, bool) else value
+        was = before.get(name, absent)
         if was != value:
             logger.warning(
                 "%s was %s and is %s: same samples in the same batches, but no longer the same bits", name, was, value

@@ -12,7 +12,7 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.training.checkpoints import load_checkpoint
-from bertline.training.data.batches import Layout
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, load_weights
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding

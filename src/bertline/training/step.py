@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 
 from bertline.modeling.architectures import PreTrainingNetwork
-from bertline.training.data.batches import GlobalBatch, Layout
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator

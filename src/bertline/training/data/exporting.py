@@ -15,7 +15,9 @@ from bertline.encoding.hashing import mix_integers
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
-from bertline.training.data.batches import GlobalBatch, Layout, mask_batch, micro_batches
+from bertline.training.data.batches import GlobalBatch
+from bertline.training.data.collation import mask_batch, micro_batches
+from bertline.training.data.layouts import Layout, row_shape
 from bertline.training.data.order import permute
 
 Rows = dict[str, np.ndarray]
@@ -115,7 +117,8 @@ def _shuffled(
 
 def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, vocabulary: Vocabulary, seed: int) -> Rows:
     rows, length = len(batch.samples), reader.sequence_length
-    [padded] = micro_batches(batch, reader, Layout(length, rows, fixed=True), masking=masking)
+    layout = Layout(length, rows, shapes=(row_shape(rows, length, reader, masking),))
+    [padded] = micro_batches(batch, reader, layout)
     ids, positions, labels = mask_batch(padded, seed=seed, masking=masking, vocabulary=vocabulary)
     inside = np.arange(length) < batch.lengths[:, None]
     asked = labels != IGNORED

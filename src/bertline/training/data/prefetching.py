@@ -13,19 +13,22 @@ import torch
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.masking import Masking
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
-from bertline.training.data.batches import GlobalBatch, Layout, MicroBatch, collate, global_batch, of_rank, split
+from bertline.training.data.batches import GlobalBatch, global_batch, of_rank
+from bertline.training.data.collation import MicroBatch, collate
+from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.splitting import Part, split
 
 PREFETCH = 3
 # Of so many further micro-batches, all samples are requested from slow storage at once.
 READ_AHEAD = 4
 
 
-class Part(NamedTuple):
+class Planned(NamedTuple):
     """The samples of one micro-batch, or None if this rank has no part of a global batch."""
 
     batch: GlobalBatch  # of all ranks
-    samples: GlobalBatch | None
+    part: Part | None
     micro_batches: int  # of this rank's part of the global batch
 
 
@@ -55,7 +58,7 @@ def work_items(
     reader, masking = data.train, Masking(**recipe["settings"]["masking"])
     warmup = batch_size_warmup_of(recipe["settings"])
 
-    def parts() -> Iterator[Part]:
+    def planned() -> Iterator[Planned]:
         for step in itertools.count(first_step):
             batch = global_batch(
                 reader.lengths,
@@ -66,24 +69,24 @@ def work_items(
                 mask_counts=reader.mask_counts,
                 mixture=data.mixture,
             )
-            pieces = split(of_rank(batch, rank, rank_weights), reader, layout, masking=masking)
-            if not pieces:
-                yield Part(batch, None, 0)
-            for samples in pieces:
-                yield Part(batch, samples, len(pieces))
+            parts = split(of_rank(batch, rank, rank_weights), layout)
+            if not parts:
+                yield Planned(batch, None, 0)
+            for part in parts:
+                yield Planned(batch, part, len(parts))
 
-    for batch, samples, micro_batches in read_ahead(parts(), reader):
-        made = None if samples is None else collate(samples, reader, layout, masking=masking)
+    for batch, part, micro_batches in read_ahead(planned(), reader):
+        made = None if part is None else collate(part, reader, layout)
         yield WorkItem(batch, made, micro_batches)
 
 
-def read_ahead(parts: Iterator[Part], reader: SampleReader) -> Iterator[Part]:
-    """Yield the infinite `parts`, each after the samples of the `READ_AHEAD` next ones were requested from storage."""
-    coming: deque[Part] = deque()
-    for part in parts:
-        if part.samples is not None:
-            reader.read_ahead(part.samples.samples)
-        coming.append(part)
+def read_ahead(planned: Iterator[Planned], reader: SampleReader) -> Iterator[Planned]:
+    """Yield the infinite `planned`, each after the `READ_AHEAD` next ones were requested from storage."""
+    coming: deque[Planned] = deque()
+    for one in planned:
+        if one.part is not None:
+            reader.read_ahead(one.part.batch.samples)
+        coming.append(one)
         if len(coming) > READ_AHEAD:
             yield coming.popleft()
 

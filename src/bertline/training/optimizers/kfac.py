@@ -32,7 +32,7 @@ from torch import Tensor, distributed, nn
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
-from bertline.training.data.batches import MicroBatch
+from bertline.training.data.collation import MicroBatch
 from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
