@@ -79,6 +79,36 @@ def test_local_ranks_get_torchruns_environment(tmp_path, count):
         assert arguments == ["--recipe", '{"a": 1}']
 
 
+WRITE_WAITING = """
+import json, os, sys
+values = {name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w").write(json.dumps(values))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": "1000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": None}),
+        ({"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": "5"}),
+    ],
+    ids=str,
+)
+def test_threads_of_ranks_spin_briefly_unless_the_user_chose_how_they_wait(tmp_path, monkeypatch, given, expected):
+    for name in expected:
+        monkeypatch.delenv(name, raising=False)
+    done = launch(tmp_path, WRITE_WAITING, "--processes-per-node", 2, **given)
+    assert done.returncode == 0, done.stderr
+    assert environments(tmp_path) == [expected, expected]
+    # As tasks of mpirun, too.
+    variables = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+    task = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(variables, "0101", strict=True)}
+    done = launch(tmp_path, WRITE_WAITING, "--within-mpirun", "127.0.0.1", 20000, **task, **given)
+    assert done.returncode == 0, done.stderr
+    assert environments(tmp_path)[0] == expected
+
+
 def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -25,7 +25,7 @@ from bertline.files import write_text
 # there in a launcher, whose scripts other users cannot read.
 PASSED_ON = re.compile(
     r"BERTLINE_JOB_TOKEN|(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT"
-    r"|REQUESTS_CA_BUNDLE|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
+    r"|REQUESTS_CA_BUNDLE|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|G?OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
 )
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
 # A network file system may show the files of another node late.

@@ -24,6 +24,12 @@ SEVERAL_NODES = (
 HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)(?::([1-9]\d*))?")
 
 
+# Threads of libgomp, which PyTorch's builds for CPUs have, wait for each other in a loop of 300,000 turns, several
+# milliseconds, before they sleep: on a shared machine the time of the one that they wait for. See bench/threads.py.
+THREAD_WAITING = {"GOMP_SPINCOUNT": "1000"}
+USERS_OWN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
 class NodeKind(NamedTuple):
     """Number of nodes of one kind, and processes on each."""
 
@@ -84,6 +90,7 @@ class NodeRanks:
         # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
         # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
         shared = {
+            **_thread_waiting(),
             "WORLD_SIZE": str(self.world_size),
             "LOCAL_WORLD_SIZE": str(self.processes),
             "MASTER_ADDR": self.address,
@@ -96,6 +103,11 @@ class NodeRanks:
             )
             for local_rank in range(self.processes)
         }
+
+
+def _thread_waiting() -> Mapping[str, str]:
+    """Return the variables by which a rank's threads wait for each other; none if the user has set them."""
+    return {} if any(name in os.environ for name in USERS_OWN) else THREAD_WAITING
 
 
 def free_port() -> int:
@@ -206,4 +218,4 @@ def _become_rank(script: list[str], environment: Mapping[str, str], node: str, b
         ranks = f"ranks {environment['RANK']} to {last} of {environment['WORLD_SIZE']}"
         print(f"{ranks} on {node}", file=sys.stderr, flush=True)
     command = bound([sys.executable, *script], bind, int(environment["LOCAL_RANK"]), processes)
-    os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606
+    os.execvpe(command[0], command, {**os.environ, **_thread_waiting(), **environment})  # noqa: S606
