@@ -10,7 +10,6 @@ import pytest
 from bertline.training.environment import set_environment
 from bertline.training.options import Options
 
-
 GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 SAME_BITS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
 
