@@ -7,8 +7,10 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from bertline.encoding import dataset
 from bertline.encoding.card import validate_dataset, write_card
 from bertline.encoding.dataset import continuation_bitmap, open_dataset
 from bertline.encoding.layout import open_samples
+from bertline.encoding.page_cache import wait_for_pages
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -78,52 +81,70 @@ def test_gathering_gives_samples_in_the_asked_order_with_repeats(finished: Path)
 
 
 def test_all_of_a_sample_is_read_ahead_once_one_had_to_wait(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int, int]] = []
-
-    def will_need(array: np.ndarray, start: int, count: int) -> None:
-        asked.append((array.ctypes.data, start, count))
-
-    faults = itertools.repeat(0)
-    monkeypatch.setattr(dataset, "will_need", will_need)
-    monkeypatch.setattr(dataset, "major_faults", lambda: next(faults))
+    asked: list[tuple[int, int]] = []
+    waits = itertools.repeat(0)
+    monkeypatch.setattr(dataset, "wait_for_pages", lambda _, start, count: asked.append((start, count)))
+    monkeypatch.setattr(dataset, "major_faults", lambda: next(waits))
     reader = open_dataset(finished, 64, "train")
     file = open_samples(finished.parent / "seq64/00000.h5")
     reader.gather([3, 7])
     reader.read_ahead(np.array([3]))
-    assert not asked
-    faults = itertools.count()
+    assert reader._threads is None
+    waits = itertools.count()
     reader.gather([3, 7])
     reader.read_ahead(np.array([3]))
+    reader._threads.shutdown()
     start, end = file.sample_offsets[3:5].tolist()
-    assert [(first, count) for _, first, count in asked] == [(start, end - start), (3, 1), (3, 1)]
-    assert len({array for array, _, _ in asked}) == 3
+    assert asked == [(start, end - start), (3, 1), (3, 1)]
+
+
+def test_samples_of_slow_storage_are_read_at_once(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read waits for 15 others that are under way: one after the other would never end."""
+    together = threading.Barrier(16)
+    waits = itertools.count(0, 100)
+    monkeypatch.setattr(dataset, "major_faults", lambda: next(waits))
+    monkeypatch.setattr(
+        dataset, "wait_for_pages", lambda _, __, count: together.wait(timeout=60) if count > 1 else None
+    )
+    reader = open_dataset(finished, 64, "train")
+    reader.gather(np.arange(16))
+    reader.read_ahead(np.arange(16))
+    reader._threads.shutdown()
+    assert not together.broken
+
+
+def test_pages_are_touched_within_the_array(tmp_path: Path) -> None:
+    numbers = np.memmap(tmp_path / "numbers", dtype=np.uint32, mode="w+", shape=(200_000,))
+    for start, count in ((0, 200_000), (199_999, 1), (5, 0)):
+        wait_for_pages(numbers, start, count)
 
 
 def test_reading_ahead_goes_on_for_as_long_as_storage_is_slow(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gather waits unless its batch was read ahead; of all batches, only a few wait."""
     reader = open_dataset(finished, 64, "train")
-    samples, asked, waits = np.arange(4), [], [0]
+    samples, waits = np.arange(4), [0]
     monkeypatch.setattr(dataset, "BATCHES_TO_READ_AHEAD", 100)
-    monkeypatch.setattr(dataset, "will_need", lambda *_: asked.append(True))
     monkeypatch.setattr(dataset, "major_faults", lambda: waits[0])
-    gather = dataset.offsets_of
-
+    offsets_of = dataset.offsets_of
     coming: list[bool] = []
     waited = 0
 
-    def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    def slowly(lengths: np.ndarray) -> np.ndarray:
         """Called within each gather."""
         nonlocal waited
         if not coming.pop(0):
             waits[0] += len(lengths)
             waited += 1
-        return gather(lengths)
+        return offsets_of(lengths)
 
-    monkeypatch.setattr(dataset, "offsets_of", offsets_of)
+    monkeypatch.setattr(dataset, "offsets_of", slowly)
     for _ in range(1000):
-        asked.clear()
-        reader.read_ahead(samples)
-        coming.append(bool(asked))
+        with patch.object(reader, "_wait_for") as read:
+            reader.read_ahead(samples)
+            if reader._threads is not None:
+                reader._threads.shutdown()
+                reader._threads = None
+        coming.append(read.called)
         if len(coming) > 4:
             reader.gather(samples)
     assert 5 <= waited <= 5 + 1000 // 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import resource
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
-from bertline.encoding.page_cache import major_faults, will_need
+from bertline.encoding.page_cache import major_faults, wait_for_pages
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, read_json
@@ -27,6 +28,7 @@ TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuatio
 # After one that waited for storage, so many batches are read ahead. One shortly before the end of them is not: whether
 # it waits decides if this goes on.
 BATCHES_TO_READ_AHEAD, TRIAL = 10_000, 16
+READS_AT_ONCE = 32
 
 
 class MaskedTokens(NamedTuple):
@@ -107,6 +109,7 @@ class SampleReader:
                 if self.mask_counts is not None:
                     self.mask_counts[place] = _mask_counts(file, block, lengths)
         self._batches_to_read_ahead = 0
+        self._threads: ThreadPoolExecutor | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -161,25 +164,31 @@ class SampleReader:
         return MaskedTokens(np.concatenate(positions), np.concatenate(ids))
 
     def read_ahead(self, indices: np.ndarray) -> None:
-        """Let the operating system read the samples at `indices` from storage, all at once and without waiting.
+        """Let other threads read the samples at `indices` from storage, many at once, without waiting for them.
 
-        `gather` alone waits for one page after the other. Does nothing unless a recent `gather` had to wait: asking for
-        pages that are in memory would take longer than gathering them.
+        `gather` alone waits for one page after the other. Does nothing unless a recent `gather` had to wait: for pages
+        that are in memory this would take longer than gathering.
         """
         if not self._batches_to_read_ahead:
             return
         self._batches_to_read_ahead -= 1
         if self._batches_to_read_ahead == TRIAL:
             return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="reading-ahead")
+        for part in np.array_split(indices, min(READS_AT_ONCE, len(indices))):
+            self._threads.submit(self._wait_for, part)
+
+    def _wait_for(self, indices: np.ndarray) -> None:
         for number, row, length in zip(*self._rows(indices), self.lengths[indices].tolist(), strict=True):
             file = self._files[number]
-            will_need(file.input_ids, int(file.sample_offsets[row]), length)
-            will_need(file.second_segment_start, row, 1)
-            will_need(file.next_sentence_labels, row, 1)
+            wait_for_pages(file.input_ids, int(file.sample_offsets[row]), length)
+            wait_for_pages(file.second_segment_start, row, 1)
+            wait_for_pages(file.next_sentence_labels, row, 1)
             if file.masks is not None:
                 first, last = file.masks.mask_offsets[row : row + 2].tolist()
-                will_need(file.masks.masked_positions, first, last - first)
-                will_need(file.masks.masked_input_ids, first, last - first)
+                wait_for_pages(file.masks.masked_positions, first, last - first)
+                wait_for_pages(file.masks.masked_input_ids, first, last - first)
 
     def _rows(self, indices: np.ndarray) -> tuple[list[int], list[int]]:
         """Return the number of each sample's file, and its own there."""
