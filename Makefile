@@ -47,7 +47,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
-.PHONY: mine sweep plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -193,6 +193,9 @@ track: $(READY) ## send the journals to MLflow
 
 report: $(READY) ## compare runs on a page, without running anything: make report RUNS=a,b (all runs by default)
 	@python workflow/scripts/report.py '$(RUNS)'
+
+curves: $(READY) ## write all runs' curves as CSV and for TensorBoard, to results/curves; FOLLOW=10 repeats that every 10 seconds
+	@python workflow/scripts/curves.py results/runs $(if $(FOLLOW),--follow '$(FOLLOW)')
 
 ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI)
 	python workflow/scripts/ui.py --port $(PORT)

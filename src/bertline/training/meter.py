@@ -45,6 +45,7 @@ class Meter:
             self._first_step_seconds, self._first_step_ended = result.seconds, time.monotonic()
         self._all_steps += 1
         self._norm, self._learning_rate = result.norm, result.learning_rate
+        self._step_loss = averages_of(result.statistics, samples=len(batch.samples))
 
     def read(self) -> dict[str, float]:
         """Return metrics since the last call; norm and learning rate are the last step's. All ranks must call it."""
@@ -56,6 +57,7 @@ class Meter:
             "train/loss": averages["mlm_loss"],
             "train/mlm_loss": averages["mlm_loss"],
             "train/mlm_accuracy": averages["mlm_accuracy"],
+            "train/step_loss": self._step_loss["mlm_loss"],
             "train/learning_rate": self._learning_rate,
             "train/gradient_norm": self._norm,
             "train/samples_per_second": sums["samples"] / sums["seconds"],
@@ -69,6 +71,7 @@ class Meter:
         }
         if self._has_pairs:
             metrics["train/loss"] += averages["pair_loss"]
+            metrics["train/step_loss"] += self._step_loss["pair_loss"]
             metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
         if self._peak:
             metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak

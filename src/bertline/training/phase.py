@@ -162,6 +162,7 @@ class Phase:
             position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.meter.read()
             metrics["train/samples"] = float(position - progress.first_position)
+            metrics["train/epoch"] = position / len(self.learner.data.train)
             metrics["train/tokens"] = float(progress.tokens)
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
             if self.settings["precision"] == "fp16":

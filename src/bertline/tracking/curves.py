@@ -1,0 +1,131 @@
+"""Curves of trainings as CSV and as TensorBoard's events, beside MLflow.
+
+Both contain what MLflow gets: the points of the metrics journals up to the last checkpoint, with the journals' times. A
+CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the new
+points to one of its own, aside, and its name has the last step, so that a kill at any moment doubles or loses nothing.
+If a training returned to an earlier checkpoint than was sent, the next event file tells TensorBoard to drop the points
+after it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.files import write_text
+from bertline.results.journal import JournalPoint
+from bertline.results.records import Training, read_record
+from bertline.tracking.store import records_in
+
+logger = logging.getLogger(__name__)
+
+FOLDER = Path("results/curves")
+# Tags of gpauloski's BERT-PyTorch; the other metrics keep the journal's names.
+TAGS = {
+    "train/loss": "average_loss",
+    "train/step_loss": "step_loss",
+    "train/learning_rate": "learning_rate",
+    "train/samples_per_second": "samples_per_second",
+    "train/epoch": "epoch",
+}
+EVENTS = "events.out.tfevents.{written:010d}.step-{step}"
+
+
+def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
+    """Write the curves of runs: `folder`/csv/{run}/{training}.csv and event files in `folder`/tensorboard/{run}/{training}.
+
+    Args:
+        records: record.json of each run, or folders of runs.
+
+    Returns the number of trainings with new points. A record that cannot be read does not affect the others:
+    BertlineError is raised at the end.
+    """
+    changed, failures = 0, []
+    for path in records_in(records):
+        try:
+            record = read_record(path)
+        except BertlineError as error:
+            failures.append(str(error))
+            continue
+        for training in record.trainings:
+            place = f"{record.name}/{training.name}"
+            changed += _write_csv(training, folder / "csv" / f"{place}.csv")
+            _add_events(training, folder / "tensorboard" / place)
+    if failures:
+        raise BertlineError("; ".join(failures))
+    return changed
+
+
+def follow_curves(records: Sequence[Path | str], seconds: float, folder: Path = FOLDER) -> None:
+    """Write the curves every `seconds` seconds until interrupted; a failed pass is reported if its reason is new."""
+    reported = ""
+    try:
+        while True:
+            try:
+                if changed := write_curves(records, folder):
+                    logger.info("%d trainings have new points", changed)
+                reported = ""
+            except BertlineError as error:
+                if reported != (reported := str(error)):
+                    logger.warning("%s; trying again every %g seconds", error, seconds)
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        logger.info("stopped following")
+
+
+def _write_csv(training: Training, path: Path) -> bool:
+    """Write a row for each point; return whether the file changed."""
+    if not training.journal:
+        return False
+    names = sorted({name for point in training.journal for name in point.metrics})
+    table = io.StringIO()
+    writer = csv.DictWriter(table, ["step", "timestamp", *names], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"step": point.step, "timestamp": point.timestamp, **point.metrics} for point in training.journal)
+    if path.exists() and path.read_text(encoding="utf-8") == table.getvalue():
+        return False
+    write_text(path, table.getvalue())
+    return True
+
+
+def _add_events(training: Training, folder: Path) -> None:
+    """Add an event file with the points that are not in those of `folder`."""
+    if not training.journal:
+        return
+    sent, last = _last_step(folder), training.journal[-1].step
+    if last < sent:
+        _write_events([], folder, last, dropped_from=last + 1)
+    elif last > sent:
+        _write_events([point for point in training.journal if point.step > sent], folder, last)
+
+
+def _last_step(folder: Path) -> int:
+    """Return the last step in the event files of a folder; -1 if there are none."""
+    files = sorted(path.name for path in folder.glob("events.out.tfevents.*"))
+    found = re.search(r"\.step-(\d+)$", files[-1]) if files else None
+    return int(found[1]) if found else -1
+
+
+def _write_events(
+    points: Sequence[JournalPoint], folder: Path, step: int, *, dropped_from: int | None = None
+) -> None:
+    from tensorboardX import SummaryWriter
+
+    aside = folder.parent / f".{folder.name}.part"
+    shutil.rmtree(aside, ignore_errors=True)  # of a killed pass
+    with SummaryWriter(str(aside), purge_step=dropped_from) as writer:
+        for point in points:
+            for name, value in point.metrics.items():
+                writer.add_scalar(TAGS.get(name, name), value, point.step, walltime=point.timestamp / 1000)
+    (written,) = aside.iterdir()
+    number = len(list(folder.glob("events.out.tfevents.*")))
+    folder.mkdir(parents=True, exist_ok=True)
+    written.rename(folder / EVENTS.format(written=number, step=step))
+    aside.rmdir()
