@@ -86,10 +86,10 @@ def _dropout_attention(
     """Attend with dropout, seeded by int64 `seed`: like `_packed_attention`."""
     context, sums = _new_results(query)
     for here, kept in _kept_weights(query, cu_seqlens, seed, dropout):
-        queries, keys, values = (_as_matrices(tensor, here, sums.dtype) for tensor in (query, key, value))
-        scores = queries @ keys.transpose(1, 2) * query.shape[-1] ** -0.5
+        queries, keys, values = (tensor[here].transpose(0, 1) for tensor in (query, key, value))  # [A, S, D]
+        scores = (queries @ keys.transpose(1, 2)).to(sums.dtype) * query.shape[-1] ** -0.5
         sums[:, here] = scores.logsumexp(-1)
-        context[here] = (scores.softmax(-1).mul_(kept) @ values).transpose(0, 1).to(query.dtype)
+        context[here] = (scores.softmax(-1).mul_(kept).to(query.dtype) @ values).transpose(0, 1)
     return context, sums
 
 
@@ -116,16 +116,17 @@ def _dropout_attention_backward(
     results = _new_gradients(query)
     scale = query.shape[-1] ** -0.5
     for here, kept in _kept_weights(query, cu_seqlens, seed, dropout):
-        given = (_as_matrices(tensor, here, sums.dtype) for tensor in (gradient, query, key, value, context))
+        given = (tensor[here].transpose(0, 1) for tensor in (gradient, query, key, value, context))
         gradients, queries, keys, values, contexts = given
-        weights = (queries @ keys.transpose(1, 2) * scale - sums[:, here, None]).exp_()
-        of_values = (weights * kept).transpose(1, 2) @ gradients
+        weights = ((queries @ keys.transpose(1, 2)).to(sums.dtype) * scale).sub_(sums[:, here, None]).exp_()
+        of_values = (weights * kept).to(query.dtype).transpose(1, 2) @ gradients
         # Of the softmax: the sum over the weights times their gradients is that over the context times its gradient.
-        of_weights = (gradients @ values.transpose(1, 2)).mul_(kept)
-        of_scores = weights * (of_weights - (gradients * contexts).sum(-1, keepdim=True)) * scale
+        of_sums = (gradients * contexts).sum(-1, keepdim=True, dtype=sums.dtype)
+        of_weights = (gradients @ values.transpose(1, 2)).to(sums.dtype).mul_(kept).sub_(of_sums)
+        of_scores = weights.mul_(of_weights).mul_(scale).to(query.dtype)
         found = (of_scores @ keys, of_scores.transpose(1, 2) @ queries, of_values)
         for result, part in zip(results, found, strict=True):
-            result[here] = part.transpose(0, 1).to(query.dtype)
+            result[here] = part.transpose(0, 1)
     return results
 
 
@@ -173,11 +174,6 @@ def _sequences(cu_seqlens: Tensor) -> list[slice]:
 def _as_batch(tensor: Tensor, here: slice) -> Tensor:
     """Return the tokens of one sequence as [1, A, S, D]."""
     return tensor[here].transpose(0, 1)[None]
-
-
-def _as_matrices(tensor: Tensor, here: slice, dtype: torch.dtype) -> Tensor:
-    """Return the tokens of one sequence as [A, S, D] of another type."""
-    return tensor[here].transpose(0, 1).to(dtype)
 
 
 def _new_results(query: Tensor) -> tuple[Tensor, Tensor]:
