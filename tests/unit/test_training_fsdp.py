@@ -149,9 +149,11 @@ def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
 
 @pytest.mark.slow
 def test_a_phase_goes_on_with_fsdp(card, tmp_path, plain):
-    trainer = Trainer(GIVEN, card, tmp_path / "phase", stop_after_minutes=0.0, **OPTIONS)
-    assert trainer.finish() == 75, trainer.log.read_text()
+    train(GIVEN, card, tmp_path / "phase", keep_steps=(1,), **OPTIONS)
+    shutil.rmtree(tmp_path / f"phase/checkpoints/step-{STEPS:08d}")
+    (tmp_path / "phase/recipe.json").unlink()
     resumed = train(GIVEN, card, tmp_path / "phase", **SHARDED)
+    assert "at step 1" in resumed.log.read_text()
     assert "fsdp was False and is True" in resumed.log.read_text()
     assert_same_phase(tmp_path / "phase", plain)
 
