@@ -1,0 +1,154 @@
+"""Curves as CSV and as TensorBoard's events, read by a reader of the files' published format."""
+
+from __future__ import annotations
+
+import csv
+import math
+import struct
+from pathlib import Path
+
+import pytest
+from fabricated_runs import journal_line, write_journal, write_run
+from google_crc32c import value as crc32c
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from bertline.console import BertlineError
+from bertline.files import read_json, write_json
+from bertline.results import paths
+from bertline.tracking import curves
+from bertline.tracking.curves import TAGS, write_curves
+
+RECORD, PHASE = Path("results/runs/demo/record.json"), "phase1"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run; the folder of its first phase, whose training is made to go on."""
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("squad_v1",), seeds=1)
+    record.rename(record.with_name("record.json"))
+    folder = Path(next(one["path"] for one in read_json(RECORD)["phases"] if one["name"] == PHASE))
+    for name in paths.PHASE_OUTPUTS:
+        (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+def train_to(folder: Path, steps: list[int], durable: int) -> None:
+    write_journal(folder / paths.STARTED_JOURNAL, [journal_line(step) for step in steps])
+    write_json(folder / paths.DURABLE, {"step": durable})
+
+
+def write() -> int:
+    return write_curves(["results/runs"])
+
+
+def masked(data: bytes) -> int:
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def events_of(file: Path) -> list[Event]:
+    """TFRecord: length, its masked CRC-32C, an event, its masked CRC-32C."""
+    data, events, at = file.read_bytes(), [], 0
+    while at < len(data):
+        (length,) = struct.unpack("<Q", data[at : at + 8])
+        content = data[at + 12 : at + 12 + length]
+        checks = struct.unpack("<I", data[at + 8 : at + 12]) + struct.unpack("<I", data[at + 12 + length :][:4])
+        assert checks == (masked(data[at : at + 8]), masked(content))
+        events.append(Event.FromString(content))
+        at += length + 16
+    return events
+
+
+def shown(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """What TensorBoard shows: after a session's start at a step, the points from that step on are gone."""
+    points: dict[str, list[tuple[int, float, float]]] = {}
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        for event in events_of(file):
+            if event.session_log.status == SessionLog.START:
+                points = {tag: [one for one in of_tag if one[0] < event.step] for tag, of_tag in points.items()}
+            for value in event.summary.value:
+                points.setdefault(value.tag, []).append((event.step, value.simple_value, event.wall_time))
+    return points
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(Path(f"results/curves/csv/{name}.csv").open()))
+
+
+def check(steps: list[int]) -> None:
+    """CSV and events have exactly these steps, each once, with the journal's values and times."""
+    rows, points = rows_of(f"demo/{PHASE}"), shown(Path(f"results/curves/tensorboard/demo/{PHASE}"))
+    assert [int(row["step"]) for row in rows] == steps
+    for name in rows[0].keys() - {"step", "timestamp"}:
+        expected = [(int(row["step"]), float(row[name]), int(row["timestamp"]) / 1000) for row in rows if row[name]]
+        found = points.get(TAGS.get(name, name), [])
+        assert [(step, time) for step, _, time in found] == [(step, time) for step, _, time in expected]
+        for (_, value, _), (_, exact, _) in zip(found, expected, strict=True):
+            assert value == pytest.approx(exact, rel=1e-6) or (math.isnan(value) and math.isnan(exact))
+
+
+def test_points_up_to_the_last_checkpoint_are_there_once(run: Path) -> None:
+    train_to(run, [0, 10, 20, 30], durable=20)
+    write()
+    check([0, 10, 20])
+    assert write() == 0
+    check([0, 10, 20])
+    train_to(run, [0, 10, 20, 30, 40], durable=40)
+    assert write() == 1
+    check([0, 10, 20, 30, 40])
+    assert {"average_loss", "learning_rate", "samples_per_second"} <= shown(
+        Path(f"results/curves/tensorboard/demo/{PHASE}")
+    ).keys()
+
+
+def test_a_return_to_an_earlier_checkpoint_takes_points_back(run: Path) -> None:
+    train_to(run, [0, 10, 20, 30], durable=30)
+    write()
+    train_to(run, [0, 10], durable=10)
+    write()
+    check([0, 10])
+    train_to(run, [0, 10, 20, 30, 40], durable=40)
+    write()
+    check([0, 10, 20, 30, 40])
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
+def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int) -> None:
+    train_to(run, [0, 10, 20], durable=20)
+
+    class KilledError(Exception):
+        """In the place of a kill."""
+
+    calls, rename, write_text = [], Path.rename, curves.write_text
+
+    def count() -> None:
+        calls.append(1)
+        if len(calls) == killed_at:
+            raise KilledError
+
+    def killed_rename(path: Path, target: Path) -> Path:
+        count()
+        return rename(path, target)
+
+    def killed_write(path: Path, text: str) -> None:
+        count()
+        write_text(path, text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed_rename)
+        patched.setattr(curves, "write_text", killed_write)
+        with pytest.raises(KilledError):
+            write()
+    write()
+    check([0, 10, 20])
+    assert not [path for path in Path("results/curves").rglob("*") if path.name.startswith(".")]
+
+
+def test_a_damaged_record_does_not_stop_the_others(run: Path) -> None:
+    train_to(run, [0, 10], durable=10)
+    (Path("results/runs/broken")).mkdir()
+    Path("results/runs/broken/record.json").write_text("{")
+    with pytest.raises(BertlineError, match="broken"):
+        write()
+    check([0, 10])
