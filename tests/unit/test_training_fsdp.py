@@ -62,7 +62,7 @@ def stopped(card, tmp_path_factory):
     return output
 
 
-def assert_same_phase(found, expected, *, steps=STEPS):
+def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3):
     """The same files, their numbers but for rounding, and the same course."""
     step = f"checkpoints/step-{steps:08d}"
     for name in ("model.safetensors", f"{step}/model.safetensors", f"{step}/optimizer.safetensors"):
@@ -70,7 +70,7 @@ def assert_same_phase(found, expected, *, steps=STEPS):
         assert ours.keys() == theirs.keys()
         for key, tensor in theirs.items():
             # Not number by number: where a gradient is nearly zero, Adam makes much of its last bit.
-            assert torch.linalg.vector_norm(ours[key] - tensor) <= 5e-3 * torch.linalg.vector_norm(tensor), key
+            assert torch.linalg.vector_norm(ours[key] - tensor) <= tolerance * torch.linalg.vector_norm(tensor), key
     ours, theirs = journal(found), journal(expected)
     for point, other in zip(ours, theirs, strict=True):
         assert point["step"] == other["step"]
@@ -114,7 +114,9 @@ def test_other_recipes_learn_what_they_learn_with_whole_weights(card, tmp_path, 
     given["model"] = {**MODEL, "attention_probs_dropout_prob": 0.0}
     train(given, card, tmp_path / "plain", **{**OPTIONS, **options})
     train(given, card, tmp_path / "sharded", **{**SHARDED, **options})
-    assert_same_phase(tmp_path / "sharded", tmp_path / "plain")
+    # A number of bf16 has 8 bits.
+    tolerance = 1e-2 if settings.get("precision") == "bf16" else 5e-3
+    assert_same_phase(tmp_path / "sharded", tmp_path / "plain", tolerance=tolerance)
 
 
 def test_muon_moves_weights_as_it_moves_whole_ones(card, tmp_path):

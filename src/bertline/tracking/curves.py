@@ -113,9 +113,7 @@ def _last_step(folder: Path) -> int:
     return int(found[1]) if found else -1
 
 
-def _write_events(
-    points: Sequence[JournalPoint], folder: Path, step: int, *, dropped_from: int | None = None
-) -> None:
+def _write_events(points: Sequence[JournalPoint], folder: Path, step: int, *, dropped_from: int | None = None) -> None:
     from tensorboardX import SummaryWriter
 
     aside = folder.parent / f".{folder.name}.part"
