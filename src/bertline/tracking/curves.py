@@ -1,10 +1,10 @@
 """Curves of trainings as CSV and as TensorBoard's events, beside MLflow.
 
 Both contain what MLflow gets: the points of the metrics journals up to the last checkpoint, with the journals' times. A
-CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the new
-points to one of its own, aside, and its name has the last step, so that a kill at any moment doubles or loses nothing.
-If a training returned to an earlier checkpoint than was sent, the next event file tells TensorBoard to drop the points
-after it.
+CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the
+new points to one of its own, aside, and its name has the last step, so that a kill at any moment doubles or loses
+nothing. If a training returned to an earlier checkpoint than was sent, the next event file tells TensorBoard to drop
+the points after it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVENTS = "events.out.tfevents.{written:010d}.step-{step}"
 
 
 def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
-    """Write the curves of runs: `folder`/csv/{run}/{training}.csv and event files in `folder`/tensorboard/{run}/{training}.
+    """Write the curves of runs to `folder`/csv/{run}/{training}.csv and to event files in `folder`/tensorboard.
 
     Args:
         records: record.json of each run, or folders of runs.
