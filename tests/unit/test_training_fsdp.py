@@ -62,7 +62,7 @@ def stopped(card, tmp_path_factory):
     return output
 
 
-def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3):
+def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3, of_journal=1e-4):
     """The same files, their numbers but for rounding, and the same course."""
     step = f"checkpoints/step-{steps:08d}"
     for name in ("model.safetensors", f"{step}/model.safetensors", f"{step}/optimizer.safetensors"):
@@ -75,7 +75,7 @@ def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3):
     for point, other in zip(ours, theirs, strict=True):
         assert point["step"] == other["step"]
         for name in {"train/loss", "train/gradient_norm", "held_out/mlm_loss"} & other["metrics"].keys():
-            assert point["metrics"][name] == pytest.approx(other["metrics"][name], rel=1e-4)
+            assert point["metrics"][name] == pytest.approx(other["metrics"][name], rel=of_journal)
 
 
 def check(options, optimizer):
@@ -115,8 +115,8 @@ def test_other_recipes_learn_what_they_learn_with_whole_weights(card, tmp_path, 
     train(given, card, tmp_path / "plain", **{**OPTIONS, **options})
     train(given, card, tmp_path / "sharded", **{**SHARDED, **options})
     # A number of bf16 has 8 bits.
-    tolerance = 1e-2 if settings.get("precision") == "bf16" else 5e-3
-    assert_same_phase(tmp_path / "sharded", tmp_path / "plain", tolerance=tolerance)
+    loose = {"tolerance": 1e-2, "of_journal": 1e-3} if settings.get("precision") == "bf16" else {}
+    assert_same_phase(tmp_path / "sharded", tmp_path / "plain", **loose)
 
 
 def test_muon_moves_weights_as_it_moves_whole_ones(card, tmp_path):
