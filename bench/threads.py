@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 def train(shape: str, layers: int | None, threads: int, ends: Connection) -> None:
     """Train as many steps as `ends` asks for, and answer with the mean seconds of one; None ends it."""
-    from bertline.training.data.batches import Layout
+    from bertline.training.data.layouts import Layout
     from bertline.training.distributed.process_group import join_group
     from bertline.training.options import Options
     from bertline.training.setup import make_learner
