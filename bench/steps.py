@@ -44,8 +44,8 @@ Step = Callable[[], None]
 
 
 def make_recipe(model: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return a recipe for a network; `settings` override those of the tests' recipe."""
-    return {**recipe(**settings), "model": dict(model)}
+    """Return a recipe for a network; `settings` override those of the tests' recipe, but for its few steps."""
+    return {**recipe(**{"steps": 100_000} | settings), "model": dict(model)}
 
 
 def read_model(name: str) -> dict[str, Any]:

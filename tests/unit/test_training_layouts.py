@@ -148,7 +148,7 @@ def data(tmp_path_factory):
 def settings_of(**changes):
     model = {**MODEL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model["num_hidden_layers"] = 1
-    return {**recipe(sequence_length=64, global_batch_size=600, **changes), "model": model}
+    return {**recipe(**{"sequence_length": 64, "global_batch_size": 600} | changes), "model": model}
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +199,15 @@ def test_programs_of_all_shapes_are_made_once_and_none_is_replaced_by_eager_mode
     torch._dynamo.reset()
 
 
-def test_shapes_are_a_function_of_the_data_and_few_for_a_small_batch(data):
-    given = settings_of()
-    layout = Layout(64, 40)
-    assert fix_shapes_of_phase(layout, data, given, 2) == fix_shapes_of_phase(layout, data, given, 2)
-    small = {**given, "settings": {**given["settings"], "global_batch_size": 8}}
-    assert len(fix_shapes_of_phase(layout, data, small, 2).shapes) == 1
+@pytest.mark.parametrize("packed", [False, True])
+def test_shapes_are_a_function_of_the_data_and_few_for_a_small_batch_or_a_short_phase(data, packed):
+    def shapes(**changes):
+        return fix_shapes_of_phase(Layout(64, 40, packed=packed), data, settings_of(**changes), 2).shapes
+
+    many = shapes(steps=10_000)
+    assert many == shapes(steps=10_000)
+    assert len(many) > 1
+    assert len(shapes(steps=10_000, global_batch_size=8)) == (2 if packed else 1)
+    # Of 20 steps, a program would not win back the time in which it is compiled; and none is without the largest.
+    assert shapes(steps=20) in (many[-1:], shapes(steps=1))
+    assert [shape.length for shape in shapes(steps=20)] == [64]

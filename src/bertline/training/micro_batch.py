@@ -20,7 +20,7 @@ from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import GlobalBatch, global_batch
 from bertline.training.data.collation import micro_batches
-from bertline.training.data.layouts import Layout, fix_shapes, full_shape
+from bertline.training.data.layouts import MAX_WIDTHS, Layout, fix_shapes, full_shape
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
@@ -29,6 +29,9 @@ from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)
 
+# A phase gets one compiled program for so many micro-batches of a rank: in fewer, it would not win back the half minute
+# in which it is compiled.
+MICRO_BATCHES_OF_A_PROGRAM = 200
 # Fraction of a GPU's memory: fragmentation and the optimizer's step take the rest.
 HEADROOM = 0.9
 PASSES = 3  # timed for each size; the fastest counts
@@ -90,7 +93,10 @@ def fix_shapes_of_phase(layout: Layout, data: TrainingData, recipe: dict[str, An
     """Return `layout` with the fixed shapes that compiled programs need, the same on every rank."""
     settings = recipe["settings"]
     masking, typical = Masking(**settings["masking"]), _typical_batch(data, recipe)
-    return fix_shapes(layout, data.train, masking, typical, samples=_most_rows(settings, world_size))
+    samples = _most_rows(settings, world_size)
+    micro_batches = settings["steps"] * max(1.0, samples * float(typical.lengths.mean()) / layout.tokens)
+    most = min(MAX_WIDTHS, max(1, int(micro_batches / MICRO_BATCHES_OF_A_PROGRAM)))
+    return fix_shapes(layout, data.train, masking, typical, samples=samples, most=most)
 
 
 def _typical_batch(data: TrainingData, recipe: dict[str, Any]) -> GlobalBatch:

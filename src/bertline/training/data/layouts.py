@@ -81,19 +81,28 @@ class Layout:
         return max(LEAST_SHARE * self.tokens, min(LEAST_TOKENS, self.tokens))
 
 
-def fix_shapes(layout: Layout, reader: SampleReader, masking: Masking, typical: GlobalBatch, *, samples: int) -> Layout:
+def fix_shapes(
+    layout: Layout,
+    reader: SampleReader,
+    masking: Masking,
+    typical: GlobalBatch,
+    *,
+    samples: int,
+    most: int = MAX_WIDTHS,
+) -> Layout:
     """Return `layout` with the fixed shapes for the samples of `reader`.
 
     Args:
         typical: a large global batch, whose lengths and masks are taken for those of all.
         samples: expected in a rank's part of a global batch.
+        most: number of shapes.
     """
     if layout.packed:
-        return replace(layout, shapes=_packed_shapes(layout, reader, masking, typical))
+        return replace(layout, shapes=_packed_shapes(layout, reader, masking, typical)[-most:])
     # The rank's part that has the quantiles of the typical lengths.
     places = (np.arange(samples) + 0.5) * len(typical.lengths) / samples
     lengths = typical.lengths[places.astype(np.int64)]
-    choices = [_row_shapes(layout, reader, masking, lengths, count) for count in range(1, MAX_WIDTHS + 1)]
+    choices = [_row_shapes(layout, reader, masking, lengths, count) for count in range(1, most + 1)]
     costs = [_computed(lengths, shapes) / int(lengths.sum()) for shapes in choices]
     limit = max(GOOD_ENOUGH, min(costs) + AS_GOOD)
     return replace(layout, shapes=next(shapes for shapes, cost in zip(choices, costs, strict=True) if cost <= limit))
