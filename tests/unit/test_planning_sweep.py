@@ -107,7 +107,8 @@ def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert recipe_of(plan, "demo")["phase"] == "warm_up"
     assert phase["phase"] == "phase1"
     assert phase["initial_weights"] is None
-    assert phase["model"]["vocab_size"] == plan.config["datasets"]["demo"]["tokenizer"]["vocab_size"]
+    (dataset,) = plan.config["datasets"].values()
+    assert phase["model"]["vocab_size"] == dataset["tokenizer"]["vocab_size"]
     assert recipe_of(plan, "demo/phase2")["initial_weights"] is None
     with pytest.raises(BertlineError, match="there is no training called demo/phas1; near it are demo/phase1"):
         recipe_of(plan, "demo/phas1")

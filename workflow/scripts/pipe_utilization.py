@@ -1,9 +1,8 @@
 """Print how much of a GPU's fma, fp16, tensor and xu pipes the kernels of a training used, by Nsight Compute's CSV.
 
 example:
-  ncu --csv --profile-from-start off --target-processes all --metrics $(python workflow/scripts/pipe_utilization.py) \\
-    python workflow/scripts/launch.py -- workflow/scripts/pretrain.py ... --profile 7:8 --profiler nsight > kernels.csv
-  python workflow/scripts/pipe_utilization.py kernels.csv
+  python workflow/scripts/pipe_utilization.py               # the metrics that ncu is to record
+  python workflow/scripts/pipe_utilization.py kernels.csv   # what it printed
 """
 
 from pathlib import Path
