@@ -92,10 +92,13 @@ open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w").write(json.dumps(values))
         ({}, {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": "1000"}),
         ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": None}),
         ({"GOMP_SPINCOUNT": "5"}, {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": "5"}),
+        ({"PBS_JOBID": "17"}, {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": None}),
     ],
     ids=str,
 )
-def test_threads_of_ranks_spin_briefly_unless_the_user_chose_how_they_wait(tmp_path, monkeypatch, given, expected):
+def test_threads_of_ranks_spin_briefly_unless_the_user_chose_or_they_have_their_cores(
+    tmp_path, monkeypatch, given, expected
+):
     for name in expected:
         monkeypatch.delenv(name, raising=False)
     done = launch(tmp_path, WRITE_WAITING, "--processes-per-node", 2, **given)

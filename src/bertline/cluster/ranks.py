@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from bertline.cluster.binding import Bind, bound
 from bertline.cluster.processes import GRACE_SECONDS, start
+from bertline.cluster.schedulers import is_in_job
 from bertline.console import BertlineError
 
 SEVERAL_NODES = (
@@ -106,8 +107,12 @@ class NodeRanks:
 
 
 def _thread_waiting() -> Mapping[str, str]:
-    """Return the variables by which a rank's threads wait for each other; none if the user has set them."""
-    return {} if any(name in os.environ for name in USERS_OWN) else THREAD_WAITING
+    """Return the variables by which a rank's threads wait for each other.
+
+    There are none if the user has set them, or within a scheduler's job, which has its cores for itself: there the
+    longer loop is faster.
+    """
+    return {} if is_in_job() or any(name in os.environ for name in USERS_OWN) else THREAD_WAITING
 
 
 def free_port() -> int:

@@ -189,6 +189,11 @@ def own_scheduler() -> Scheduler | None:
     return next((scheduler for scheduler in SCHEDULERS if scheduler.hosts_file in os.environ), None)
 
 
+def is_in_job() -> bool:
+    """Return whether this process is part of a scheduler's job."""
+    return any(os.environ.get(variable) for variable in JOB_NUMBERS.values())
+
+
 def export_own_job() -> None:
     """Set BERTLINE_JOB for the trainers that this process starts: scheduler and number of its job, if it is in one."""
     os.environ.pop("BERTLINE_JOB", None)  # of the job in which this one was submitted
