@@ -150,7 +150,7 @@ bench-traffic: $(READY) ## count the bytes that a training step moves on a GPU, 
 	python bench/traffic.py
 
 rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
-	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP
+	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP $(TESTS)
 
 bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py $(SQUAD) $(VOCABULARY)
