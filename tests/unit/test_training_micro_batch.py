@@ -88,7 +88,8 @@ def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
     card, output = write_dataset(tmp_path / "dataset"), tmp_path / "phase"
     options = {"micro_batch_tokens": None, "stop_after_minutes": 0.0}
     assert Trainer(recipe(), card, output, ranks=2, **options).finish() == 75
-    state = json.loads((output / "checkpoints/step-00000001/state.json").read_text())
+    (saved,) = (output / "checkpoints").glob("step-*")  # after the first step, or before it if that has several parts
+    state = json.loads((saved / "state.json").read_text())
     assert state["reproducibility"]["rows"] <= 8 == rows_of(10**6, recipe()["settings"], 2)
     resumed = Trainer(recipe(), card, output, **options)
     assert resumed.finish() == 75
