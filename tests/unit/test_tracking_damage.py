@@ -15,7 +15,7 @@ from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 
 from bertline.console import BertlineError
-from bertline.tracking import store
+from bertline.tracking import following, store
 from bertline.tracking.store import read_entry, track
 
 RECORD = Path("results/runs/demo/record-0123456789abcdef.json")
@@ -194,7 +194,7 @@ def test_following_goes_on_beside_a_damaged_run_and_takes_it_up_when_it_is_mende
         else:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.time, "sleep", sleep)
+    monkeypatch.setattr(following.time, "sleep", sleep)
     store.follow([RECORD, other], uri, 5)
     assert seen[0] == {"other", "phase1"}
     assert "demo" in seen[1]

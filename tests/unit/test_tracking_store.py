@@ -22,7 +22,7 @@ from mlflow.entities import Run, ViewType
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
-from bertline.tracking import publishing, store
+from bertline.tracking import following, publishing, store
 from bertline.tracking.store import initialise, track
 
 URI = "sqlite:///mlflow.db"
@@ -489,7 +489,7 @@ def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, mon
         else:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.time, "sleep", sleep)
+    monkeypatch.setattr(following.time, "sleep", sleep)
     store.follow([record], uri(), 5)
     journals = "results/phases/phase1/checkpoints/journal.jsonl"
     assert sent == [len(journal(journals, last_step=step)) for step in (50, 100, 100, 150)]
@@ -505,7 +505,7 @@ def test_following_says_once_that_a_server_does_not_answer(
         if len(passes) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.time, "sleep", sleep)
+    monkeypatch.setattr(following.time, "sleep", sleep)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     store.follow([record], "http://127.0.0.1:9", 5)
     assert len([line for line in caplog.messages if "does not answer" in line]) == 1

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import re
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.results.journal import JournalPoint
-from bertline.results.records import Training, read_record
+from bertline.results.records import Training, one_line_damage, read_record
+from bertline.tracking.following import repeat
 from bertline.tracking.store import records_in
-
-logger = logging.getLogger(__name__)
 
 FOLDER = Path("results/curves")
 # Tags of gpauloski's BERT-PyTorch; the other metrics keep the journal's names.
@@ -50,7 +47,8 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
     changed, failures = 0, []
     for path in records_in(records):
         try:
-            record = read_record(path)
+            with one_line_damage(path):
+                record = read_record(path)
         except BertlineError as error:
             failures.append(str(error))
             continue
@@ -65,19 +63,7 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
 
 def follow_curves(records: Sequence[Path | str], seconds: float, folder: Path = FOLDER) -> None:
     """Write the curves every `seconds` seconds until interrupted; a failed pass is reported if its reason is new."""
-    reported = ""
-    try:
-        while True:
-            try:
-                if changed := write_curves(records, folder):
-                    logger.info("%d trainings have new points", changed)
-                reported = ""
-            except BertlineError as error:
-                if reported != (reported := str(error)):
-                    logger.warning("%s; trying again every %g seconds", error, seconds)
-            time.sleep(seconds)
-    except KeyboardInterrupt:
-        logger.info("stopped following")
+    repeat(lambda: write_curves(records, folder), "%d trainings have new points", seconds)
 
 
 def _write_csv(training: Training, path: Path) -> bool:

@@ -14,7 +14,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from filelock import FileLock
 from bertline.console import BertlineError, without_credentials
 from bertline.files import write_atomically
 from bertline.results.records import one_line_damage, read_record
+from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
@@ -149,19 +149,7 @@ def _send(read: Callable[[], Entry], tracking_uri: str, known: Entry | None) -> 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
     """Track every `seconds` seconds until interrupted; a failed pass is repeated, and reported if its reason is new."""
     known: dict[Path, Entry] = {}
-    reported = ""
-    try:
-        while True:
-            try:
-                if sent := track(records, tracking_uri, report, known)["sent"]:
-                    logger.info("sent %d points to MLflow", sent)
-                reported = ""
-            except BertlineError as error:
-                if reported != (reported := str(error)):
-                    logger.warning("%s; trying again every %g seconds", error, seconds)
-            time.sleep(seconds)
-    except KeyboardInterrupt:
-        logger.info("stopped following")
+    repeat(lambda: int(track(records, tracking_uri, report, known)["sent"]), "sent %d points to MLflow", seconds)
 
 
 def tracking_lock(tracking_uri: str) -> FileLock:

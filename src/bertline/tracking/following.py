@@ -1,0 +1,34 @@
+"""Repetition of a pass over the runs, for followers of live trainings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from bertline.console import BertlineError
+
+logger = logging.getLogger(__name__)
+
+
+def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
+    """Call `one_pass` every `seconds` seconds until interrupted.
+
+    A failed pass is repeated, and reported if its reason is new.
+
+    Args:
+        sent: format of the line that is logged if a pass returns a number other than 0.
+    """
+    reported = ""
+    try:
+        while True:
+            try:
+                if number := one_pass():
+                    logger.info(sent, number)
+                reported = ""
+            except BertlineError as error:
+                if reported != (reported := str(error)):
+                    logger.warning("%s; trying again every %g seconds", error, seconds)
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        logger.info("stopped following")
