@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from bertline.console import BertlineError
+from bertline.training import processor
 from bertline.training.objective import prepare_precision
 from bertline.training.scaling import FIRST, GROWS_AFTER, LARGEST, LossScale
 
@@ -62,3 +65,16 @@ def test_other_precisions_need_none(precision):
 def test_fp16_without_a_gpu_is_refused_in_one_line():
     with pytest.raises(BertlineError, match="fp16 needs a GPU; take bf16 or fp32"):
         prepare_precision("fp16", torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("flags", "slow"), [("fma avx2", True), ("fma avx512_bf16", False), ("asimd bf16", False)])
+def test_bf16_on_a_processor_without_it_is_said(
+    flags: str, slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    information = tmp_path / "cpuinfo"
+    information.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(processor.has_bf16, "__defaults__", (information,))
+    prepare_precision("fp32", torch.device("cpu"))
+    assert not caplog.messages
+    prepare_precision("bf16", torch.device("cpu"))
+    assert ["only emulates bf16" in message for message in caplog.messages] == [True] * slow

@@ -6,14 +6,12 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 
 import psutil
 
 from bertline.console import BertlineError
+from bertline.training import processor
 
-# Processors multiply bf16 quickly with these; others are faster in fp32.
-BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 AMPERE = (8, 0)  # compute capability from which GPUs have bf16
 
 
@@ -61,7 +59,7 @@ def this_machine(gpus: int | None = None) -> Machine:
         disk=shutil.disk_usage(".").free,
         gpus=wanted,
         gpu_memory=memory if wanted else 0,
-        has_bf16=has_bf16 if wanted else _cpu_has_bf16(),
+        has_bf16=has_bf16 if wanted else processor.has_bf16(),
         has_compiler=shutil.which("g++") is not None or shutil.which("clang++") is not None,
     )
 
@@ -81,8 +79,3 @@ def _gpus() -> tuple[tuple[str, ...], int, bool]:
         return names, memory, all(pynvml.nvmlDeviceGetCudaComputeCapability(gpu) >= AMPERE for gpu in found)
     finally:
         pynvml.nvmlShutdown()
-
-
-def _cpu_has_bf16() -> bool:
-    information = Path("/proc/cpuinfo")
-    return information.exists() and bool(BF16_FLAGS & set(information.read_text(errors="replace").split()))
