@@ -35,7 +35,7 @@ TASK = {"epochs": 0.05, "precision": "fp32", "max_sequence_length": 64}
 SMALL_CONFIG: dict[str, Any] = {
     "mirrors": ["resources/sample/mirror"],
     "corpora": {
-        "wikipedia": {"source": "wikimedia", "language": "sample", "dump": "20260101"},
+        "wikipedia": {"source": "wikimedia", "language": "sample", "dump": "20260101", "sentences": "unicode"},
         "book": {"source": "files", "paths": ["resources/sample/books/book-001.txt"]},
     },
     "datasets": {

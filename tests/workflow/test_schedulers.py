@@ -162,9 +162,9 @@ def start_training(cluster: Cluster, weights: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}"), ("sge", "{}")])
+@pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}")])
 def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
-    """On two nodes, of which Cobalt tells only the first; Grid Engine sends SIGUSR2 and no SIGTERM."""
+    """On two nodes, of which Cobalt tells only the first."""
     if encoded.kind != kind:
         encoded.use(kind)
     steps = 400 + KINDS.index(kind)  # another training for each
@@ -206,11 +206,9 @@ def test_settings_and_checkpoints_of_the_command_line_reach_the_jobs(encoded: Cl
     assert (encoded.folder / f"results/phases/{phase}/exports/step-2/model.safetensors").exists()
 
 
-@pytest.mark.parametrize("kind", ["pbs", "sge"])
-def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster, kind: str) -> None:
-    if encoded.kind != kind:
-        encoded.use(kind)
-    weights = encoded.write_config(config(steps=100_000 + KINDS.index(kind)))
+def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster) -> None:
+    encoded.use("pbs")
+    weights = encoded.write_config(config(steps=100_000))
     encoded.write_site({})
     process = start_training(encoded, weights)
     assert encoded.processes()

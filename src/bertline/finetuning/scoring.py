@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 MODULES = Path(__file__).parent / "metrics"
-PIPELINES = "transformers.pipelines"
+TRANSFORMERS = "transformers"
 
 
 def compute_scores(
@@ -37,7 +37,7 @@ def compute_scores(
 @cache
 def load_metric(module: str, config: str | None = None) -> Any:
     """Load a metric module of the package as an `evaluate.Metric`; for the arguments see `compute_scores`."""
-    with _without_pipelines():
+    with _without_transformers():
         import evaluate  # takes seconds
 
     evaluate.config.HF_EVALUATE_OFFLINE = True
@@ -46,14 +46,14 @@ def load_metric(module: str, config: str | None = None) -> Any:
 
 
 @contextmanager
-def _without_pipelines() -> Iterator[None]:
-    """Let imports of transformers' pipelines fail, which take seconds: only the evaluators of `evaluate` use them."""
-    loaded = {PIPELINES: sys.modules[PIPELINES]} if PIPELINES in sys.modules else {}
-    sys.modules[PIPELINES] = None  # type: ignore[assignment]
+def _without_transformers() -> Iterator[None]:
+    """Let imports of transformers fail, which take seconds: only the evaluators of `evaluate` use it."""
+    loaded = {TRANSFORMERS: sys.modules[TRANSFORMERS]} if TRANSFORMERS in sys.modules else {}
+    sys.modules[TRANSFORMERS] = None  # type: ignore[assignment]
     try:
         yield
     finally:
-        del sys.modules[PIPELINES]
+        del sys.modules[TRANSFORMERS]
         sys.modules.update(loaded)
 
 
