@@ -45,7 +45,7 @@ SNAKEMAKE_SETTINGS = $(if $(SET),--config "set=$$SET" $(if $(filter-out %/local,
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: help setup demo test test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
+.PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
 .PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
@@ -79,9 +79,14 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
-test: $(READY) ## run the tests
-	OMP_NUM_THREADS=1 pytest tests/workflow tests/unit -m "not alone" --numprocesses logical --maxprocesses 8 \
-		--dist loadfile --no-loadscope-reorder --durations 25
+# One process for each core.
+PARALLEL := OMP_NUM_THREADS=1 pytest --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
+
+test: $(READY) ## run the tests that take seconds: minutes on two cores
+	$(PARALLEL) tests/workflow tests/unit -m "not slow and not alone"
+
+test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: half an hour on two cores
+	$(PARALLEL) $$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)

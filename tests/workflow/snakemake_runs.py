@@ -1,6 +1,6 @@
 """A copy of the workflow in a folder of its own, and snakemake run in it as a person would.
 
-Runs start at once, because a fork server has already imported snakemake.
+Runs start at once, because a fork server has already imported snakemake and what the Snakefile imports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["snakemake.cli"])
+CONTEXT.set_forkserver_preload(
+    ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "bertline.planning.resolve"]
+)
 PHASE = {
     "global_batch_size": 8,
     "steps": 4,

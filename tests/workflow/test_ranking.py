@@ -79,7 +79,7 @@ def test_a_collection_is_tokenized_once_and_ranked_with_every_seed(graph: Path) 
     jobs = jobs_of(run_snakemake(graph, "--dry-run", *OPTIONS).stdout)
     assert "tokenize_collection" not in jobs
     assert jobs["finetune_task"] == 1
-    run_snakemake(graph, *OPTIONS)
+    run_snakemake(graph, "finetune", *OPTIONS)
     model = json.loads((graph / "results/runs/mine/ranking/births/model/config.json").read_text())
     assert len(model["id2label"]) == 1
 
