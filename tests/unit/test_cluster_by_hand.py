@@ -22,6 +22,8 @@ from synthetic_dataset import recipe, write_dataset
 from test_cluster_launch import ALLOWED, LAUNCH, WRITE_ENVIRONMENT, environments, mpi
 from training_processes import free_port
 
+pytestmark = pytest.mark.slow
+
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SSHD_CONFIG = """\

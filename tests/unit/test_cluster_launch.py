@@ -18,6 +18,8 @@ from synthetic_dataset import recipe, write_dataset
 
 from bertline.results import paths
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WRITE_ENVIRONMENT = f"""

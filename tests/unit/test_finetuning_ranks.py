@@ -18,6 +18,8 @@ from bertline.finetuning.batches import micro_batches
 from bertline.modeling.weights import load_tensors
 from bertline.training.stop import STOPPED
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 TASKS: dict[str, tuple[str, Callable[[Path], Path], Json]] = {
     "a class": ("cola", write_cola, {}),

@@ -184,6 +184,7 @@ def test_a_copy_that_trains_on_by_itself_gets_runs_of_its_own(tmp_path: Path, ur
     assert not any("bertline.superseded_by" in tags_of_run for tags_of_run in tags(uri).values())
 
 
+@pytest.mark.slow
 def test_a_run_that_a_copy_has_just_created_is_not_taken_for_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
     train_to(anna, [10, 20])
     copy = tmp_path / "copy"
@@ -356,6 +357,7 @@ def small_entries(folder: Path) -> tuple[Entry, Entry]:
     return states[0], states[1]
 
 
+@pytest.mark.slow
 def test_two_trackers_may_stop_each_other_anywhere_while_they_log_a_checkpoint(uri: str, anna: Path) -> None:
     (anna / PHASE1 / "checkpoints/step-00000100").mkdir(parents=True)
     with inside(anna):

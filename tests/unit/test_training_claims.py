@@ -13,6 +13,8 @@ from bertline.console import BertlineError
 from bertline.training.distributed.claims import claim, claim_whole, private_folder
 from bertline.training.distributed.process_group import Group
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = multiprocessing.get_context("spawn")
 NAMES = ["first", "second"]
 

@@ -103,6 +103,7 @@ def test_every_text_of_a_shipped_configuration_may_be_hostile(
 
 
 @pytest.mark.fault(row="configurations")
+@pytest.mark.slow
 def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: Path, sample: Path) -> None:
     folder = copy_workflow(tmp_path / NAME)
     shutil.copytree(sample, folder / "resources/sample")

@@ -17,6 +17,8 @@ from snakemake_runs import ROOT, SMALL_CONFIG, environment, run_snakemake
 from bertline.planning.plan import Plan
 from bertline.planning.resolve import plan_of_files
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--profile", "profiles/local", "--configfile", "small.yaml")
 RUN = "results/runs/first"
 

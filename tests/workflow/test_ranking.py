@@ -10,6 +10,8 @@ import pytest
 import yaml
 from snakemake_runs import jobs_of, run_snakemake, write_external_weights
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--profile", "profiles/local", "--configfile", "ranking.yaml")
 TASK = {"seeds": 2, "precision": "fp32", "max_sequence_length": 64, "max_query_length": 24, "learning_rate": 1.0e-3}
 
