@@ -21,6 +21,7 @@ from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.kfac import Kfac, check_kfac
+from bertline.training.optimizers.schedules import SCHEDULED
 from bertline.training.options import Options
 from bertline.training.setup import make_learner
 from bertline.training.step import train_step
@@ -29,6 +30,10 @@ CPU = torch.device("cpu")
 KFAC = {
     "method": "eigen", "decay": 0.95, "damping": 0.003, "kl_clip": 0.001, "factor_interval": 1, "inverse_interval": 10,
     "skip": [], "gradient_factor": "batch",
+}  # fmt: skip
+CHANGING = {
+    **KFAC, "method": "inverse", "decay": [[1, 0.5], [8, 0.9]], "damping": [[1, 0.1], [10, 0.01], [16, 0.003]],
+    "kl_clip": [[1, 0.001], [12, 0.01]], "factor_interval": [[1, 2], [11, 1]], "inverse_interval": [[1, 3], [12, 4]],
 }  # fmt: skip
 REFERENCE = read_json(Path(__file__).parent / "references/kfac_pytorch.json")
 NO_ATTENTION_DROPOUT = {**MODEL, "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
@@ -162,6 +167,29 @@ def test_gradient_factors_of_samples_do_not_depend_on_the_size_of_the_batch():
     torch.testing.assert_close(factors[0]["encoder.third.kfac.gradient.factor"][0], expected)
 
 
+@pytest.mark.parametrize("method", ["eigen", "inverse"])
+def test_a_change_at_a_step_is_another_setting_from_this_step_on(card, method):
+    changing = {**CHANGING, "method": method, "inverse_interval": 1}
+    changing |= {"decay": [[1, 0.5], [3, 0.9]], "damping": [[1, 0.1], [3, 0.01]], "kl_clip": [[1, 1e-6], [3, 1e-5]]}
+    changing |= {"factor_interval": [[1, 1], [3, 2]]}
+    parts = [{name: given[part][1] if name in SCHEDULED and isinstance(given, list) else given
+              for name, given in changing.items()} for part in (0, 1)]  # fmt: skip
+    learners = [learner_of(recipe(kfac=settings), card) for settings in (changing, *parts)]
+    for step in range(1, 6):
+        now = learners[1] if step < 3 else learners[2]
+        if step == 3:
+            now.accumulator.seek(2)
+            now.kfac.load(learners[1].kfac.tensors())
+            now.model.load_state_dict(learners[1].model.state_dict())
+            now.optimizer.load_state_dict(learners[1].optimizer.state_dict())
+        for learner in (learners[0], now):
+            train_step(learner, step, step - 1)
+        for (name, weight), other in zip(learners[0].model.named_parameters(), now.model.parameters(), strict=True):
+            assert torch.equal(weight, other), (step, name)
+    for learner in learners:
+        learner.accumulator.close()
+
+
 def test_layers_are_left_out_by_name(card):
     layers = {"encoder.layers.0", "encoder.layers.1", "encoder.pooler"}
     for skip in ([], ["pooler"], ["layers.1.", "pooler"]):
@@ -231,7 +259,7 @@ def test_a_share_that_does_not_divide_the_processes_is_refused(ranks, share):
     ("ranks", "settings"),
     [
         (1, {}),
-        pytest.param(1, {"kfac": {**KFAC, "method": "inverse"}, "optimizer": "adamw"}, marks=pytest.mark.slow),
+        pytest.param(1, {"kfac": CHANGING, "optimizer": "adamw"}, marks=pytest.mark.slow),
         pytest.param(2, {"optimizer": "sgd", "packing": True}, marks=pytest.mark.slow),
     ],
     ids=str,

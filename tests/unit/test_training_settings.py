@@ -47,6 +47,11 @@ def check(model=None, **changes):
         ({"schedule": "constant", "schedule_steps": 40}, "phase1.schedule_steps: given 40, but schedule 'constant'"),
         ({"schedule": "linear", "polynomial_from": "warmup"}, "phase1.polynomial_from: given 'warmup', but schedule"),
         ({"optimizer": "muon", "kfac": {}}, "phase1.kfac: given {}, but optimizer 'muon' does not use it"),
+        (
+            {"kfac": {"damping": [[1, 0.1], [20, 0.01], [20, 0.001]]}},
+            "phase1.kfac.damping: given [[1, 0.1], [20, 0.01], [20, 0.001]], allowed are pairs of a step and a value",
+        ),
+        ({"kfac": {"decay": [[2, 0.9]]}}, "phase1.kfac.decay: given [[2, 0.9]], allowed are pairs of a step and"),
         ({"optimizer": "soap", "betas": [0.9, 0.99]}, "phase1.betas: given [0.9, 0.99], but optimizer 'soap'"),
         ({"publish_best_every": 31}, "phase1.publish_best_every: given 31, allowed is 1 to steps, 30"),
         (

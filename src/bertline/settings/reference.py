@@ -97,8 +97,13 @@ def _value(inner: Json, root: Json) -> str:
     others = whole.get("additionalProperties")
     if isinstance(others, dict) and "$ref" in others:
         return f"names of your own, each {_link(others['$ref'])}"
+    if "prefixItems" in whole:
+        return f"[{', '.join(_value(part, root) for part in whole['prefixItems'])}]"
     if "items" in whole:
-        return f"list {'from' if 'enum' in whole['items'] else 'of:'} {_value(whole['items'], root)}"
+        entries = f"list {'from' if 'enum' in whole['items'] else 'of:'} {_value(whole['items'], root)}"
+        single = [name for name in whole["type"] if name != "array"] if isinstance(whole.get("type"), list) else []
+        without = {key: value for key, value in whole.items() if key != "items"}
+        return f"{_value({**without, 'type': single}, root)}, or {entries}" if single else entries
     types = whole.get("type", [])
     named = " or ".join(TYPES.get(name, name) for name in ([types] if isinstance(types, str) else types))
     ranges = [text.format(whole[key]) for key, text in NUMBERS.items() if key in whole]

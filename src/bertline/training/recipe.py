@@ -14,7 +14,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.training.optimizers.schedules import schedule_steps, share_or_steps
+from bertline.training.optimizers.schedules import SCHEDULED, schedule_steps, share_or_steps
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +123,11 @@ def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> It
         yield (
             f"decay: warm-up ({rise:g} steps) and decay ({decay:g} steps) are longer than {whole}; shorten one of them"
         )
+    for name in SCHEDULED if settings["kfac"] else ():
+        given = settings["kfac"][name]
+        steps = [first for first, _ in given] if isinstance(given, list) else [1]
+        if steps[0] != 1 or steps != sorted(set(steps)):
+            yield f"kfac.{name}: given {given}, allowed are pairs of a step and a value, with ascending steps from 1"
     every, warmup, batch = (settings[key] for key in ("publish_best_every", "batch_size_warmup", "global_batch_size"))
     if every is not None and not 1 <= every <= total:
         yield f"publish_best_every: given {every}, allowed is 1 to steps, {total}"

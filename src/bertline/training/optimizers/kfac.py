@@ -37,6 +37,7 @@ from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.base import matrices_in
+from bertline.training.optimizers.schedules import SCHEDULED, value_at
 from bertline.training.options import Options
 
 
@@ -82,7 +83,8 @@ class Kfac:
 
         Raises BertlineError if the ranks cannot be divided so.
         """
-        self._settings, self._group = settings or {}, group
+        self._given, self._group = settings or {}, group
+        self._settings = self._given  # those of the step
         self._layers = dict(_layers_of(model, self._settings["skip"])) if settings else {}
         self._observing = False
         self._seen: set[str] = set()
@@ -136,10 +138,17 @@ class Kfac:
             for flat, (key, (count, size)) in zip(sums, self._sizes.items(), strict=True)
         }
 
+    def _set_step(self, step: int) -> dict[str, Any]:
+        """Take the settings of update number `step`, and return them."""
+        now = {name: value_at(step, self._given[name]) for name in SCHEDULED if name in self._given}
+        self._settings = {**self._given, **now}
+        return self._settings
+
     @contextmanager
     def observe(self, step: int, loss_scale: float) -> Iterator[None]:
         """Sum the factors of update number `step`, counted from 1, over the micro-batches computed in the context."""
         self._scale = loss_scale
+        self._set_step(step)
         self._observing = self.enabled and (step - 1) % self._settings["factor_interval"] == 0
         if self._observing:
             self._buffer.zero_()
@@ -184,7 +193,7 @@ class Kfac:
 
         The gradients are those of the mean loss over the `samples` of the global batch, without a loss scale.
         """
-        settings = self._settings
+        settings = self._set_step(step)
         if (step - 1) % settings["factor_interval"] == 0:
             self._update_factors(samples)
         if not self._inverses or (step - 1) % settings["inverse_interval"] == 0:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 SCALING_POWERS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+# Settings of K-FAC that may change with the step.
+SCHEDULED = ("decay", "damping", "kl_clip", "factor_interval", "inverse_interval")
 
 
 def share_or_steps(value: float, total: int) -> float:
@@ -64,6 +66,13 @@ def learning_rate_at(
     if schedule == "constant":
         return peak
     raise ValueError(f"unknown schedule {schedule}")
+
+
+def value_at(step: int, given: Any) -> Any:
+    """Return a setting's value for update number `step`: `given`, or of pairs [first step, value] the last begun."""
+    if not isinstance(given, list):
+        return given
+    return next(value for first, value in reversed(given) if first <= step)
 
 
 def batch_size_factor(settings: Mapping[str, Any], batch_size: int) -> float:
