@@ -15,6 +15,7 @@ from bertline.training.data.batches import evaluation_batch, of_rank
 from bertline.training.data.collation import collate, idle_micro_batch
 from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.prefetching import READ_AHEAD
 from bertline.training.data.splitting import split
 from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.process_group import Group
@@ -37,6 +38,8 @@ def evaluate(model: nn.Module, data: TrainingData, group: Group, *, layout: Layo
     model.eval()
     parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), layout)
     for number in range(passes_in_lockstep(model, len(parts), group)):
+        for later in parts[number + READ_AHEAD : number + READ_AHEAD + 1]:
+            reader.read_ahead(later.batch.samples)
         made = (
             collate(parts[number], reader, layout) if number < len(parts) else idle_micro_batch(batch, reader, layout)
         ).to(group.device)
