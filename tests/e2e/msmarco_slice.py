@@ -18,7 +18,6 @@ DRAWN_QUERIES_PER_PASSAGE = 8
 WORDS = (3, 9)  # of a drawn query, the latter excluded
 OTHER_PASSAGES = 4  # of each passage that is relevant to a query of the slice
 TASK = {
-    "seeds": 3,
     "batch_size": 16,
     "learning_rate": 1.0e-3,
     "warmup": 0.1,
@@ -104,8 +103,8 @@ def configuration(test_data: Path, folder: Path) -> dict[str, Any]:
     write_weights(folder / "weights", test_data / "vocab/bert-base-uncased-vocab.txt")
     data = write_slice(test_data, folder / "lists")
     tasks = {
-        "pairwise": {**TASK, "objective": "pairwise", "training_examples": 3200},
-        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 12800},
+        "pairwise": {**TASK, "objective": "pairwise", "training_examples": 3200, "seeds": 2},
+        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 12800, "seeds": 1},
     }
     return {
         "evaluation": {"ranking": dict.fromkeys(tasks, data)},

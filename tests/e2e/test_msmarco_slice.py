@@ -1,9 +1,8 @@
-"""Ranking of MS MARCO's passages for queries that were not trained on, through the graph: ten minutes of one core."""
+"""Ranking of MS MARCO's passages for queries that were not trained on, through the graph: five minutes of one core."""
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,18 +30,19 @@ def results(finished: Path, objective: str) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in found]
 
 
-@pytest.mark.parametrize("objective", ["pairwise", "pointwise"])
-def test_passages_of_new_queries_are_ranked_far_better_than_at_random(finished: Path, objective: str) -> None:
+@pytest.mark.parametrize(("objective", "seeds"), [("pairwise", 2), ("pointwise", 1)])
+def test_passages_of_new_queries_are_ranked_far_better_than_at_random(
+    finished: Path, objective: str, seeds: int
+) -> None:
     metrics = results(finished, objective)
-    assert len(metrics) == 3
+    assert len(metrics) == seeds
     scores = [one["scores"]["map"] for one in metrics]
     baselines = metrics[0]["baselines"]
     p_values = sorted(one["p_value_candidates"] for one in metrics)
-    spread = f"{min(scores):.1f}..{max(scores):.1f}"
-    print(f"{objective}: MAP {statistics.median(scores):.1f} ({spread}), {baselines}, p {p_values}")
-    # With eleven queries, a single seed may be unlucky, and the last bits of a training differ between processors.
-    assert statistics.median(scores) > 3 * baselines["candidates"]
-    assert statistics.median(p_values) < 0.01
+    print(f"{objective}: MAP {scores}, {baselines}, p {p_values}")
+    # 42 to 57 MAP, p of 2e-5 to 5e-3 with six seeds; the last bits of a training differ between processors.
+    assert min(scores) > 3 * baselines["candidates"]
+    assert max(p_values) < 0.05
     assert {one["examples"]["dev_judged_queries"] for one in metrics} == {11}
 
 
