@@ -75,8 +75,7 @@ def test_every_part_runs_to_its_end_with_the_fewest_packages(tmp_path: Path, tor
     assert (out / "table.txt").read_text() in done.stdout
 
 
-@pytest.mark.parametrize("part", ["machine", "speed"])
-def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Path, part: str) -> None:
+def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Path) -> None:
     """Its module is replaced by one that cannot be imported; the part behind it still runs."""
     copy = tmp_path / "checkout"
     for name in ("bench", "src", "tests/unit", "config", "workflow"):
@@ -86,13 +85,13 @@ def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Pa
     (copy / "bench/gpu_parts").mkdir(parents=True)
     for path in [*(ROOT / "bench").glob("*.py"), *(ROOT / "bench/gpu_parts").glob("*.py")]:
         (copy / path.relative_to(ROOT)).write_text(path.read_text())
-    (copy / f"bench/gpu_parts/{part}.py").write_text("raise ImportError('no such driver')\n")
+    (copy / "bench/gpu_parts/machine.py").write_text("raise ImportError('no such driver')\n")
     command = [
         sys.executable,
         copy / "bench/gpu.py",
         "--tiny",
         "--only",
-        part,
+        "machine",
         "correctness",
         "--out",
         tmp_path / "out",
@@ -103,7 +102,7 @@ def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Pa
     assert done.returncode == 1
     assert "ImportError: no such driver" in done.stdout
     assert "Traceback" not in done.stdout
-    assert "Traceback" in (tmp_path / f"out/{part}.log").read_text()
+    assert "Traceback" in (tmp_path / "out/machine.log").read_text()
     results = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
     assert "passed" in {result.get("outcome") for result in results if result["part"] == "correctness"}
 
