@@ -69,7 +69,12 @@ def test_what_repeats_and_what_quotes_is_left_out_and_named(encoded: Path) -> No
     assert again["removed"] == {"exact_duplicate": shelf["documents"], "evaluation_overlap": 1}
     assert again["documents"] == again["sequence_lengths"]["128"]["samples"] == 0
     assert (shelf["removed"], shelf["licence"]) == ({}, "public domain")
-    assert wikipedia["settings"] == {"source": "wikimedia", "language": "sample", "dump": "20260101"}
+    assert wikipedia["settings"] == {
+        "source": "wikimedia",
+        "language": "sample",
+        "dump": "20260101",
+        "sentences": "unicode",
+    }
     assert (encoded / f"results/corpora/wikipedia-{wikipedia['fingerprint']}").is_dir()
     assert wikipedia["cleaning"]["headings"]["lines"] > 0
     assert shelf["cleaning"].keys() == {"markup", "symbols", "normalisation"}

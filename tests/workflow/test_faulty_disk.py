@@ -55,7 +55,7 @@ def graph(tmp_path: Path, sample: Path) -> Path:
 
 def fail(graph: Path, reason: str) -> str:
     """Run the graph into the fault; returns the rule that met it."""
-    output = run_snakemake(graph, "finetune", *OPTIONS, check=False).stdout
+    output = run_snakemake(graph, *OPTIONS, check=False).stdout
     assert "Traceback (most recent call last)" not in output, output[-4000:]
     errors = [text.strip() for text in output.splitlines() if text.strip().startswith("error: ")]
     assert errors, output[-4000:]
@@ -72,7 +72,7 @@ def mend_often(graph: Path, reason: str, give: Callable[[int], None], draw: rand
         give(room)
         failed[fail(graph, reason)] += 1
     give(needed * 4)
-    run_snakemake(graph, "finetune", *OPTIONS)
+    run_snakemake(graph, *OPTIONS)
     return failed
 
 
@@ -139,10 +139,10 @@ def test_results_that_cannot_be_written_any_more(
     for stage in ("encode", "pretrain"):
         run_snakemake(encoded, stage, *OPTIONS)
         subprocess.run(["mount", "-o", "remount,ro", encoded / "disk"], check=True)
-        output = run_snakemake(encoded, "finetune", *OPTIONS, check=False).stdout
+        output = run_snakemake(encoded, *OPTIONS, check=False).stdout
         assert "error: results cannot be written; allow it, or mount its disk for writing" in output
         subprocess.run(["mount", "-o", "remount,rw", encoded / "disk"], check=True)
-    run_snakemake(encoded, "finetune", *OPTIONS)
+    run_snakemake(encoded, *OPTIONS)
     assert_same_results(encoded, finished)
     record_property("faults", 2)
 
