@@ -1,11 +1,15 @@
-"""Opening of HDF5 files that may come from elsewhere: what they describe has to be stored in them.
+"""Opening of HDF5 files: those that may come from elsewhere, and new ones on disks that may be full.
 
 HDF5 can take a dataset's values from any file of the machine (external storage, virtual datasets, links), and can claim
-a size for which nothing is stored.
+a size for which nothing is stored. What a file describes has to be stored in it.
+
+A write that fails is no error where h5py closes an object that is no longer used, and may end the process where HDF5
+closes the file. So its writes go through a Python file, which keeps the error.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +20,42 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.files import write_atomically
 
 LARGEST_CHUNK = 1 << 30  # bytes; a chunk is unpacked as a whole
 LARGEST_RATIO = 2000  # of a dataset's size to what is stored; gzip reaches 1,032
 LARGEST_ATTRIBUTE = 1 << 16  # bytes
 # Type -> NumPy's kinds and the number of dimensions. Strings have a fixed length.
 ATTRIBUTES: dict[type, tuple[str, int]] = {int: ("iu", 0), str: ("S", 0), np.ndarray: ("iu", 1)}
+
+
+class _Output(io.FileIO):
+    """A file whose writes succeed for their caller; `error` is the first that did not."""
+
+    error: OSError | None = None
+
+    def write(self, block: Any) -> int:
+        left = memoryview(block).cast("B")
+        try:
+            while left and self.error is None:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self.error = error
+        return len(block)
+
+
+@contextmanager
+def create_hdf5(path: Path | str, **form: Any) -> Iterator[h5py.File]:
+    """Write a file atomically; `form` are options of `h5py.File`. Raises OSError at the end if any write failed."""
+    with write_atomically(path) as temporary, _Output(temporary, "w+b") as output:
+        try:
+            with h5py.File(output, "w", **form) as file:
+                yield file
+        except (OSError, RuntimeError):  # it read what was not written
+            if output.error is None:
+                raise
+        if output.error:
+            raise OSError(output.error.errno, output.error.strerror, str(path))
 
 
 @contextmanager

@@ -29,15 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.hdf5 import open_hdf5
-from bertline.encoding.layout import SampleFile, disk_errors, open_samples
+from bertline.encoding.hdf5 import create_hdf5, open_hdf5
+from bertline.encoding.layout import SampleFile, open_samples
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.violations import Violation, Violations, faulty_segments
-from bertline.files import Json, write_atomically
+from bertline.files import Json
 
 # Layout -> dataset -> type and row width.
 DATASETS: dict[str, dict[str, tuple[str, str]]] = {
@@ -118,11 +117,7 @@ def write_interchange(
         widths: of a row, by letter: see the module.
     """
     # The oldest version of HDF5, as the readers are old programs.
-    with (
-        write_atomically(path) as temporary,
-        disk_errors(path),
-        h5py.File(temporary, "w", libver=("earliest", "v108")) as file,
-    ):
+    with create_hdf5(path, libver=("earliest", "v108")) as file:
         for name, (dtype, width) in DATASETS[layout].items():
             shape = (samples, widths[width]) if width else (samples,)
             # A dataset without rows cannot be chunked.

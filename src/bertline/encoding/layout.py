@@ -23,12 +23,9 @@ Samples imported from statically masked files (see `bertline.encoding.interchang
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import mmap
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +34,9 @@ import h5py
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.hdf5 import open_hdf5, read_attribute
+from bertline.encoding.hdf5 import create_hdf5, open_hdf5, read_attribute
 from bertline.encoding.tokenizer import id_type
 from bertline.encoding.violations import Violation, Violations, faulty_segments
-from bertline.files import write_atomically
 
 LAYOUT_VERSION = 1
 ALIGNMENT = 4096
@@ -162,7 +158,7 @@ def write_samples(
     filled = {"layout_version": LAYOUT_VERSION, "samples": samples, "tokens": tokens, **attributes}
     # With a fixed version of HDF5 the bytes depend only on the samples.
     form = {"libver": ("v110", "v110"), "alignment_threshold": 1, "alignment_interval": ALIGNMENT}
-    with write_atomically(path) as temporary, disk_errors(path), h5py.File(temporary, "w", **form) as file:
+    with create_hdf5(path, **form) as file:
         for name, kind in ATTRIBUTES.items():
             if name in filled or name not in OPTIONAL_ATTRIBUTES:
                 _write_attribute(file, name, kind, filled[name])
@@ -200,18 +196,6 @@ def _write_dataset(file: h5py.File, name: str, dtype: np.dtype, size: int, block
     if written != size:
         raise ValueError(f"{name}: {written} values were given, {size} were announced")
     dataset.attrs.create("sha256", np.bytes_(digest.hexdigest()), dtype=h5py.string_dtype("utf-8", 64))
-
-
-@contextmanager
-def disk_errors(path: Path | str) -> Iterator[None]:
-    """Set the errno of errors for a full disk, which HDF5 only reports in their text."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        number = re.search(r"errno = (\d+)", str(error))
-        if number and int(number[1]) in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(int(number[1]), "no space left", str(path)) from None
-        raise
 
 
 def open_samples(path: Path | str) -> SampleFile:

@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import h5py
 import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
+from bertline.encoding.hdf5 import create_hdf5
 from bertline.files import write_atomically
 from bertline.finetuning.sequences import Sequences
 
@@ -35,13 +35,13 @@ def open_feature_file(
     Its arguments are the number of the first input, the inputs, and for each layer the vectors of all tokens, float32
     [T, H], or of all inputs, [N, H].
     """
-    with write_atomically(path) as temporary, WRITERS[path.suffix](temporary, tokenizer, layers, pooling) as write:
+    with WRITERS[path.suffix](path, tokenizer, layers, pooling) as write:
         yield write
 
 
 @contextmanager
 def _jsonl_writer(path: Path, tokenizer: Tokenizer, layers: Sequence[int], pooling: Pooling | None) -> Iterator[Write]:
-    with path.open("wb") as file:
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
 
         def values(features: list[np.ndarray], row: int) -> list[dict[str, Any]]:
             return [
@@ -70,7 +70,7 @@ def _parquet_writer(
     import pyarrow
     import pyarrow.parquet
 
-    with ExitStack() as opened:
+    with write_atomically(path) as temporary, ExitStack() as opened:
         writer: Any = None
 
         def write(number: int, sequences: Sequences, features: list[np.ndarray]) -> None:
@@ -86,7 +86,7 @@ def _parquet_writer(
                 columns[f"layer_{layer}"] = column if pooling else pyarrow.LargeListArray.from_arrays(offsets, column)
             table = pyarrow.table(columns)
             if writer is None:
-                writer = opened.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema))
+                writer = opened.enter_context(pyarrow.parquet.ParquetWriter(temporary, table.schema))
             writer.write_table(table)
 
         yield write
@@ -94,7 +94,7 @@ def _parquet_writer(
 
 @contextmanager
 def _hdf5_writer(path: Path, tokenizer: Tokenizer, layers: Sequence[int], pooling: Pooling | None) -> Iterator[Write]:
-    with h5py.File(path, "w") as file:
+    with create_hdf5(path) as file:
 
         def append(name: str, values: np.ndarray) -> None:
             if name not in file:
