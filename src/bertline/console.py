@@ -16,6 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 T = TypeVar("T")
 
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 # A path that may not be written or read, or a file where a folder is needed.
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -54,19 +55,26 @@ def without_credentials(text: str) -> str:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Set up logging, and turn expected failures into one line on stderr and exit status 1.
+    """Set up logging, and exit as `exit_on_errors` does."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    with exit_on_errors():
+        yield
+
+
+@contextmanager
+def exit_on_errors() -> Iterator[None]:
+    """Turn expected failures into one line on stderr and exit status 1.
 
     `BertlineError`, full disks and paths that may not be used are expected; anything else is a bug and keeps its
     traceback.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
         yield
     except BertlineError as error:
         traceback.clear_frames(error.__traceback__)  # ends progress bars, which would be drawn below the message
         sys.exit(f"error: {error}")
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in DISK_IS_FULL:
             where = error.filename or "the output"
             room = "quota" if error.errno == errno.EDQUOT else "space"
             sys.exit(f"error: no {room} left while writing {where}; free some space and run the same command again")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertline.console import BertlineError
+from bertline.console import DISK_IS_FULL, BertlineError
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
     """Yield an empty file beside `path`; on success fsync it and rename it to `path`, on failure remove it.
 
     Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty. The umask
-    takes its bits from `mode`.
+    takes its bits from `mode`. An OSError of a full disk names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +56,10 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
         temporary.replace(path)
         if durable:
             fsync_directory(path.parent)
+    except OSError as error:
+        if error.errno in DISK_IS_FULL:  # most such errors have no name or the temporary one
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

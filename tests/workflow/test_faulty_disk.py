@@ -96,6 +96,16 @@ def test_a_disk_that_is_full_at_a_random_stage(
     record_property("failed in", json.dumps(failed))
 
 
+def test_a_disk_that_is_full_before_the_first_job(graph: Path, undo: ExitStack) -> None:
+    """The plan remembers the digests of inputs in the results."""
+    mounted(undo, graph / "results", "-t", "tmpfs", "-o", "size=4k", "tmpfs")
+    (graph / "results/filler").write_bytes(bytes(4096))
+    output = run_snakemake(graph, "--dry-run", *OPTIONS, check=False).stdout
+    (error,) = (line for line in output.splitlines() if "no space left" in line.lower())
+    where = "results/digests-of-inputs.json"
+    assert error == f"error: no space left while writing {where}; free some space and run the same command again"
+
+
 def test_a_quota_that_is_reached_at_a_random_stage(
     graph: Path, finished: Path, tmp_path: Path, undo: ExitStack, record_property: Any
 ) -> None:

@@ -17,12 +17,10 @@ CLOCK_SKEW_SECONDS = 60
 def check_cluster():
     """Stop a real run whose site.yaml requests what the Slurm cluster does not have."""
     settings = workflow.executor_settings
-    try:
+    with exit_on_errors():
         if SITE and hasattr(settings, "status_command"):
             check_site(SITE, status_command=settings.status_command)
             use_waiting_sbatch(CHECKOUT / "workflow/slurm")
-    except BertlineError as error:
-        sys.exit(f"error: {error}")
 
 
 def check_inputs():

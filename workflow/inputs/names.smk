@@ -38,12 +38,10 @@ def with_named_files(prepare_dag):
 
     def prepare(*arguments, **options):
         check_site_is_named()
-        try:
+        with exit_on_errors():
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))
-        except BertlineError as error:
-            sys.exit(f"error: {error}")
         pass_on_steps()
         return prepare_dag(*arguments, **options)
 

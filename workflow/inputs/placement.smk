@@ -3,18 +3,16 @@
 import sys
 
 from bertline.cluster import placement, slurm
-from bertline.console import BertlineError
+from bertline.console import exit_on_errors
 from bertline.settings.site import read_site
 from snakemake_logger_plugin_bertline import LogHandler
 
 # Set by the Slurm profile. Not a setting of the configuration, because it does not affect results.
 site_file = config.pop("site", None)
-try:
+with exit_on_errors():
     SITE = site_file and read_site(
         site_file, workflow.source_path("../../config/site.schema.yaml")
     )
-except BertlineError as error:
-    sys.exit(f"error: {error}")
 
 
 # What shows this run on the terminal: none if Snakemake prints its own log, nor in the jobs of a cluster.

@@ -13,7 +13,7 @@ from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings import overrides
 from bertline.settings.configuration import read_yaml
-from bertline.console import BertlineError
+from bertline.console import exit_on_errors
 from bertline.corpus import sources
 
 min_version("9.9")
@@ -28,7 +28,7 @@ shell.prefix(
 # Trainers record it. Every job of a scheduler reads this file.
 export_own_job()
 
-try:
+with exit_on_errors():
     # Snakemake has read them, but does not report duplicate keys.
     for path in workflow.configfiles if workflow.is_main_process else ():
         read_yaml(path)
@@ -37,12 +37,9 @@ try:
     arguments = workflow.config_settings.config_args or ()
     config = overrides.apply_arguments(config, arguments, schema)
     plan = make_plan(config, schema, CHECKOUT / "config/models")
-except BertlineError as error:
-    sys.exit(f"error: {error}")
-
-# The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
-if workflow.is_main_process:
-    write_links(plan, existing_only=True)
+    # The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
+    if workflow.is_main_process:
+        write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules, not params: a change of source or contact must not rerun them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertline.console import BertlineError
+from bertline.console import DISK_IS_FULL, BertlineError
 from bertline.files import write_atomically
 
 
@@ -22,7 +21,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file(content, temporary, {"format": "pt"})
         except SafetensorError as error:
             # The package reports the system's error only in its text.
-            for number in (errno.ENOSPC, errno.EDQUOT):
+            for number in DISK_IS_FULL:
                 if f"os error {number}" in str(error):
                     raise OSError(number, "no space left", str(path)) from None
             raise

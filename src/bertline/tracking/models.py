@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bertline.console import BertlineError
+from bertline.console import DISK_IS_FULL, BertlineError
 from bertline.files import write_json
 from bertline.results import paths
 from bertline.results.records import KeptModel, Record, one_line_damage, read_record
@@ -169,7 +168,7 @@ def _save(model: _Model, saved: Path) -> str:
         save_model(model.folder, saved)
         return kind_of(model.folder)
     except Exception as error:  # damaged files raise many types in transformers, PyTorch and MLflow
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise BertlineError(
