@@ -30,18 +30,29 @@ ATTRIBUTES: dict[type, tuple[str, int]] = {int: ("iu", 0), str: ("S", 0), np.nda
 
 
 class _Output(io.FileIO):
-    """A file whose writes succeed for their caller; `error` is the first that did not."""
+    """A file that fails for nobody who writes to it; `error` is the first failure, after which nothing is written."""
 
     error: OSError | None = None
 
     def write(self, block: Any) -> int:
         left = memoryview(block).cast("B")
-        try:
+        with self._kept_error():
             while left and self.error is None:
                 left = left[super().write(left) :]
+        return len(block)
+
+    def truncate(self, size: int | None = None) -> int:
+        with self._kept_error():
+            if self.error is None:
+                super().truncate(size)
+        return size or 0
+
+    @contextmanager
+    def _kept_error(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.error = error
-        return len(block)
 
 
 @contextmanager
@@ -51,11 +62,9 @@ def create_hdf5(path: Path | str, **form: Any) -> Iterator[h5py.File]:
         try:
             with h5py.File(output, "w", **form) as file:
                 yield file
-        except (OSError, RuntimeError):  # it read what was not written
-            if output.error is None:
-                raise
-        if output.error:
-            raise OSError(output.error.errno, output.error.strerror, str(path))
+        finally:  # instead of errors that follow from it, as HDF5 reads what was not written
+            if output.error:
+                raise OSError(output.error.errno, output.error.strerror, str(path))
 
 
 @contextmanager
