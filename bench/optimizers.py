@@ -34,6 +34,7 @@ VARIANTS: dict[str, tuple[Settings, list[float]]] = {
     "lamb": ({"optimizer": "lamb"}, [1e-2, 3e-2]),
     "muon": ({"optimizer": "muon"}, [3e-3, 6e-3]),
     "soap": ({"optimizer": "soap"}, [3e-3, 6e-3]),
+    "shampoo": ({"optimizer": "shampoo"}, [3e-3, 6e-3]),
     "kfac + lamb": ({"optimizer": "lamb", "kfac": {}}, [1e-2, 3e-2]),
     "kfac (sample) + lamb": ({"optimizer": "lamb", "kfac": {"gradient_factor": "sample"}}, [1e-2, 3e-2]),
     "kfac (sample) + adamw": ({"optimizer": "adamw", "kfac": {"gradient_factor": "sample"}}, [3e-3, 6e-3]),

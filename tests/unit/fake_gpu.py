@@ -88,8 +88,8 @@ def train(
         with HostReads():
             made.step()
         kept = {name: tensor.to("cpu") for name, tensor in optimizer_tensors(made, model).items()}
-        # That of LAMB and SOAP is on the host, where it is read.
-        if optimizer in ("lamb", "soap"):
+        # That of these is on the host, where it is read.
+        if optimizer in ("lamb", "soap", "shampoo"):
             kept |= {name: torch.zeros(()) for name in kept if name.endswith(".step")}
         again = make_optimizer(model, given["settings"])
         load_optimizer_tensors(again, model, kept, kind=optimizer, reset_step=True)
@@ -98,7 +98,7 @@ def train(
         where = {
             name.rsplit(".", 1)[-1]: tensor.device.type for name, tensor in optimizer_tensors(again, model).items()
         }
-        assert where.pop("step", "cuda") == ("cpu" if optimizer in ("lamb", "soap") else "cuda")
+        assert where.pop("step", "cuda") == ("cpu" if optimizer in ("lamb", "soap", "shampoo") else "cuda")
         assert set(where.values()) == {"cuda"}
 
 
@@ -132,6 +132,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "packed with dropout": partial(train, data, network="bert", packed=True, optimizer="adamw"),
         "rows with lion": partial(train, data, network="bert", optimizer="lion"),
         "rows with soap": partial(train, data, network="bert", optimizer="soap"),
+        "rows with shampoo": partial(train, data, network="bert", optimizer="shampoo"),
         "packed in fp32": partial(train, data, network="modern", packed=True, precision="fp32", optimizer="muon"),
         "packed on an older GPU": partial(
             train, data, network="bert", packed=True, precision="fp16", capability=TURING

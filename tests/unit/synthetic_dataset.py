@@ -157,6 +157,13 @@ def recipe(**changes: Any) -> dict[str, Any]:
             "lion": {"betas": [0.9, 0.99]},
             "sgd": {"momentum": 0.9},
             "soap": {"betas": [0.95, 0.95], "epsilon": 1e-8, "basis_interval": 10, "largest_side": 10000},
+            "shampoo": {
+                "betas": [0.9, 0.999],
+                "epsilon": 1e-8,
+                "factor_epsilon": 1e-12,
+                "root_interval": 10,
+                "largest_side": 10000,
+            },
             "kfac": None,
             "learning_rate": 0.02,
             "learning_rate_scaling": "none",

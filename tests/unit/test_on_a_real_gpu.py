@@ -154,7 +154,7 @@ def check_same_bits(card, folder, optimizer, options, **settings):
     assert found == expected
 
 
-@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon", "lion", "soap"])
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "muon", "lion", "soap", "shampoo"])
 def test_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, optimizer):
     check_same_bits(card, tmp_path, optimizer, {})
 

@@ -20,6 +20,7 @@ CASES = [
     "packed with dropout",
     "rows with lion",
     "rows with soap",
+    "rows with shampoo",
     "packed in fp32",
     "packed on an older GPU",
     "rows in 8 bits, traced",

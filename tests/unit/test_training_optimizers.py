@@ -233,6 +233,7 @@ def factored(monkeypatch):
         ("lion", False),
         ("sgd", False),
         ("soap", False),
+        ("shampoo", False),
         ("factored", False),
         pytest.param("lamb", True, marks=pytest.mark.slow),
     ],

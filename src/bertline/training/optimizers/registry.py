@@ -20,6 +20,7 @@ from bertline.training.optimizers.lamb import Lamb
 from bertline.training.optimizers.lion import Lion
 from bertline.training.optimizers.muon import Muon
 from bertline.training.optimizers.sgd import Sgd
+from bertline.training.optimizers.shampoo import Shampoo
 from bertline.training.optimizers.soap import Soap
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ OPTIMIZERS = {
     "lion": Entry(Lion, Lion.new_state),
     "sgd": Entry(Sgd, Sgd.new_state),
     "soap": Entry(Soap, Soap.new_state, needs_whole_matrices=True),
+    "shampoo": Entry(Shampoo, Shampoo.new_state, needs_whole_matrices=True),
 }
 
 

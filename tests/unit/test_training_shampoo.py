@@ -1,4 +1,4 @@
-"""SOAP beside pytorch_optimizer's, on a network's layers, and killed."""
+"""SOAP and Shampoo beside their authors' and pytorch_optimizer's code, on a network's layers, and killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from training_processes import Trainer, train
 from bertline.files import read_json, sha256_of_file
 from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
 
-REFERENCE = read_json(Path(__file__).parent / "references/soap.json")
+REFERENCES = Path(__file__).parent / "references"
+REFERENCE = read_json(REFERENCES / "soap.json")  # also weights and gradients of that of Shampoo
 SOAP = {"betas": [0.95, 0.95], "epsilon": 1e-8, "basis_interval": 10, "largest_side": 10000}
 
 
@@ -43,24 +44,49 @@ class Network(torch.nn.Module):
         self.bias = torch.nn.Parameter(start["bias"])
 
 
-def test_updates_are_those_of_pytorch_optimizer():
-    settings = {**SOAP, "betas": [0.9, 0.95], "basis_interval": 3, "largest_side": 8}
+def train_on_reference(optimizer, settings, weights_after_steps):
+    """Give a network the reference's gradients, and compare its weights after each step."""
     network = Network()
-    given = recipe(optimizer="soap", learning_rate=0.02, weight_decay=0.03, soap=settings)["settings"]
-    optimizer = make_optimizer(network, given)
-    for step in REFERENCE["steps"]:
-        gradients, expected = tensors_of(step["gradients"]), tensors_of(step["weights"])
+    given = recipe(optimizer=optimizer, learning_rate=0.02, weight_decay=0.03, **{optimizer: settings})["settings"]
+    made = make_optimizer(network, given)
+    for step, after in zip(REFERENCE["steps"], weights_after_steps, strict=True):
+        gradients, expected = tensors_of(step["gradients"]), tensors_of(after)
         for name, weight in network.named_parameters():
             weight.grad = gradients[name]
-        optimizer.step()
+        made.step()
         for name, weight in network.named_parameters():
             torch.testing.assert_close(weight.detach(), expected[name], rtol=1e-4, atol=1e-5)
     start = tensors_of(REFERENCE["weights"])
     assert all((weight - start[name]).abs().max() > 0.05 for name, weight in network.named_parameters())
-    names = optimizer_tensors(optimizer, network).keys()
-    assert {name for name in names if name.startswith("long")} == {
-        f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_basis")
-    }
+    return {name for name in optimizer_tensors(made, network) if name.startswith("long")}
+
+
+def test_updates_of_soap_are_those_of_pytorch_optimizer():
+    settings = {**SOAP, "betas": [0.9, 0.95], "basis_interval": 3, "largest_side": 8}
+    tensors = train_on_reference("soap", settings, [step["weights"] for step in REFERENCE["steps"]])
+    assert tensors == {f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_basis")}
+
+
+def test_updates_of_shampoo_are_those_of_distributed_shampoo():
+    settings = {"betas": [0.9, 0.95], "epsilon": 1e-8, "factor_epsilon": 1e-12, "root_interval": 3, "largest_side": 8}
+    tensors = train_on_reference("shampoo", settings, read_json(REFERENCES / "shampoo.json")["steps"])
+    assert tensors == {f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_root")}
+
+
+def test_before_the_first_roots_shampoo_is_adamw():
+    settings = {"betas": [0.9, 0.999], "epsilon": 1e-8, "root_interval": 100}
+    networks = [Network(), Network()]
+    given = recipe(optimizer="shampoo", learning_rate=0.02, weight_decay=0.03)["settings"]
+    given["shampoo"] |= settings
+    adamw = recipe(optimizer="adamw", learning_rate=0.02, weight_decay=0.03, betas=[0.9, 0.999], epsilon=1e-8)
+    optimizers = [make_optimizer(networks[0], given), make_optimizer(networks[1], adamw["settings"])]
+    for step in REFERENCE["steps"]:
+        for network, optimizer in zip(networks, optimizers, strict=True):
+            for name, weight in network.named_parameters():
+                weight.grad = tensors_of(step["gradients"])[name]
+            optimizer.step()
+    for ours, theirs in zip(*(network.parameters() for network in networks), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_bases_stay_orthogonal():
@@ -77,10 +103,17 @@ def test_bases_stay_orthogonal():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "options"), [(1, {}), pytest.param(2, {"sharded_optimizer": True}, marks=pytest.mark.slow)], ids=str
+    ("optimizer", "ranks", "options"),
+    [
+        ("soap", 1, {}),
+        ("shampoo", 1, {}),
+        pytest.param("soap", 2, {"sharded_optimizer": True}, marks=pytest.mark.slow),
+        pytest.param("shampoo", 2, {"sharded_optimizer": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
-def test_killed_at_five_moments_it_ends_with_the_same_bits(card, tmp_path, ranks, options):
-    given = recipe(steps=24, optimizer="soap", learning_rate=1e-3)
+def test_killed_at_five_moments_it_ends_with_the_same_bits(card, tmp_path, optimizer, ranks, options):
+    given = recipe(steps=24, optimizer=optimizer, learning_rate=1e-3)
     train(given, card, tmp_path / "straight", ranks=ranks, **options)
     output, killed = tmp_path / "phase", 0
     for step in (1, 4, 9, 14, 19):
