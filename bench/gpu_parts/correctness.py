@@ -12,8 +12,8 @@ import pytest
 from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
-# Tests that take about a second each on a CPU.
-TINY = "masks or float64 or padded_rows or (transformers and fp32) or test_gradients or (stopped_phase and lamb)"
+# Tests that take seconds each on a CPU, where compiling takes minutes.
+TINY = "not compiled and not fifty_steps and not two_gpus"
 
 
 class _Recorder:
@@ -30,11 +30,6 @@ class _Recorder:
                 crash = getattr(report.longrepr, "reprcrash", None)
                 result["error"] = crash.message.splitlines()[0] if crash else ""
             self._results.put(result)
-
-
-def _first_line(report: pytest.TestReport) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    return (str(crash.message if crash else report.longrepr).splitlines() or [""])[0][:200]
 
 
 def run(context: Context) -> Iterator[Result]:
