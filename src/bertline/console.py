@@ -22,8 +22,8 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
-LONGEST_MESSAGE = 2000
-LONGEST_END = 500
+MAX_MESSAGE_LENGTH = 2000
+MAX_END_LENGTH = 500
 
 
 class BertlineError(Exception):
@@ -34,13 +34,13 @@ class BertlineError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        if len(message) > 4 * LONGEST_MESSAGE:  # the search for credentials takes quadratic time
-            message = f"{message[: 2 * LONGEST_MESSAGE]} ... {message[-2 * LONGEST_MESSAGE :]}"
+        if len(message) > 4 * MAX_MESSAGE_LENGTH:  # the search for credentials takes quadratic time
+            message = f"{message[: 2 * MAX_MESSAGE_LENGTH]} ... {message[-2 * MAX_MESSAGE_LENGTH :]}"
         message = without_credentials(message)
         if not message.isprintable():
             message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[: LONGEST_MESSAGE - LONGEST_END - 5]} ... {message[-LONGEST_END:]}"
+        if len(message) > MAX_MESSAGE_LENGTH:
+            message = f"{message[: MAX_MESSAGE_LENGTH - MAX_END_LENGTH - 5]} ... {message[-MAX_END_LENGTH:]}"
         super().__init__(message)
 
 

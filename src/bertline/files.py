@@ -22,7 +22,7 @@ HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with
 
 
 class Recipe(dict[str, Any]):
-    """A JSON object with everything that a job needs to know; on a command line, the path of its file."""
+    """A JSON object with everything that a job needs; on a command line, the path of its file."""
 
 
 def fsync_directory(directory: Path) -> None:

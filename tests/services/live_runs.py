@@ -17,13 +17,13 @@ from bertline.results.journal import read_journal
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from fabricated_runs import journal_line, write, write_journal, write_run  # noqa: E402
+from synthetic_runs import journal_line, write, write_journal, write_run  # noqa: E402
 
 RUNS, STEPS = 8, 120
 
 
 def begin_runs(root: Path) -> list[Path]:
-    """Eight runs whose first phase is being trained; nothing of their second has begun."""
+    """Eight runs whose first phase is being trained; nothing of their second has started."""
     record = root / write_run(root, tasks=(), steps=STEPS)
     content = json.loads(record.read_text())
     records = []

@@ -20,7 +20,7 @@ from bertline.reporting.page import write_report
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
-from fabricated_runs import write, write_run
+from synthetic_runs import write, write_run
 
 AXE = "axe-core@4.14.1"
 AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="

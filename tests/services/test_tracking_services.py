@@ -102,7 +102,9 @@ def test_a_server_with_a_password_takes_it_from_the_environment(
     with mlflow_server(tmp_path, store, ["--app-name", "basic-auth"], environment) as server:
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-        with pytest.raises(BertlineError, match=r"^MLflow at http://127.0.0.1:\d+ does not know you; set [^\n]*$"):
+        with pytest.raises(
+            BertlineError, match=r"^MLflow at http://127.0.0.1:\d+ did not accept the credentials; set [^\n]*$"
+        ):
             track(records, server.uri)
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a-long-enough-password")
         assert track(records, server.uri)["sent"] > 0

@@ -82,7 +82,7 @@ def serve(certificate: Path | None = None) -> Iterator[Misbehaving]:
             self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if certificate is not None:

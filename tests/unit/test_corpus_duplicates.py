@@ -479,7 +479,7 @@ def test_an_evaluation_set_of_any_format_is_found(tmp_path: Path, name: str) -> 
     assert read_json(tmp_path / "overlap.json")["overlaps"] == [{"document": 0, "id": "web0-0", "shared": {"ours": 4}}]
 
 
-def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation: Path) -> None:
+def test_what_overlaps_is_dropped_and_is_no_duplicate(tmp_path: Path, evaluation: Path) -> None:
     long = text_of(1)
     with_question = f"{long} {QUESTIONED}"
     write_part(tmp_path, "wiki", 0, [with_question, long, long])

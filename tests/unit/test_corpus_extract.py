@@ -144,8 +144,8 @@ def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: P
     extract_part(dump_recipe(extractor=extractor), dump, tmp_path / "extracted")
     names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
     assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
-    left_out = {"left_out": {"list_items": 0, "math": 1}} if extractor == "bertline" else {}
-    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED | left_out
+    unread = {"unread": {"list_items": 0, "math": 1}} if extractor == "bertline" else {}
+    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED | unread
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from bertline.corpus.shards import (
     FEW_DOCUMENTS,
     HELD_OUT,
     INDEX_TYPE,
-    cut_plan,
     hash_of_id,
     index_of,
     make_plan,
@@ -33,6 +32,7 @@ from bertline.corpus.shards import (
     read_pieces,
     read_plan,
     split_part,
+    stream_plan,
     write_plan,
     write_shard,
 )
@@ -289,7 +289,7 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: p
         tracemalloc.start()
         ranges = [
             sum(len(piece["ranges"]) for piece in pieces)
-            for _, pieces in cut_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
+            for _, pieces in stream_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
         ]
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

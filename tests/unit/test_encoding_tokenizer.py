@@ -121,7 +121,7 @@ def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
-def test_padding_and_truncation_of_a_foreign_file_are_switched_off(tmp_path: Path) -> None:
+def test_padding_and_truncation_of_an_external_file_are_switched_off(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)

@@ -14,11 +14,11 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from fabricated_runs import write_run
 from finetuning_helpers import MODEL, write_tokenizer
 from hub_repository import TOKEN, Hub, serve_hub
 from huggingface_hub import ModelCard
 from safetensors.torch import load, load_file
+from synthetic_runs import write_run
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer

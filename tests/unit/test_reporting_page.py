@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import write, write_journal, write_run
 from huggingface_hub import ModelCard
+from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.finetuning.tasks.registry import TASKS
@@ -165,7 +165,7 @@ def test_on_gpus_the_page_has_the_share_of_their_peak_and_what_the_training_cost
         assert float(energy) == pytest.approx(0.4 * 8 * 7.5e6 / 14_000 / 3600, rel=0.05)
 
 
-NOT_OFFICIAL = "No published scores stand beside {}: their development sets are not the official ones."
+NOT_OFFICIAL = "No published scores are shown for {}: their development sets are not the official ones."
 
 
 def change_metrics(task: str, **changed: Any) -> None:
@@ -234,7 +234,7 @@ def test_names_and_descriptions_are_escaped(record: Path) -> None:
     assert "<script" not in write_report([record], Path("report")).read_text()
 
 
-def test_a_run_that_has_hardly_begun_still_gives_a_page(record: Path) -> None:
+def test_a_run_that_has_hardly_started_still_gives_a_page(record: Path) -> None:
     for path in Path("results").rglob("*"):
         if path.is_file() and path != record:
             path.unlink()

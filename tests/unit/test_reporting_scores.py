@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fabricated_runs import write_run
+from synthetic_runs import write_run
 
 from bertline.reporting.scores import ScoreRow, Spread, score_rows
 from bertline.results.records import Finetuning, chosen_on_dev, read_record

@@ -52,5 +52,5 @@ def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
 
 
 def test_an_unfinished_phase_has_no_cost_yet() -> None:
-    begun = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
-    assert cost_of([begun]) is None
+    started = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
+    assert cost_of([started]) is None

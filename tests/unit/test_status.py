@@ -218,7 +218,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     assert estimates(untrained)[-1].node_hours is None
 
 
-def test_node_hours_of_a_training_that_was_begun_follow_from_its_own_journal(untrained: Plan) -> None:
+def test_node_hours_of_a_training_that_was_started_follow_from_its_own_journal(untrained: Plan) -> None:
     write(PHASE / "checkpoints/durable.json", '{"step": 25}')
     write(PHASE / "checkpoints/step-00000025/state.json", '{"reproducibility": {"world_size": 2}}')
     write_speed(PHASE / "checkpoints/journal.jsonl", 5)

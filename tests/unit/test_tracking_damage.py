@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.tracking import following, store

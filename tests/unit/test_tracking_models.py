@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from fabricated_runs import write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
 from roberta_folder import write_roberta
+from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import load_finetuned

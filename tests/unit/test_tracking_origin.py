@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.results.journal import read_journal

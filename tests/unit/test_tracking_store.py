@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
@@ -244,8 +244,8 @@ def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path, monke
 def test_a_phase_has_its_parameters_and_jobs_while_it_is_trained(record: Path) -> None:
     folder = unfinish("phase1", durable=50)
     recipe = json.loads((folder / "recipe.kept").read_text())
-    begun = {key: value for key, value in recipe.items() if key != "finished"} | {"jobs": ["slurm 11"]}
-    write(folder / "checkpoints" / "recipe.json", begun)
+    started = {key: value for key, value in recipe.items() if key != "finished"} | {"jobs": ["slurm 11"]}
+    write(folder / "checkpoints" / "recipe.json", started)
     track([record], uri())
     first = runs()["phase1"]
     assert first.info.status == "RUNNING"
@@ -525,7 +525,7 @@ def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) 
 
 
 def another_recipe(record: Path, run: str = "demo", fingerprint: str = "f" * 16) -> Path:
-    """The record of a run that has the data and phase1 of `record`, and a phase2 and tasks of its own, not begun."""
+    """The record of a run that has the data and phase1 of `record`, and a phase2 and tasks of its own, not started."""
     content = json.loads(record.read_text())
     content |= {"run": run, "fingerprint": fingerprint}
     content["phases"][1] |= {"fingerprint": "other", "path": "results/phases/other"}

@@ -51,13 +51,13 @@ def test_the_newest_is_found_and_old_ones_are_dropped(tmp_path):
 
 
 def test_a_checkpoint_of_another_fingerprint_is_reported_and_left_alone(tmp_path, caplog):
-    foreign = save(tmp_path, 50, fingerprint="theirs")
+    external = save(tmp_path, 50, fingerprint="theirs")
     assert find_checkpoint(tmp_path, "mine") is None
     assert "of another model" in caplog.text
     for step in (3, 6, 9):
         save(tmp_path, step)
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 9
-    assert foreign.exists()
+    assert external.exists()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])

@@ -63,7 +63,7 @@ def stopped(card, tmp_path_factory):
 
 
 def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3, of_journal=1e-4):
-    """The same files, their numbers but for rounding, and the same course."""
+    """The same files, their numbers but for rounding, and the same curve."""
     step = f"checkpoints/step-{steps:08d}"
     for name in ("model.safetensors", f"{step}/model.safetensors", f"{step}/optimizer.safetensors"):
         ours, theirs = load_file(found / name), load_file(expected / name)

@@ -165,7 +165,7 @@ def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path)
     straight, output = tmp_path / "straight", tmp_path / "phase"
     train(given, card, straight)
     trainer = Trainer(given, card, output, checkpoint_every=3)
-    # Inside the ramp.
+    # Inside the warmup.
     assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000006").exists())
     resumed = train(given, card, output)
     assert "resuming" in resumed.log.read_text()

@@ -65,10 +65,12 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert finished.returncode != 0
     assert "Traceback (most recent call last)" not in finished.stdout
     lines = finished.stdout.splitlines()
-    begun = next(number for number, line in enumerate(lines) if line.startswith("Execute "))
+    started = next(number for number, line in enumerate(lines) if line.startswith("Execute "))
     for task, file in absent.items():
         told = f"runs.theirs.finetune.{task} is left out: "
-        assert sum(told in line and f"{file} does not exist; put the file there" in line for line in lines[:begun]) == 1
+        assert (
+            sum(told in line and f"{file} does not exist; put the file there" in line for line in lines[:started]) == 1
+        )
         assert sum(told in line for line in reasons_of(finished.stdout)) == 1
         assert sum(told in line for line in dry.splitlines()[-len(absent) :]) == 1
         assert sum(line.startswith(f"error: {told}") for line in lines) == 1  # of one attempt

@@ -54,7 +54,7 @@ def graph(tmp_path: Path, sample: Path) -> Path:
 
 
 def fail(graph: Path, reason: str) -> str:
-    """Run the graph into the fault; returns the rule that met it, or `start` if none had begun."""
+    """Run the graph into the fault; returns the rule that met it, or `start` if none had started."""
     output = run_snakemake(graph, *OPTIONS, check=False).stdout
     assert "Traceback (most recent call last)" not in output, output[-4000:]
     errors = [text.strip() for text in output.splitlines() if text.strip().startswith("error: ")]

@@ -22,7 +22,7 @@ def steps_to_keep():
 
 
 def pass_on_steps():
-    """Let the jobs of a cluster know, as an argument of theirs, the checkpoints that were asked for by name."""
+    """Pass to cluster jobs, as an argument, the checkpoints that were requested by name."""
     added = sorted(steps_to_keep() - STEPS_OF_CONFIGURATION)
     settings = workflow.config_settings
     if added:

@@ -26,7 +26,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_PAGE_BYTES = 1 << 24
 END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
-# Dumps as they lie; a downloaded one is a .xml.bz2.
+# File names of dumps, packed or not; a downloaded one is a .xml.bz2.
 DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
 DOWNLOAD_AGAIN = "delete it and download it again"
 

@@ -62,7 +62,7 @@ class _FlagOfEach:
 
 
 class _Found(NamedTuple):
-    """What is known of the duplicates: who is out, and the links found, by the range of either end."""
+    """The duplicates found so far: which documents are removed, and the links, by the range of either end."""
 
     is_out: _FlagOfEach
     by_document: BucketSpool

@@ -18,7 +18,7 @@ def language_filter(keep: Collection[str], at_least: float) -> Callable[[str], s
         keep: languages by their codes, as `de` or `ltg`.
         at_least: the probability that the language must have; the language of a text below it is `unsure`.
 
-    Raises BertlineError for a language that the model does not know.
+    Raises BertlineError for a language that the model does not support.
     """
     identifier = _load()
     known = sorted(set(identifier.labels))

@@ -1,4 +1,4 @@
-"""Division of long text into pieces, for what takes time or memory that grows faster than its length."""
+"""Split long text into pieces, for steps whose time or memory grows faster than the length of their input."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise BertlineError for an encoding that Python does not support, or that is none of text, such as base64."""
+    """Raise BertlineError for an encoding that Python does not support, or that is not one of text, such as base64."""
     try:
         "x".encode(encoding)
     except (LookupError, ValueError):

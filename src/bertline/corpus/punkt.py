@@ -23,7 +23,7 @@ class PunktModel:
 
     Attributes:
         abbrev_types: abbreviations, in lower case, without their full stop.
-        collocations: pairs of words of which a full stop between is no end of a sentence.
+        collocations: pairs of words between which a full stop does not end a sentence.
         sent_starters: words that often begin sentences.
         ortho_context: in which positions and cases a word occurs: a sum of the `_BEGINS_...` below.
     """

@@ -6,10 +6,10 @@
   with the lines on cookies and policies that its published code drops.
 - `fineweb`: Penedo et al. 2024, "The FineWeb Datasets", section 3.6.
 
-They are made for web pages with spaces between words. A word is what stands between white space; of scripts without
-spaces each character with its marks, counted as half a word of Han characters and kana and as a third of Thai, Lao,
-Khmer and Burmese. The length of words is measured where most have spaces between them. Paragraphs are lines, as in all
-documents.
+They are made for web pages with spaces between words. Words are separated by white space. In scripts without spaces,
+each character with its marks counts as a part of a word: half a word for Han characters and kana, a third of a word for
+Thai, Lao, Khmer and Burmese. The length of words is measured only where most words have spaces between them. Paragraphs
+are lines, as in all documents.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def gopher_quality(text: str, stop_words: Sequence[str] = ENGLISH_STOP_WORDS) ->
         stop_words: of its language, in lower case; none turns this rule off.
     """
     words = words_of(text)
-    # Marks alone are no words.
+    # Marks alone are not words.
     number = words.number - sum(not any(map(str.isalnum, word)) for word in words.spaced)
     if not MIN_WORDS <= number <= MAX_WORDS:
         return "words"

@@ -41,6 +41,6 @@ def unpack_seven_zip(path: Path) -> Iterator[tuple[bytes, int]]:
                         raise EOFError("its checksum is wrong")
                     yield string_at(block, size), archive.bytes_read
     except libarchive.ArchiveError as error:
-        raise EOFError(error.msg or "it is no 7z archive, or its end is missing") from None
+        raise EOFError(error.msg or "it is not a 7z archive, or its end is missing") from None
     if not any_yet:
         raise BertlineError(f"{path} holds no .xml; name the archive of a dump")

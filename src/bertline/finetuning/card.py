@@ -54,7 +54,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     task, initial = recipe["task"], dict(recipe["initial_weights"] or {})
     group = name_of_task(task)
     if "directory" in initial:
-        initial["directory"] = Path(initial["directory"]).name  # where it is on this machine concerns nobody
+        initial["directory"] = Path(initial["directory"]).name  # the path on this machine is private
     on_official = [name for name in metrics["scores"] if describe.is_official(group, name, metrics)]
     header = ModelCardData(
         library_name="transformers",

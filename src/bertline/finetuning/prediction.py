@@ -85,7 +85,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     given = read_config_json(path)
     classes, names = given.get("architectures") or [], given.get("id2label") or {}
     if not isinstance(classes, list) or not isinstance(names, dict):
-        raise BertlineError(f"{path}: architectures is no list, or id2label no object; get it again")
+        raise BertlineError(f"{path}: architectures is not a list, or id2label is not an object; get it again")
     made = str(next(iter(classes), ""))
     heads: dict[str, Head] = {
         layout.layout.TASKS[head][0]: head for layout in ARCHITECTURES.values() for head in layout.layout.TASKS

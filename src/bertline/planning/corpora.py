@@ -187,7 +187,7 @@ def _check_contact(config: Json, name: str, problems: list[str], mirrors: str = 
         return
     of_whom = {
         "mirrors": "Wikimedia, which blocks requests without contact information",
-        "gutenberg_mirrors": "mirrors of Project Gutenberg, which should know whom to ask",
+        "gutenberg_mirrors": "mirrors of Project Gutenberg, which ask for a contact",
     }
     reason = f"corpora.{name} downloads from {of_whom[mirrors]}"
     if "contact" not in config:

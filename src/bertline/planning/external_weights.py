@@ -35,7 +35,7 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
     if isinstance(given, str):
         return _folder(problems, key, given)
     if "hub" in given:
-        identity = {"hub": given["hub"], "revision": given["revision"]}
+        identifying = {"hub": given["hub"], "revision": given["revision"]}
         directory = paths.HUB_WEIGHTS.format(repository=given["hub"], revision=given["revision"])
         name = f"{given['hub']} at {given['revision'][:12]}"
     else:
@@ -45,11 +45,11 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
             content, name = sorted(digests(files).values()), release
         else:
             content, name = release["sha256"], release["url"].rpartition("/")[2]
-        identity = {"google": content, "lowercase": given["lowercase"]}
-        directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identity))
+        identifying = {"google": content, "lowercase": given["lowercase"]}
+        directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identifying))
     plan.fetched[directory] = given
     of_hub = {"hub": given["hub"]} if "hub" in given else {}
-    return {"directory": directory, "content": fingerprint(identity), "name": name, **of_hub}
+    return {"directory": directory, "content": fingerprint(identifying), "name": name, **of_hub}
 
 
 def _folder(problems: list[str], key: str, directory: str) -> Json:

@@ -18,7 +18,7 @@ from bertline.results import paths
 from bertline.results.kept import missing_models
 
 RUNS = str(Path(paths.RUN).parent)
-# A checkpoint, as `pretrained` names it, and as it stands below the folder of its phase.
+# A checkpoint, as `pretrained` names it, and its path in the phase's folder.
 STEP = re.compile(r"(.+?)(?:@|/exports/|/checkpoints/)step-0*(\d+)")
 # Of the folders of results, those whose names are fingerprints in the plan.
 FINGERPRINTED = ("corpora", "datasets", "phases", "finetunings", "kept")
@@ -28,8 +28,8 @@ NEAREST = 3
 def names_of(plan: Plan) -> dict[str, list[str]]:
     """Return the files, or the rules without wildcards, that make each name.
 
-    A folder stands for what the graph makes in it. Files in the folder of a dataset, a phase or a corpus have names,
-    too: see `files_of_names`.
+    A folder represents the files that the graph makes in it. Files in the folder of a dataset, a phase or a corpus have
+    names, too: see `files_of_names`.
     """
     page = [targets.report_page(plan)]
     latest = paths.REPORT.format(fingerprint="latest")
@@ -183,7 +183,7 @@ def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
 
 
 def _misses(plan: Plan, file: str, known: list[str] | None) -> list[str] | None:
-    """Return the nearest file names if a file that a rule could make is none of the plan's; None if it is one.
+    """Return the nearest file names if a file that a rule could make is not in the plan; None if it is.
 
     Args:
         known: the files of its folder, if the folder has a name.

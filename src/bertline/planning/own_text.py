@@ -53,7 +53,7 @@ class OwnText:
         script: the first word of the Unicode names of most of its letters, as LATIN.
         alphabet: number of different characters that make up 99.95 percent of the sample.
         sample: texts of documents, whole or their beginnings.
-        not_read: suffixes of files that are no text, with their numbers.
+        not_read: suffixes of files that are not text, with their numbers.
     """
 
     corpora: list[Corpus]
@@ -143,7 +143,7 @@ def look_at(
 
 @contextmanager
 def _advice_on_encoding() -> Iterator[None]:
-    """Say how an encoding is given here, where there is no configuration yet."""
+    """Describe how an encoding is given here, where there is no configuration yet."""
     try:
         yield
     except BertlineError as error:

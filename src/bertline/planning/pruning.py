@@ -53,7 +53,7 @@ def prunable(plan: Plan) -> list[Prunable]:
 
 
 def _remains() -> Iterator[Path]:
-    """Yield beginnings of outputs, and extracted text that is cleaned already, which no living job has in its hands."""
+    """Yield incomplete outputs, and extracted text that is cleaned already, that no running job uses."""
     before = time.time() - SECONDS_OF_A_JOB
     extracted = Path(paths.EXTRACTED.format(corpus="*", part="*"))
     cleaned = (

@@ -14,7 +14,7 @@ from bertline.planning.plan import Plan
 from bertline.results import paths
 
 # A step of a phase accumulates at most so many micro-batches: more change the speed by less than the noise.
-MOST_MICRO_BATCHES = 8
+MAX_MICRO_BATCHES = 8
 # Settings of a phase without which its steps are the same.
 ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}
 
@@ -118,7 +118,7 @@ def by_processes(recipe: Json, numbers: Sequence[int], *, micro_batch_size: int,
 def _sequences(recipe: Json, at_once: int) -> int:
     """Return the sequences of a step: of a phase, several micro-batches, as far as its global batch has so many."""
     wanted = recipe["settings"].get("global_batch_size", 1)
-    return at_once * max(1, min(MOST_MICRO_BATCHES, wanted // at_once))
+    return at_once * max(1, min(MAX_MICRO_BATCHES, wanted // at_once))
 
 
 def _with_batch(recipe: Json, sequences: int) -> Json:

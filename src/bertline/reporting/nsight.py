@@ -77,7 +77,7 @@ def _number(path: Path, text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:
-        raise BertlineError(f"{path}: '{text}' is no number; run ncu with LC_ALL=C") from None
+        raise BertlineError(f"{path}: '{text}' is not a number; run ncu with LC_ALL=C") from None
 
 
 def utilization(kernels: list[Kernel]) -> list[Row]:

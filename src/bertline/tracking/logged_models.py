@@ -120,7 +120,7 @@ def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -
 
     logged = _sort_out(client, run, entry, origin)
     missing = [checkpoint for checkpoint in entry.checkpoints if str(checkpoint.path) not in logged]
-    tags = {FINGERPRINT_TAG: entry.identity[FINGERPRINT_TAG], HOST_TAG: platform.node(), ORIGIN_TAG: origin}
+    tags = {FINGERPRINT_TAG: entry.identity_tags[FINGERPRINT_TAG], HOST_TAG: platform.node(), ORIGIN_TAG: origin}
     for checkpoint in missing:
         path = str(checkpoint.path)
         try:
@@ -151,7 +151,7 @@ def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[
     from mlflow.exceptions import MlflowException
 
     folder = Path(entry.tags[PATH_TAG], paths.CHECKPOINTS).absolute()
-    found = find_logged_models(client, run.info.experiment_id, entry.identity[FINGERPRINT_TAG])
+    found = find_logged_models(client, run.info.experiment_id, entry.identity_tags[FINGERPRINT_TAG])
     logged: set[str] = set()
     # In an order on which all trackers agree, so that no two delete each other's.
     for model in sorted(found, key=lambda model: (model.status != "READY", model.model_id)):

@@ -23,7 +23,7 @@ HEADER, TRAILER = 12, 4  # bytes
 def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Yield the place of each example, for messages, and its lists of numbers by name, int64.
 
-    Raises BertlineError for a file that is absent or cut off, a wrong checksum, or a record that is no such example.
+    Raises BertlineError for a file that is absent or cut off, a wrong checksum, or a record of another form.
     """
     if not path.exists():
         raise BertlineError(f"{path} does not exist; put the task's file there")
