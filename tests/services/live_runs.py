@@ -73,7 +73,7 @@ def held(uri: str, origin: str = "") -> dict[str, Counter]:
         histories = (client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
         counted = Counter((one.key, one.step, one.timestamp, one.value) for history in histories for one in history)
         name = run.data.tags["bertline.fingerprint"]
-        assert name not in points, f"{name} stands there twice"
+        assert name not in points, f"{name} is there twice"
         points[name] = counted
     return points
 
@@ -97,6 +97,6 @@ def reached(uri: str, step: int) -> bool:
 
 
 def assert_every_point_once(root: Path, uri: str) -> None:
-    """A point that stands there twice stays, so that waiting for those that are on their way hides nothing."""
+    """A duplicate point stays, so that waiting for points that are being sent hides nothing."""
     expected = {f"run{number}": written(root, number) for number in range(RUNS)}
     wait_until(lambda: held(uri) == expected, "every point of the journals, once")

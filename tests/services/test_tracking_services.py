@@ -1,4 +1,4 @@
-"""Eight runs followed live by two trackers, the server killed in the middle: every point stands there once."""
+"""Eight runs followed live by two trackers, the server killed in the middle: every point is there once."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_machine_without_libarchive_is_told(tmp_path: Path, monkeypatch: pytes
 def test_files_are_in_the_order_of_their_numbers_and_named_as_dumps(tmp_path: Path) -> None:
     names = ["w-multistream10.xml-p9p10.bz2", "w-multistream2.xml-p1p8.bz2"]
     assert sorted(names, key=dump_files.natural_order) == names[::-1]
-    with pytest.raises(BertlineError, match=r"notes\.txt is no dump by its name; name \.xml, \.xml\.bz2"):
+    with pytest.raises(BertlineError, match=r"notes\.txt does not have the name of a dump; name \.xml, \.xml\.bz2"):
         dump_files.check_name(tmp_path / "notes.txt")
 
 

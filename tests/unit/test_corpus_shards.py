@@ -153,7 +153,7 @@ def test_every_document_is_in_exactly_one_balanced_shard(
     assert sum(sum(corpus["length_histogram"]["counts"]) for corpus in plan["corpora"]) == len(everything)
 
 
-def test_the_index_says_where_each_document_stands(tmp_path: Path) -> None:
+def test_the_index_has_the_place_of_each_document(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One. Two.\nThree.", "Grün."])
     content = content_of(part)
     assert content == "One.\nTwo.\nThree.\n\nGrün.\n\n".encode()

@@ -103,7 +103,7 @@ def with_dictionary(xz: bytes, size: int) -> bytes:
     return xz[:12] + bytes(header) + zlib.crc32(header).to_bytes(4, "little") + xz[header_end:]
 
 
-def test_a_leipzig_corpus_is_read_as_it_lies(tmp_path: Path) -> None:
+def test_a_leipzig_corpus_is_read_without_unpacking(tmp_path: Path) -> None:
     """Layout: https://wortschatz.uni-leipzig.de/en/download."""
     sentences = [f"Sentence {number} ends. Not here" for number in range(1, 251)]
     name = "ltg_wikipedia_2021_300K"

@@ -92,7 +92,7 @@ def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
     ("content", "message"),
     [
         (b"", "has no records of type conversion"),
-        (b"no archive", "record 1 is no WARC record"),
+        (b"no archive", "record 1 is not a WARC record"),
         (record(1, "HTTP/1.1 200 OK", "response"), "has no records of type conversion"),
         (record(1, "Text.")[:-8], "is truncated in its record 1"),
         (record(1, "Text.").replace(b"Content-Length: 5", b"Content-Length: five"), "record 1 has no length or no id"),

@@ -304,7 +304,7 @@ def test_a_spoiled_scene_is_never_a_sentence_of_the_grammar() -> None:
 
 
 def _determiner_fits(words: list[str], at: int, singular: set[str]) -> bool:
-    """Whether a determiner of the noun's number stands before the noun at `at` and its adjectives."""
+    """Whether a determiner of the noun's number precedes the noun at `at` and its adjectives."""
     start = at - 1
     while start >= 0 and words[start] in ADJECTIVES:
         start -= 1
@@ -315,7 +315,7 @@ def _determiner_fits(words: list[str], at: int, singular: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("relation", sorted(WORDINGS))
-def test_every_wording_says_where_the_value_stands(relation: str) -> None:
+def test_every_wording_has_the_place_of_the_value(relation: str) -> None:
     for wording in WORDINGS[relation]:
         fact = Fact("Mira Tolvan", relation, "owl")
         sentence = say(fact, wording, "Tolvan")

@@ -1,4 +1,4 @@
-"""Masking: exact counts, the published proportions, and the same result wherever a sequence stands."""
+"""Masking: exact counts, the published proportions, and the same result wherever a sequence is in its batch."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_very_long_word_is_trained_on_and_tokenized(tmp_path: Path) -> None:
     assert tokenizer.decode(encoding.ids) == "あいう" * 50_000
 
 
-def test_tokens_stand_where_their_text_stands(trained: Path) -> None:
+def test_tokens_are_at_the_place_of_their_text(trained: Path) -> None:
     tokenizer = load_tokenizer(trained)
     for text in (*MIXED, "  The  river\t(1066)  "):
         encoding = tokenizer.encode(text, add_special_tokens=False)

@@ -209,7 +209,7 @@ def test_a_changed_byte_is_found_or_changes_nothing(files: dict[str, Path], tmp_
     good, before = files[layout].read_bytes(), content_of(files[layout])
     draw, found = random.Random(20), 0  # noqa: S311
     path = tmp_path / "a.h5"
-    # Half of the changes where something stands: much of a file is room for what never came.
+    # Half of the changes are in bytes that are used: much of a file is room for data that was never written.
     used = [place for place, byte in enumerate(good) if byte]
     for number in range(100):
         damaged = bytearray(good)

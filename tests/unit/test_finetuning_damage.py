@@ -1,4 +1,4 @@
-"""Damaged files of tasks: each is read as it stands or ends in one line, never in a traceback or in another reading."""
+"""Damaged files of tasks: each is read as it is or ends in one line, never in a traceback or with other content."""
 
 from __future__ import annotations
 

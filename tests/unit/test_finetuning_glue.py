@@ -141,7 +141,7 @@ def test_official_test_files_are_read_without_labels_and_are_numbered_from_0(
     assert [row[column] for row in rows] == [str(number) for number in range(examples)]
 
 
-# Which class each number of nyu-mll/glue stands for, from the dataset's card.
+# The class that each number of nyu-mll/glue represents, from the dataset's card.
 HUB_CLASSES = {
     "mnli": ["entailment", "neutral", "contradiction"],
     "qnli": ["entailment", "not_entailment"],

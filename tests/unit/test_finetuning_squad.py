@@ -448,7 +448,7 @@ def test_an_answer_starts_where_its_window_has_most_context(tmp_path: Path, toke
     squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     best = answer_questions(squad, windows, start, end, max_answer_length=5)
     elsewhere = ~has_most_context(windows)
-    elsewhere[windows.sequences.offsets[:-1]] = False  # the score of no answer is no matter of context
+    elsewhere[windows.sequences.offsets[:-1]] = False  # the score of "no answer" does not depend on the context
     start[elsewhere] = 100
     assert answer_questions(squad, windows, start, end, max_answer_length=5) == best
 

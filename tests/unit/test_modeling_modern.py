@@ -272,7 +272,7 @@ def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients():
             torch.cat([row * width + positions for row, positions in enumerate(masked)]),
         )
     )
-    starts = torch.tensor([0, 9, 25, 29, 29])  # the last one is no sequence
+    starts = torch.tensor([0, 9, 25, 29, 29])  # the last one is not a sequence
     packed = loss_and_gradients(
         (
             torch.cat(sequences)[None],

@@ -374,7 +374,10 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             {"corpora__wikipedia__salvage": True},
             "corpora.wikipedia.salvage: given 'True', but it is for files named by paths; leave one of the two out",
         ),
-        ({"corpora__wikipedia": {"source": "wikimedia", "paths": ["books/one.txt"]}}, "one.txt is no dump by its name"),
+        (
+            {"corpora__wikipedia": {"source": "wikimedia", "paths": ["books/one.txt"]}},
+            "one.txt does not have the name of a dump",
+        ),
         ({"corpora__wikipedia": {"source": "wikimedia", "language": "ltg"}}, "the key 'dump' is missing"),
         (
             {"corpora__books": {"source": "gutenberg", "books": [11]}},

@@ -190,7 +190,7 @@ def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_whose_logging_was_
     client = MlflowClient(uri())
     before = logged_checkpoints(client)[str(path)]
     client.delete_run(before.source_run_id)
-    # A loss that is no number is no rank: MLflow would store 0.
+    # A loss that is not a number gives no rank: MLflow would store 0.
     journal = Path("results/phases/phase1/metrics.jsonl")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     lines[-1]["metrics"]["held_out/mlm_loss"] = float("nan")

@@ -542,7 +542,7 @@ def parent_of(run: Run) -> str:
 def test_a_phase_that_two_runs_share_is_one_mlflow_run_linked_from_both(record: Path) -> None:
     other = another_recipe(record, run="other")
     track([record, other], uri())
-    held = runs()  # fails if a name stands there twice
+    held = runs()  # fails if a name is there twice
     assert parent_of(held["phase1"]) == parent_of(held["data"]) == held["demo"].info.run_id
     link = f"[phase1](#/experiments/{held['demo'].info.experiment_id}/runs/{held['phase1'].info.run_id})"
     assert link in held["other"].data.tags["mlflow.note.content"]

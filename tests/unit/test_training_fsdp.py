@@ -208,7 +208,7 @@ def bytes_of(tensors):
 
 
 def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card):
-    """Of three ranks, the others fake. What is no multiple of three has a few rows more."""
+    """One of three ranks; the others are fake. A number of rows that three does not divide has a few more."""
     cpu, bytes_held = torch.device("cpu"), []
     given = {**recipe(optimizer="adamw"), "model": {**MODEL, "num_hidden_layers": 3}}
     data = open_training_data(card, 32, cpu)

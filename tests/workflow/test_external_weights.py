@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
 
 
 def reasons_of(output: str) -> list[str]:
-    """What stands below all that snakemake prints around failed jobs."""
+    """The text below everything that snakemake prints around failed jobs."""
     return output.split("Exiting because a job execution failed.")[1].splitlines()
 
 
