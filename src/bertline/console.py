@@ -29,8 +29,8 @@ MAX_END_LENGTH = 500
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do.
 
-    The text may quote a file: line breaks and other control characters are escaped, the middle of a long one left out,
-    and credentials, too.
+    The text may quote a file: line breaks and other control characters are escaped, and credentials and the middle of a
+    long text are left out.
     """
 
     def __init__(self, message: str) -> None:
@@ -45,7 +45,7 @@ class BertlineError(Exception):
 
 
 def without_credentials(text: str) -> str:
-    """Return `text` with the user names and passwords of its URLs left out, and their queries, which may have keys.
+    """Return `text` without the user names, passwords and queries (which may contain keys) of its URLs.
 
     A password may contain any character but a space: up to the last @ everything belongs to it.
     """

@@ -75,7 +75,7 @@ def test_every_part_runs_to_its_end_with_the_fewest_packages(tmp_path: Path, tor
     assert (out / "table.txt").read_text() in done.stdout
 
 
-def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_part_that_fails_is_one_line_and_the_others_continue(tmp_path: Path) -> None:
     """Its module is replaced by one that cannot be imported; the part behind it still runs."""
     copy = tmp_path / "checkout"
     for name in ("bench", "src", "tests/unit", "config", "workflow"):

@@ -100,7 +100,7 @@ with one_line_errors(), progress_below_log(done=6, total=10, unit="step", shown=
 """
 
 
-def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> None:
+def test_a_training_shows_its_progress_below_the_log_only_on_a_terminal() -> None:
     """Also one that returned to an earlier step."""
     leader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))

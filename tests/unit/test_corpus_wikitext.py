@@ -133,7 +133,7 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
         ("unknown|a", ""),
     ],
 )
-def test_templates_that_stand_for_words(call: str, text: str) -> None:
+def test_templates_that_represent_words(call: str, text: str) -> None:
     assert text_of("{{" + call + "}}").strip() == text
 
 

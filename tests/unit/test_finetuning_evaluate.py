@@ -91,7 +91,7 @@ def test_texts_agree_with_scikit_learn_and_scipy(kind: str) -> None:
     assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_unknown_name_says_which_there_are() -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="given 'bleu', allowed are boolq, cola, sst2"):
         load_metric("texts", "bleu")
     with pytest.raises(ValueError, match="allowed are v1, v2"):

@@ -224,7 +224,7 @@ def test_the_script_answers_a_question(finished: Path) -> None:
     assert len(answer["n_best"]) == 2
 
 
-def test_the_script_says_what_the_model_needs(finished: Path) -> None:
+def test_the_script_reports_what_the_model_needs(finished: Path) -> None:
     done = run_script(finished / "squad_v1/huggingface", "--text", "n1 was born")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("squad_v1/huggingface needs --question and --context")

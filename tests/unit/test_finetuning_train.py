@@ -533,7 +533,7 @@ def test_answers_that_are_not_in_their_context_are_reported(
     ]
 
 
-def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
+def test_fp16_passes_over_steps_that_overflow_and_continues_with_its_loss_scale(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, which computes in fp16 as well, if slowly. At first the loss is multiplied by far too much."""

@@ -80,7 +80,7 @@ def test_a_run_from_weights_from_elsewhere_needs_neither_dataset_nor_phases() ->
     assert sorted(path.name for path in Path("results/runs/theirs").iterdir()) == ["glue", "record.json"]
 
 
-def test_what_the_weights_are_tells_fine_tunings_apart_and_not_where_they_lie() -> None:
+def test_fine_tunings_are_distinguished_by_the_weights_and_not_by_their_location() -> None:
     before = plan_of(CONFIG).finetunings.keys()
     shutil.copytree("models/theirs", "elsewhere")
     Path("elsewhere/README.md").write_text("Other words.")

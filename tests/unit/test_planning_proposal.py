@@ -457,7 +457,7 @@ def test_a_pytorch_without_gpus_on_a_machine_with_one_is_one_line(monkeypatch: p
     assert this_machine().gpus == ("NVIDIA H100",)
 
 
-def test_a_trainer_says_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_reports_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     group = process_group.Group(0, 1, torch.device("cpu"))

@@ -29,7 +29,7 @@ PHASES = [
 ]
 
 
-def test_phases_follow_each_other_and_pauses_are_no_training() -> None:
+def test_phases_follow_each_other_and_pauses_do_not_count_as_training() -> None:
     places, values = curve(PHASES, "train/mlm_loss")
     assert values == [5.0, 4.0, 3.0]
     assert [place.step for place in places] == [10, 15, 20]

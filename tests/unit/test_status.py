@@ -136,7 +136,7 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
 
 
-def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
+def test_results_of_other_configurations_are_distinguished(plan: Plan) -> None:
     finish(PHASE)
     finish(Path("results/phases/other"))
     assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]

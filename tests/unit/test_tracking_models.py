@@ -57,7 +57,7 @@ def uri() -> str:
     return f"sqlite:///{Path('mlflow.db').absolute()}"
 
 
-def test_the_logged_model_answers_as_the_export_and_stands_there_once(record: Path) -> None:
+def test_the_logged_model_answers_as_the_export_and_is_there_once(record: Path) -> None:
     track([record], uri())
     first = log_model(record, uri=uri(), register="river-bert")
     assert log_model(record, uri=uri(), register="river-bert") == first

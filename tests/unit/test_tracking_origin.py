@@ -114,7 +114,7 @@ def train_to(folder: Path, steps: list[int], *, later: int = 0, after: int = 0) 
     write(started / "durable.json", {"step": steps[-1]})
 
 
-def test_equal_configurations_of_two_people_stand_side_by_side(tmp_path: Path, uri: str, anna: Path) -> None:
+def test_equal_configurations_of_two_people_are_separate_runs(tmp_path: Path, uri: str, anna: Path) -> None:
     bert = checkout(tmp_path / "bert", later=1_000_000)
     track_in(anna, uri)
     alone = names(uri)
@@ -185,7 +185,7 @@ def test_a_copy_that_trains_on_by_itself_gets_runs_of_its_own(tmp_path: Path, ur
 
 
 @pytest.mark.slow
-def test_a_run_that_a_copy_has_just_created_is_not_taken_for_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
+def test_a_run_that_a_copy_has_just_created_is_not_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
     train_to(anna, [10, 20])
     copy = tmp_path / "copy"
     track_in(anna, uri)
@@ -393,7 +393,7 @@ class Refused(MlflowClient):
             raise MlflowException(message)
 
 
-def test_parameters_that_another_tracker_writes_at_the_same_moment_are_no_error(uri: str, anna: Path) -> None:
+def test_parameters_that_another_tracker_writes_at_the_same_moment_are_not_an_error(uri: str, anna: Path) -> None:
     _, entry = small_entries(anna)
     publish_with(Refused(uri, 2), entry)
     assert_one_of_each(uri, entry)

@@ -40,7 +40,7 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         read_journal(journal)
 
 
-def test_a_value_that_is_no_number_is_kept_as_nan(tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_number_is_kept_as_nan(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"step": 1, "timestamp": 5, "metrics": {"a": NaN, "b": null}}\n')
     assert all(math.isnan(value) for value in read_journal(tmp_path / "journal.jsonl")[0].metrics.values())
 

@@ -50,7 +50,7 @@ def test_the_newest_is_found_and_old_ones_are_dropped(tmp_path):
     assert list(optimizer) == ["weight.exp_avg"]
 
 
-def test_a_checkpoint_of_another_fingerprint_is_reported_and_left_alone(tmp_path, caplog):
+def test_a_checkpoint_of_another_fingerprint_is_reported_and_not_changed(tmp_path, caplog):
     external = save(tmp_path, 50, fingerprint="theirs")
     assert find_checkpoint(tmp_path, "mine") is None
     assert "of another model" in caplog.text
@@ -111,7 +111,7 @@ def test_the_best_that_the_newest_ones_name_stay(tmp_path):
     assert names(tmp_path) == ["durable.json", "step-00000009", "step-00000012", "step-00000015"]
 
 
-def test_a_checkpoint_whose_best_one_is_damaged_is_not_gone_on_from(tmp_path, caplog):
+def test_training_does_not_continue_from_a_checkpoint_whose_best_one_is_damaged(tmp_path, caplog):
     for step, best in ((3, 3), (6, 3), (9, 9), (12, 9)):
         save(tmp_path, step, best=best, keep=4)
     (tmp_path / "step-00000009" / "model.safetensors").write_bytes(b"")
@@ -131,7 +131,7 @@ def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
     assert names(tmp_path) == ["durable.json"]
 
 
-def test_what_a_killed_export_left_is_cleaned_up(tmp_path):
+def test_the_remains_of_a_killed_export_are_removed(tmp_path):
     """`export_huggingface` writes a folder, `publish_phase` files."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / ".export.part").mkdir()

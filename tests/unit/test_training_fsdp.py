@@ -142,7 +142,7 @@ def test_a_killed_phase_ends_with_the_same_bits(card, tmp_path, sharded):
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(sharded / "model.safetensors")
 
 
-def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
+def test_a_phase_continues_with_whole_weights(card, tmp_path, stopped, plain):
     shutil.copytree(stopped, tmp_path / "phase")
     resumed = train(GIVEN, card, tmp_path / "phase", **OPTIONS)
     assert "fsdp was True and is False" in resumed.log.read_text()
@@ -150,7 +150,7 @@ def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
 
 
 @pytest.mark.slow
-def test_a_phase_goes_on_with_fsdp(card, tmp_path, plain):
+def test_a_phase_continues_with_fsdp(card, tmp_path, plain):
     train(GIVEN, card, tmp_path / "phase", keep_steps=(1,), **OPTIONS)
     shutil.rmtree(tmp_path / f"phase/checkpoints/step-{STEPS:08d}")
     (tmp_path / "phase/recipe.json").unlink()

@@ -60,7 +60,7 @@ def test_pairs_of_the_dataset_change_nothing(card: Path, finished: Path, tmp_pat
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_second_phase_goes_on_from_the_first(card: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_second_phase_continues_from_the_first(card: Path, finished: Path, tmp_path: Path) -> None:
     given = {
         **modern_recipe(steps=1, learning_rate=1e-3, schedule="constant", warmup=0),
         "fingerprint": "b" * 16,

@@ -40,7 +40,7 @@ def page_of(folder: Path, name: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 
 
-def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
+def test_tasks_without_a_file_are_reported_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
     """Of SQuAD, of GLUE and of a table; with the retries of a cluster's profile, which would say it four times."""
     config = json.loads(json.dumps(CONFIG))
     squad = "resources/sample/squad"
@@ -97,7 +97,7 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert "results/report/" in (folder / "jobs.html").read_text()
 
 
-def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path, sample: Path) -> None:
+def test_a_run_of_external_weights_and_another_with_a_bad_task(folder: Path, sample: Path) -> None:
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
     good = (sample / "glue/RTE/dev.tsv").read_text()
     dev.write_text(good.replace("\tentailment", "\tperhaps", 1))

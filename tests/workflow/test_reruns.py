@@ -133,7 +133,7 @@ def test_a_new_setting_with_its_default_runs_nothing_again(copied: Path) -> None
     assert "Nothing to be done" in snakemake(copied, "--dry-run")
 
 
-def test_what_snakemake_forgot_is_told(copied: Path) -> None:
+def test_what_snakemake_forgot_is_reported(copied: Path) -> None:
     """A book that was moved is read again and gives the same sentences; the new tokenizer depends on them."""
     changed = copy.deepcopy(SMALL_CONFIG)
     (copied / "shelf").mkdir()

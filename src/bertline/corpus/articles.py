@@ -34,8 +34,8 @@ class _Site(NamedTuple):
 def write_articles(part: Path, folder: Path, number: int, of: int, settings: Json) -> Json:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
 
-    The counts have a further one, `unread`: the constructs that are not read, see `wikitext.text_of_page`. The
-    settings `list_items`, `templates` and `tables` are used.
+    The counts also contain `unread`, the constructs that are not read: see `wikitext.text_of_page`. The settings
+    `list_items`, `templates` and `tables` are used.
 
     See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
     the namespaces of files and categories, `articles.jsonl` is empty.

@@ -56,7 +56,7 @@ def read_dump(
         part: the file, one of DUMP_FILES; only a multistream `.xml.bz2` can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
-        unpack_ratio: to how many times its size a file that is no `.bz2` may unpack.
+        unpack_ratio: how many times its size a file other than a `.bz2` may unpack to.
         advice: for the errors of a damaged file.
 
     Raises BertlineError if the file is missing, damaged, ends before its last tag, or has a stream that does not begin

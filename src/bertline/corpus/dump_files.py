@@ -93,7 +93,7 @@ def read_pages(part: Path, number: int, of: int, settings: Json, counts: Json) -
 def salvage_dump(part: Path, number: int, of: int, unpack_ratio: float, lost: Json) -> Iterator[bytes]:
     """Yield the lines of what can be read of a damaged dump: header, whole pages, end tag.
 
-    In a `.bz2`, reading goes on with the next stream: a hundred pages later in a multistream file. Any other file is
+    In a `.bz2`, reading continues with the next stream: a hundred pages later in a multistream file. Any other file is
     read up to the first damage.
 
     Args:

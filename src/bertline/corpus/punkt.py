@@ -1,8 +1,8 @@
 """Sentence boundaries by a Punkt model: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
 
-Written after NLTK 3.10's `nltk.tokenize.punkt` (Copyright NLTK Project, Apache License 2.0), and decides as it does,
-which the tests compare. NLTK itself only trains models: its import takes 1.6 seconds of processor time, mostly for
-scipy and scikit-learn, in each of a corpus's many jobs.
+This code follows NLTK 3.10's `nltk.tokenize.punkt` (Copyright NLTK Project, Apache License 2.0) and makes the same
+decisions, which the tests compare. NLTK itself only trains models, because its import takes 1.6 seconds of processor
+time, mostly for scipy and scikit-learn, and a corpus has many jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["end", "abbreviation", "ellipsis", "other"]
 
 @dataclass(frozen=True)
 class PunktModel:
-    """What Punkt learns of a language; the names are NLTK's.
+    """Parameters that Punkt learns from a text, under NLTK's names.
 
     Attributes:
         abbrev_types: abbreviations, in lower case, without their full stop.
@@ -111,7 +111,7 @@ def _is_end(text: str, mark: int, model: PunktModel) -> bool:
 
 
 def _kind(token: str, model: PunktModel) -> Kind:
-    """Return what a token is by itself: the paper's type-based classification, section 3."""
+    """Return the kind of a token by itself: the paper's type-based classification, section 3."""
     if token in (".", "?", "!"):
         return "end"
     if _ELLIPSIS.match(token):

@@ -1,4 +1,4 @@
-"""Published filters of low-quality documents, by the numbers of their authors.
+"""Published filters of low-quality documents, with the numbers of their authors.
 
 - `gopher_quality`, `gopher_repetition`: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from
   Training Gopher", section A.1.1 and table A1.
@@ -58,9 +58,9 @@ class Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-        all: in order; of scripts without spaces, characters.
-        number: with characters of scripts without spaces counted as parts of a word.
-        spaced: those of scripts with spaces.
+        all: words in order; for scripts without spaces, their characters.
+        number: of words; characters of scripts without spaces count as parts of a word.
+        spaced: the words of scripts with spaces.
     """
 
     all: list[str]
@@ -92,7 +92,7 @@ def gopher_quality(text: str, stop_words: Sequence[str] = ENGLISH_STOP_WORDS) ->
     Reasons are `words`, `word_length`, `symbols`, `bullets`, `ellipses`, `letters`, `stop_words`.
 
     Args:
-        stop_words: of its language, in lower case; none turns this rule off.
+        stop_words: of its language, in lower case; an empty list turns this rule off.
     """
     words = words_of(text)
     # Marks alone are not words.

@@ -37,7 +37,7 @@ _Line = tuple[int, int, str]  # the number of its place, and of its document in 
 
 
 def removal_inputs(dataset: Json) -> dict[str, str]:
-    """Return the templates of the files that the removal list of a dataset's recipe is made from, by their kind.
+    """Return the templates of the files from which the removal list of a dataset's recipe is made, by their kind.
 
     The kinds are `signatures` and `overlaps`, as in `write_removals`; none if no document is removed.
     """

@@ -1,7 +1,7 @@
 """Sentence splitting of a corpus: by Punkt, see `punkt`, by marks alone, see `unicode_sentences`, or by sentencex.
 
-A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
-on the corpus. No model is downloaded or taken from the environment.
+A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`. It is given, or trained here on the
+corpus. No model is downloaded or taken from the environment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉�
 
 
 def splitter_of(corpus: Json) -> Splitter:
-    """Return the splitter that a corpus's recipe names; one of Punkt's is in the corpus's folder unless it is given."""
+    """Return the splitter that a corpus's recipe names. A Punkt model is in the corpus's folder unless it is given."""
     settings = corpus["settings"]
     if settings["sentences"] == "lines":
         return lambda line: [line]

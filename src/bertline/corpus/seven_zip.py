@@ -35,7 +35,7 @@ def unpack_seven_zip(path: Path) -> Iterator[tuple[bytes, int]]:
                 if any_yet:
                     raise BertlineError(f"{path} holds several dumps; unpack it, and name its .xml files")
                 any_yet = True
-                # Not `get_blocks`: it goes on after a wrong checksum, which is a negative size and no exception.
+                # Not `get_blocks`: it continues after a wrong checksum, which is a negative size and not an exception.
                 while size := read_data(archive._pointer, block, BLOCK_BYTES):
                     if size < 0:
                         raise EOFError("its checksum is wrong")

@@ -118,7 +118,7 @@ def make_plan(
 
     Args:
         corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
-            `x.index.npy` beside it.
+            `x.index.npy` next to it.
         shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
         held_out: a document is held out if its hash / 2**64 is below this. If none is, that of the lowest hash is held
             out, unless there are fewer than FEW_DOCUMENTS.

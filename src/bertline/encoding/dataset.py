@@ -26,7 +26,7 @@ TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuatio
 
 
 # After one that waited for storage, so many batches are read ahead. One shortly before the end of them is not: whether
-# it waits decides if this goes on.
+# it waits decides if this continues.
 BATCHES_TO_READ_AHEAD, TRIAL = 10_000, 16
 READS_AT_ONCE = 32
 

@@ -143,7 +143,7 @@ def find_tokenizer(folder: Path) -> Path:
 
 
 def read_tokenizer(path: Path | str) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json beside it.
+    """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json next to it.
 
     Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers.
     """
@@ -274,7 +274,7 @@ def separators_in_pair(tokenizer: Tokenizer) -> int:
 
 
 def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
-    """Return the words such that each is tokenized alone as it is in the sentence.
+    """Return the words, changed so that each is tokenized by itself as in the sentence.
 
     RoBERTa's byte-level BPE has other tokens for a word after a space, and adds no space before the first one.
     """

@@ -29,7 +29,7 @@ def fetch_google_release(
 ) -> None:
     """Write a release in Hugging Face's layout.
 
-    The zip is kept beside `output` until it is converted, so that an interrupted download is continued.
+    The zip is kept next to `output` until it is converted, so that an interrupted download can continue.
 
     Args:
         output: the folder to write, complete or absent.

@@ -1,4 +1,4 @@
-"""The corpora of the files that a person has: how each file is read, by its name and its beginning."""
+"""Corpora of the user's files: how each file is read, by its name and its beginning."""
 
 from __future__ import annotations
 

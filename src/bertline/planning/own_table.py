@@ -1,4 +1,4 @@
-"""A table that a person has, to fine-tune on: its columns, and its rows divided for training and for scores."""
+"""A table of the user's to fine-tune on: its columns, and its rows divided for training and for scores."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _texts_of(rows: list[Json], label: str, file: str) -> list[str]:
     }
     lengths = {column: length for column, length in lengths.items() if length > 3 and not _all_numbers(rows, column)}
     if not lengths:
-        raise BertlineError(f"TABLE={file} has no column of texts beside '{label}'; add one")
+        raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
     longest = max(lengths.values())
     chosen = [column for column, length in lengths.items() if 3 * length >= longest]
     return chosen if len(chosen) <= 2 else [max(lengths, key=lambda column: lengths[column])]

@@ -1,6 +1,6 @@
-"""A look at texts that a person has: what they are, how much, in which language. A bounded sample of them is read.
+"""Examination of the user's texts: their kinds, amount and language. A bounded sample of them is read.
 
-The graph's own readers read the sample, so what they refuse is refused here, in the same line.
+The graph's own readers read the sample, so files that they refuse are refused here, with the same line.
 """
 
 from __future__ import annotations

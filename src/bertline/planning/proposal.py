@@ -200,7 +200,7 @@ def propose(
 
     Args:
         vocab_size: as `vocabulary_size` returns it; `text.tokens` are of this vocabulary.
-        seconds: for everything.
+        seconds: the time for everything.
         speed: tokens per second on this machine in training a network, not compiled, by the sequence length and the
             tokens of a global batch.
         more_seconds: of what is done with the finished network.

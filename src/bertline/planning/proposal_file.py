@@ -1,4 +1,4 @@
-"""The file of a proposed configuration: YAML with a short reason beside each line."""
+"""The file of a proposed configuration: YAML with a short reason next to each line."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial:
     """Yield the speed with micro-batches of each number of sequences, up to the first that does not fit.
 
     Each row has `micro_batch_size` and what `run_trial` returns, or `fits: False`. On a CPU, a size whose memory,
-    extrapolated from two before it, is not there is not tried: the system would kill other programs, too.
+    extrapolated from two before it, is not available is not tried: the system would kill other programs, too.
     """
     memory: list[tuple[int, int]] = []
     for size in tried:

@@ -109,7 +109,7 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     """Push a run's model, and return the address of its commit after loading it from there in a clean process.
 
     Args:
-        publication: what to push; of it, what the repository already has is not sent again.
+        publication: the files to push; those that the repository already has are not sent again.
         repository: user/name, made if it does not exist.
         public: whether everyone can see it.
 

@@ -71,7 +71,7 @@ def read_kernels(path: Path) -> list[Kernel]:
 
 
 def _number(path: Path, text: str) -> float:
-    """Parse a number with commas between thousands; one that the GPU does not measure is 0."""
+    """Parse a number with commas between thousands; a number that the GPU does not measure is 0."""
     if text in ("n/a", ""):
         return 0.0
     try:

@@ -145,7 +145,7 @@ def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[
     """Return the paths of the logged checkpoints of a phase; delete entries of deleted ones, and duplicates.
 
     A path names a file of one machine only. Logged models from another one, of another origin, or of another run whose
-    checkpoints are in another folder, are left alone. An incomplete one is deleted if there is a complete one of the
+    checkpoints are in another folder, are not changed. An incomplete one is deleted if there is a complete one of the
     same checkpoint: else another tracker may be writing it.
     """
     from mlflow.exceptions import MlflowException

@@ -77,7 +77,7 @@ class Entry:
     """Target state of one MLflow run. Times are Unix milliseconds.
 
     Data, phases and fine-tunings that several runs share have identity tags without a run: each is one MLflow run,
-    a child of the first of these runs and linked from the others. The root alone has the name of their experiment.
+    a child of the first of these runs and linked from the others. Only the root has the name of their experiment.
     """
 
     name: str

@@ -193,9 +193,9 @@ def _upgrade_schema(tracking_uri: str) -> None:
 
 
 def _find_moved_artifacts(database: Path) -> None:
-    """Enter the present folder for artifacts in the database, if the project was moved or copied.
+    """Set the current folder for artifacts in the database, if the project was moved or copied.
 
-    MLflow stores absolute paths, and would go on writing to the folder that the project was in before.
+    MLflow stores absolute paths, and would continue to write to the previous folder of the project.
     """
     here = _artifact_folder(database)
     if database.absolute().parent != Path.cwd():

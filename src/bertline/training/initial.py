@@ -122,7 +122,7 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         return 0
     folder = _folder(initial, path)
     if earlier is not None:
-        # Phases are beside each other, in folders named by their fingerprints.
+        # The folders of phases are next to each other, named by their fingerprints.
         of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
         return int(read_json(of_earlier / paths.RECIPE)["next_position"])
     before = read_json(folder / paths.RECIPE)
