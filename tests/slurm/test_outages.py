@@ -1,4 +1,4 @@
-"""Slurm's own daemons are away for a while: nothing is submitted twice, no job is forgotten, snakemake goes on."""
+"""Slurm's own daemons are away for a while: nothing is submitted twice, no job is forgotten, snakemake continues."""
 
 from __future__ import annotations
 

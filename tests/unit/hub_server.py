@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine, with as much of its interface as reading a dataset takes.
+"""A stand-in for the Hugging Face Hub on this machine, with the part of its interface that reading a dataset needs.
 
 Written after the requests that `datasets` 5.2 and `huggingface_hub` 2.4 make; the real Hub was never asked.
 """

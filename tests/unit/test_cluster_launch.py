@@ -313,7 +313,7 @@ def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
 
 
 def test_three_attempts_without_progress_are_enough(tmp_path):
-    """Attempts are counted as long as nobody asks anew, and only since the last durable step."""
+    """Attempts are counted until a new request of the user, and only since the last durable step."""
     checkpoints = tmp_path / "checkpoints"
     program = "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(1)"
 

@@ -1,4 +1,4 @@
-"""Dumps as streams of bz2: cut into slices they hold the same pages, and damage is told."""
+"""Dumps as streams of bz2: cut into slices they contain the same pages, and damage is reported."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_bzip2_and_xz_are_read_in_texts_tables_and_archives(tmp_path: Path, endi
 
 @pytest.mark.parametrize(("ending", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
 def test_a_second_stream_is_not_ignored(tmp_path: Path, ending: str, pack: Any) -> None:
-    """bz2.open and lzma.open return the first stream and say nothing."""
+    """bz2.open and lzma.open silently return only the first stream."""
     packed, name = pack(b"One. "), f"a.txt.{ending}"
     for content, message in (
         (packed + b"no stream", f"no stream begins at byte {len(packed)}"),

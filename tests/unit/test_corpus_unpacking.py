@@ -52,7 +52,7 @@ def zip_bytes(members: dict[str, bytes]) -> bytes:
 
 
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    """An archive of the kind that its name says."""
+    """An archive of the kind that its name implies."""
     content = zip_bytes(members) if path.suffix == ".zip" else tar_bytes(members)
     if path.suffix in (".gz", ".tgz"):
         content = gzip.compress(content)

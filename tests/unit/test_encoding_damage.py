@@ -1,4 +1,4 @@
-"""Damaged samples that nobody validated: reading them names the file, whatever a flipped bit made of them."""
+"""Damaged samples that were not validated: reading them names the file, whatever a flipped bit made of them."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def test_the_validator_finds_a_file_that_is_not_the_cards(copied: Path) -> None:
 def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
     tokenizer = make_tokenizer([*VOCABULARY, "more"], lowercase=True, source="the test")
     save_tokenizer(tokenizer, copied.parent / "tokenizer.json")
-    with pytest.raises(BertlineError, match=r"does not describe the tokenizer.json beside it"):
+    with pytest.raises(BertlineError, match=r"does not describe the tokenizer.json next to it"):
         validate_dataset(copied)
 
 

@@ -1,4 +1,4 @@
-"""The HDF5 file: read by a program that knows only the format's description, and every fault found."""
+"""The HDF5 file: read by a program written from the format's description, and every fault is found."""
 
 from __future__ import annotations
 

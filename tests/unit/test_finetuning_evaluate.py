@@ -166,7 +166,7 @@ def test_the_best_threshold_of_squad_is_the_best_of_all() -> None:
 
 
 def spans(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Spans of well-formed BIO tags, from their description: B- begins one, I- of the same type goes on."""
+    """Spans of well-formed BIO tags, from their description: B- begins one, I- of the same type continues it."""
     found, begin = set(), None
     for place, tag in enumerate([*tags, "O"]):
         if begin is not None and not tag.startswith("I-"):

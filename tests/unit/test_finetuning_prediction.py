@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with finished fine-tunings: cola, stsb, squad_v1, squad_v2 and names; their data is beside them."""
+    """A folder with finished fine-tunings: cola, stsb, squad_v1, squad_v2 and names; their data is next to them."""
     folder = tmp_path_factory.mktemp("finished")
     tokenizer = write_test_tokenizer(folder / "tokenizer.json")
     rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]

@@ -39,7 +39,7 @@ CONFIG = {
 
 
 def expected() -> dict[str, np.ndarray]:
-    """What the script beside the checkpoint wrote into it."""
+    """The content that the script next to the checkpoint wrote into it."""
     return {name: values(name, shape) for name, shape in shapes().items()}
 
 

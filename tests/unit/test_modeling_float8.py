@@ -39,7 +39,7 @@ def results(layer: nn.Linear, given: torch.Tensor, gradient: torch.Tensor) -> li
 
 @pytest.mark.parametrize("rows", [(16,), (3, 7)])
 def test_numbers_that_fit_into_8_bits_are_multiplied_exactly(rows):
-    """Small integers beside the types' largest numbers, which make the scale 1, and sums that bfloat16 can hold."""
+    """Small integers next to the types' largest numbers, which make the scale 1, and sums that bfloat16 can hold."""
     plain, other = both(16, 32)
     given = torch.randint(-2, 3, (*rows, 16)).float()
     given[..., 0, :], given[..., 0, 0] = 0, 448.0  # alone in its row

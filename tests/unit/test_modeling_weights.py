@@ -1,4 +1,4 @@
-"""Files of weights: what goes wrong is said in one line."""
+"""Files of weights: errors are reported in one line."""
 
 from __future__ import annotations
 

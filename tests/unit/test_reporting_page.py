@@ -269,7 +269,7 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
 
 
 def test_two_records_of_one_name_are_distinguished(record: Path) -> None:
-    """A recipe before and after a change: the links beside the run are those of the present one."""
+    """A recipe before and after a change: the links of the run are those of the current recipe."""
     content = json.loads(record.read_text())
     before = record.with_name("record-fedcba9876543210.json")
     write(before, {**content, "fingerprint": "fedcba9876543210", "config": {**content["config"], "seed": 1}})

@@ -1,4 +1,4 @@
-"""A site file: what it may say, and the one line for what it may not."""
+"""A site file: valid content, and the one line for anything else."""
 
 from __future__ import annotations
 

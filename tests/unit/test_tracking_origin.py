@@ -428,7 +428,7 @@ def test_a_tracker_may_run_between_any_two_requests_of_another(uri: str, anna: P
 
 @pytest.mark.parametrize("first", range(3, 8))  # the root: look, create, look again, withdraw, send
 def test_two_trackers_may_stop_each_other_anywhere_while_they_create_a_run(uri: str, anna: Path, first: int) -> None:
-    """The first stops before its request `first`, the second before its request `second`; then the first goes on."""
+    """The first stops before its request `first`, the second before its request `second`; then the first continues."""
     _, entry = small_entries(anna)
     publish_with(MlflowClient(uri), entry)
     for second in range(3, 8):

@@ -1,4 +1,4 @@
-"""Checkpoints are complete or absent, found by validity, and left alone when they are another model's."""
+"""Checkpoints are complete or absent, found by validity, and not changed if they are another model's."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NAMES = ["first", "second"]
 
 
 def hold(folder: Path, told: Connection, sharing: int) -> None:
-    """Claim a GPU, say which, and keep it until told; sharing 0 claims the whole first one."""
+    """Claim a GPU, print its name, and keep it until a signal; sharing 0 claims the whole first one."""
     told.send("here")
     index = 0
     if sharing:

@@ -121,7 +121,7 @@ def test_a_resumed_phase_keeps_its_rank_weights_by_default(tmp_path):
     card = write_dataset(tmp_path / "dataset")
 
     def go_on(load_balancing):
-        """One more step; returns what it says."""
+        """Train one more step; return its output."""
         output = tmp_path / "phase"
         trainer = Trainer(recipe(), card, output, ranks=2, load_balancing=load_balancing, stop_after_minutes=0.0)
         said = len(trainer.log.read_text())

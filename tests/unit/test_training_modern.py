@@ -51,7 +51,7 @@ def test_a_phase_learns_masked_words_and_reports_no_pairs(finished: Path) -> Non
 
 
 def test_pairs_of_the_dataset_change_nothing(card: Path, finished: Path, tmp_path: Path) -> None:
-    """The same samples in a dataset that says that it has no pairs: same weights."""
+    """The same samples in a dataset without pairs give the same weights."""
     without = read_json(card)
     without["settings"]["pair_objective"] = "none"
     write_json(card.parent / "without_pairs.json", without)

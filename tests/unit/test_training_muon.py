@@ -1,4 +1,4 @@
-"""Muon beside torch's, its iteration beside singular values, its state through checkpoints and from phase to phase."""
+"""Muon compared with torch's, its iteration with singular values, its state through checkpoints and between phases."""
 
 from __future__ import annotations
 

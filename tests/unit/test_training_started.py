@@ -1,4 +1,4 @@
-"""What a training says of itself while it goes on: its recipe, its jobs, and the load of each of its nodes."""
+"""The state of a running training: its recipe, its jobs, and the load of each of its nodes."""
 
 from __future__ import annotations
 

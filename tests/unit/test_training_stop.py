@@ -1,4 +1,4 @@
-"""A training that is asked to stop inside a step: what it drops, what it saves, and what it ends with."""
+"""A training that is asked to stop inside a step: the dropped work, the saved state, and the final weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training that is killed, stopped, or led astray, and what it ends with."""
+"""Training that is killed, stopped, or diverges, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a run that fine-tunes weights from elsewhere, to MLflow and the report; bad tasks beside good ones."""
+"""The graph of a run that fine-tunes external weights, up to MLflow and the report; with bad tasks among good ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
-    """With the sample and the weights. The second test goes on with what the first one made."""
+    """With the sample and the weights. The second test continues with the results of the first."""
     workflow_folder = copy_workflow(tmp_path_factory.mktemp("theirs"))
     shutil.copytree(sample, workflow_folder / "resources/sample")
     write_external_weights(workflow_folder / "models/theirs")

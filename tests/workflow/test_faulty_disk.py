@@ -1,4 +1,4 @@
-"""Disks that are full, over a quota or read-only at a random stage: one line, and the same command goes on later."""
+"""Disks that are full, over a quota or read-only at a random stage: one line, and the same command continues later."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> str:
 
 
 def job_of(output: str, phase: str) -> str:
-    """What a dry run says of a phase's job."""
+    """The output of a dry run for a phase's job."""
     jobs = [part for part in output.split("rule ") if part.startswith("pretrain_phase")]
     return jobs[PHASES.index(phase)]
 
@@ -245,7 +245,7 @@ def test_without_a_site_file_the_slurm_profile_explains_where_to_get_one(workflo
 
 
 def test_the_example_of_a_site_file_is_refused_without_slurm(workflow_folder: Path) -> None:
-    """It names no real partition; where there is no Slurm at all, that is said."""
+    """It names no real partition; without Slurm, this is reported."""
     shutil.copy(workflow_folder / "profiles/slurm/site.example.yaml", workflow_folder / "site.yaml")
     check = [sys.executable, "workflow/scripts/check_site.py", "site.yaml"]
     nowhere = {**os.environ, "PATH": ""}

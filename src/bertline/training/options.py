@@ -55,7 +55,7 @@ class Options:
     fsdp: bool = False
     """Let each process keep a part of weights, gradients and moments (FSDP2), if they do not fit otherwise."""
     kfac_share: float = 1.0
-    """Share of the processes that precondition a layer's gradient with K-FAC: less memory, more communication below 1."""
+    """Share of the processes that precondition a layer's gradient with K-FAC; below 1 less memory, more traffic."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     deterministic: bool = False
