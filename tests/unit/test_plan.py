@@ -408,7 +408,7 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
                     "urls": [{"url": "https://h/a", "sha256": "0" * 64}],
                 }
             },
-            "corpora.books.urls: given beside paths; leave one of the two out",
+            "corpora.books.urls: given with paths; leave one of the two out",
         ),
         (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},

@@ -56,7 +56,7 @@ def print_warnings():
 
 
 def print_warnings_of_datasets():
-    """Print what the cards of finished datasets warn of."""
+    """Print the warnings in the cards of finished datasets."""
     cards = {
         entry["name"]: plan.dataset_file(key, paths.CARD)
         for key, entry in plan.datasets.items()

@@ -66,7 +66,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
     elif "urls" in corpus:
         if "paths" in corpus:
             raise BertlineError(
-                f"configuration: corpora.{name}.urls: given beside paths; leave one of the two out, or make two corpora"
+                f"configuration: corpora.{name}.urls: given with paths; leave one of the two out, or make two corpora"
             )
         semantic["paths"] = _files_to_download(name, semantic.pop("urls"), downloads)
         located = [
