@@ -1,4 +1,4 @@
-"""Launcher of a training's ranks: here, through srun, on each node of a job elsewhere or in Kubernetes, or on hosts."""
+"""Launcher of a training's ranks: on this node, through srun, on nodes of other schedulers, in Pods, or on hosts."""
 
 from __future__ import annotations
 

@@ -118,13 +118,13 @@ def wait_for_address(name: str) -> None:
 
 
 def report_status(status: int) -> None:
-    """Leave the status of a training that was stopped, or that lost a rank, for `run_in_pod`: Snakemake ends with 1."""
+    """Leave the status of a training that was stopped, or lost a rank, for `run_in_pod`, as Snakemake ends with 1."""
     if SCRIPTS in os.environ and status in (LOST, STOPPED):
         write_text(Path(os.environ[SCRIPTS], STATUS), str(status))
 
 
 def run_in_pod(script: Path, folder: Path) -> NoReturn:
-    """Run the script of a job of Snakemake in its first Pod, and in each other what the launcher left there; exit.
+    """Run the script of a job of Snakemake in its first Pod, and the launcher's script in each other Pod; exit.
 
     Args:
         script: a shell script.

@@ -1,6 +1,6 @@
 """Submission of Slurm jobs while the controller is restarted or too busy to answer.
 
-The executor (2.8) reports a job as failed when sbatch fails once, so a controller that is away for a minute would end a
+The executor (2.8) reports a job as failed when sbatch fails once, so a controller that is down for a minute would end a
 run of weeks. `workflow/slurm/sbatch`, which the executor finds on the PATH before Slurm's own, waits instead.
 """
 

@@ -1,4 +1,4 @@
-"""Warnings about a dataset that is of little use as it was asked for, decided from its card."""
+"""Warnings about a dataset that is of little use with its settings, derived from its card."""
 
 from __future__ import annotations
 

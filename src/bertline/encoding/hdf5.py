@@ -1,7 +1,7 @@
-"""Opening of HDF5 files: those that may come from elsewhere, and new ones on disks that may be full.
+"""Opening of HDF5 files: untrusted files from elsewhere, and new files on disks that may be full.
 
 HDF5 can take a dataset's values from any file of the machine (external storage, virtual datasets, links), and can claim
-a size for which nothing is stored. What a file describes has to be stored in it.
+a size for which nothing is stored. Therefore everything that a file describes has to be stored in it.
 
 A failed write is ignored where h5py closes an object that is no longer used, and may end the process where HDF5 closes
 the file. Therefore all writes go through a Python file, which keeps the error.

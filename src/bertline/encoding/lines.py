@@ -1,4 +1,4 @@
-"""Tokenization of lines: the ids of the `tokenizers` library, and several times its speed.
+"""Tokenization of lines: the ids of the `tokenizers` library at several times its speed.
 
 BERT's WordPiece is encoded by `nanotoken`, if it agrees with the library on `DIFFICULT` text and on the vocabulary, and
 byte-level BPE through `WordCache`. Anything else is encoded by the library itself.

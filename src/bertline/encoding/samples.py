@@ -179,7 +179,7 @@ class _Splitter:
         return place
 
     def other_document(self, position: int) -> tuple[int, int]:
-        """Return begin and end of a random document but the one at `position` in `with_text`."""
+        """Return begin and end of a random document other than the one at `position` in `with_text`."""
         self.reads += 1
         if self.reads % READS_PER_RELEASE == 0:
             self.shard.release()

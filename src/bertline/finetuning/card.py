@@ -111,7 +111,7 @@ def result_on_hub(group: str, score: str, percent: float) -> EvalResult:
 
 
 def _whose_set(group: str, metrics: Mapping[str, Any]) -> str:
-    """Return a sentence on whether the scores can be compared with published ones; none for a set of one's own."""
+    """Return a sentence on whether the scores can be compared with published ones; none for a custom set."""
     if group.removeprefix("glue/") not in TASKS:
         return ""
     official = describe.is_official(group, metrics["primary"], metrics)

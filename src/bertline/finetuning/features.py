@@ -1,4 +1,4 @@
-"""Features: hidden states of a BERT or a ModernBERT for new texts, of each token or pooled."""
+"""Features: hidden states of a BERT or a ModernBERT for new texts, one vector per token or pooled."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ EPSILON = 1e-6
 
 
 def make_optimizer(model: TaskNetwork, *, weight_decay: float, layerwise_decay: float) -> torch.optim.AdamW:
-    """Make AdamW, without decay of biases and normalisations; each parameter group has its `factor` of `lr`."""
+    """Make AdamW without decay of biases and normalisations; each parameter group has a `factor` for its `lr`."""
     layers = len(model.encoder.layers)
     by_factor: dict[float, list[tuple[str, Tensor]]] = {}
     for name, weight in model.named_parameters():

@@ -53,7 +53,7 @@ class FinetunedModel:
 
     @property
     def head(self) -> Head:
-        """The kind of its outputs."""
+        """Kind of its outputs."""
         return self.network.kind
 
     @property

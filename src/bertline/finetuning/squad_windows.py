@@ -152,7 +152,7 @@ def make_windows(
 ) -> Windows:
     """Tokenize and split: a window starts every `doc_stride` tokens until one reaches the context's end.
 
-    With `for_training`, questions with an unusable answer are left out; otherwise every question has a window.
+    With `for_training`, questions with an unusable answer are omitted; otherwise every question has a window.
     Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
     between = separators_in_pair(tokenizer)

@@ -107,7 +107,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
 
 
 def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
-    """Raise BertlineError if English stop words would be looked for in text that is known to be in another language."""
+    """Raise BertlineError if English stop words would be searched in text that is known to be in another language."""
     kept = corpus.get("language_identification", {}).get("keep", [])
     languages = {corpus.get("language"), *([kept] if isinstance(kept, str) else kept)} - {None, "simple"}
     if "gopher_quality" in corpus["cleaning"] and "stop_words" not in semantic and languages - {"en", "eng"}:

@@ -24,7 +24,7 @@ PLACES = ("directory", "name", "hub")
 def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str] | None = None) -> Json:
     """Return for the recipe the `directory` of weights and the digest of their `content`.
 
-    If they are fetched, also their `name` and, of the Hub's, the id of their model there (`hub`).
+    If the graph fetches them, also return their `name` and, for the Hub, the id of their model (`hub`).
 
     Args:
         key: of the weights in the configuration.
@@ -82,7 +82,7 @@ def external_tokenizer(plan: Plan, key: str, directory: str) -> str:
 
 
 def release_files(plan: Plan, directory: str) -> list[str]:
-    """List the files of a release in a folder that the weights in `directory` are converted from."""
+    """List the files of the release, in a folder, from which the weights in `directory` are converted."""
     release = plan.fetched[directory]["google"]
     if not isinstance(release, str):
         return []

@@ -1,6 +1,6 @@
 """Resolution and checks of a run's network, without PyTorch, because the graph runs them at every start.
 
-Without these checks problems would be found when training begins, after days of downloading and encoding.
+Without these checks, problems would only be found when training begins, after days of downloading and encoding.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 They interpolate between two recipes: config/mini.yaml, for some megabytes on two cores, and config/one-gpu-day.yaml,
 for a Wikipedia on a GPU. The network is the largest one that sees TOKENS_PER_PARAMETER tokens for each weight of its
-layers (Hoffmann et al. 2022, arXiv 2203.15556) in the time there is, reading the text at most EPOCHS times, as often as
-BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
+layers (Hoffmann et al. 2022, arXiv 2203.15556) in the available time, reading the text at most EPOCHS times, as often
+as BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
 """
 
 from __future__ import annotations

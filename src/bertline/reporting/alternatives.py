@@ -1,4 +1,4 @@
-"""What each figure of the report shows, in words: for those who hear the page, and where a figure is not loaded."""
+"""Descriptions of the report's figures, for screen readers and for figures that are not loaded."""
 
 from __future__ import annotations
 

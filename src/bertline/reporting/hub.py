@@ -48,7 +48,7 @@ Files = Mapping[str, Path | bytes]
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published of a run.
+    """The published files of a run.
 
     Attributes:
         folder: the model in Hugging Face's layout.
@@ -64,7 +64,7 @@ class Publication:
 
 
 def find_publication(run: str, task: str | None = None) -> Publication:
-    """Find what is published of a run, or of its kept model of a task such as glue/cola.
+    """Find the files to publish of a run, or of its kept model of a task such as glue/cola.
 
     Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
     """

@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def read_kernels(path: Path) -> list[Kernel]:
-    """Read what ncu printed; lines of the profiled program before the table are skipped.
+    """Read the output of ncu; lines of the profiled program before the table are skipped.
 
     Raises BertlineError for a file without the table, without `CYCLES`, or with a number that cannot be read.
     """

@@ -1,6 +1,6 @@
 """MLflow's logged models: entries with metrics that the Models table of an experiment ranks.
 
-A pretraining checkpoint is one by its path, without files.
+A pretraining checkpoint is logged with its path, without files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def add_logged_model(
     folder: Path | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> LoggedModel:
-    """Add a model of `run` with its metrics; one that a kill leaves incomplete has not the status READY.
+    """Add a model of `run` with its metrics; a model that a kill leaves incomplete does not have the status READY.
 
     Args:
         client: of the store.

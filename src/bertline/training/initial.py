@@ -112,9 +112,9 @@ def load_carried_over_moments(
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     """Return a phase's first position in the order of samples.
 
-    It is where an earlier phase with the same samples ended: that which the recipe names in `continues_data_of`, or the
-    previous one with carry_over: everything. Otherwise it is 0. Raises BertlineError if everything is carried over and
-    the phases have different datasets, sequence lengths or seeds.
+    It is where an earlier phase with the same samples ended: the phase that the recipe names in `continues_data_of`,
+    or, with carry_over: everything, the previous phase. Otherwise it is 0. Raises BertlineError if everything is
+    carried over and the phases have different datasets, sequence lengths or seeds.
     """
     initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
     earlier = recipe.get("continues_data_of")

@@ -1,4 +1,4 @@
-"""Choice of a micro-batch's rows: as requested, or as is best on this machine."""
+"""Choice of a micro-batch's rows: the requested ones, or the best ones on this machine."""
 
 from __future__ import annotations
 
