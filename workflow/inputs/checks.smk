@@ -10,7 +10,7 @@ from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
 
-# Machines of one cluster may differ by so much.
+# Machines of one cluster may differ by this much.
 CLOCK_SKEW_SECONDS = 60
 
 

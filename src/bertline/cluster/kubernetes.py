@@ -26,7 +26,7 @@ from bertline.files import write_text
 
 LOGS = Path("logs", "kubernetes")
 ENDED = LOGS / "ended"
-# In the manifests. It is replaced wherever a name, an address or a label contains it.
+# The name in the manifests. It is replaced wherever a name, an address or a label contains it.
 NAME = "bertline-training"
 GPU = "nvidia.com/gpu"
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.

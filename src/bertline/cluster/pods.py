@@ -26,7 +26,7 @@ from bertline.training.stop import LOST, STOPPED, TOKEN
 
 # Folder of the scripts for the other Pods of this job.
 SCRIPTS = "BERTLINE_NODE_SCRIPTS"
-# As long as a rank waits for rank 0: a node that is added to the cluster and fetches the image takes a while.
+# How long a rank waits for rank 0: a node that is added to the cluster and fetches the image takes some time.
 MAX_SECONDS = 1800.0
 POLL_SECONDS = 1.0
 STATUS, OVER = "status", "over"

@@ -76,7 +76,7 @@ def split_by_punkt(text: str, model: PunktModel) -> list[str]:
 def _ends_of_sentences(text: str, model: PunktModel) -> list[int]:
     """Return the positions after the marks that end a sentence, without the text's last."""
     ends = []
-    # Of the candidates inside a word only the last one counts, and one that begins it.
+    # Inside a word, only the last candidate counts, and one at the beginning of the word.
     waiting = -1
     for match in _CANDIDATE.finditer(text):
         mark = match.start()

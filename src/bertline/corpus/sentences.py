@@ -31,7 +31,7 @@ Splitter = Callable[[str], list[str]]
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
 TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer stores every token as an object: about 100 MB for this many
 MAX_PIECE_CHARACTERS = 20_000
-# Parts of a corpus that the sample for Punkt is taken from: at least so many, of at least so many times its size.
+# The sample for Punkt is taken from at least this many parts of a corpus, with at least this multiple of its size.
 SAMPLED_PARTS, SAMPLED_TIMES = 64, 16
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,

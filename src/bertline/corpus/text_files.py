@@ -41,7 +41,7 @@ from bertline.files import Json
 logger = logging.getLogger(__name__)
 
 NAME_STARTS = "/./"
-# At the beginning of a text; lines may have a million characters.
+# The examined beginning of a text; lines may have a million characters.
 LINES_TO_JUDGE, CHARACTERS_TO_JUDGE = 2000, 1 << 20
 # The sentences of the Leipzig corpora are in no order. Some make a document, as a sample is no longer than that.
 LEIPZIG_LINE = re.compile(r"\d+\t(.*)")

@@ -47,7 +47,7 @@ _EXTERNAL_LINK = re.compile(
     r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
 )
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
-# With namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
+# A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
 _LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(

@@ -10,7 +10,7 @@ from torch import Tensor
 from bertline.modeling.heads import TaskNetwork
 from bertline.training.optimizers.base import decay_groups
 
-# As in Google's run_squad.py and run_classifier.py.
+# The values of Google's run_squad.py and run_classifier.py.
 BETAS = (0.9, 0.999)
 EPSILON = 1e-6
 

@@ -27,7 +27,7 @@ from bertline.modeling.huggingface import load_huggingface, read_config_json
 from bertline.results import paths
 from bertline.training.objective import prepare_precision
 
-# Of models that other programs made, which lack task.json; Google's defaults.
+# Settings for models of other programs, which lack task.json: Google's defaults.
 SETTINGS = {"max_sequence_length": 384, "doc_stride": 128, "max_query_length": 64, "max_answer_length": 30}
 
 

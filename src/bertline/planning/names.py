@@ -20,7 +20,7 @@ from bertline.results.kept import missing_models
 RUNS = str(Path(paths.RUN).parent)
 # A checkpoint, as `pretrained` names it, and its path in the phase's folder.
 STEP = re.compile(r"(.+?)(?:@|/exports/|/checkpoints/)step-0*(\d+)")
-# Of the folders of results, those whose names are fingerprints in the plan.
+# The folders of results whose names are fingerprints in the plan.
 FINGERPRINTED = ("corpora", "datasets", "phases", "finetunings", "kept")
 NEAREST = 3
 

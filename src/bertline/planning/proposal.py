@@ -19,7 +19,7 @@ from bertline.planning.machine import Machine
 
 TOKENS_PER_PARAMETER = 20
 EPOCHS = 40
-# Without a time: so long for up to so much text, in proportion for more, and at most a day.
+# The default time for up to DEFAULT_BYTES of text; proportionally more for more text, and at most a day.
 DEFAULT_SECONDS, DEFAULT_BYTES, MAX_SECONDS = 900.0, 10e6, 86400.0
 # config/mini.yaml: 4,096 tokens for 5 MB of text; BERT's 30,522 are reached at 15 GB.
 VOCABULARY, VOCABULARY_CHARACTERS, VOCABULARY_EXPONENT = 4096, 5e6, 0.25
@@ -37,7 +37,7 @@ BYTES_PER_WEIGHT, BYTES_PER_PROCESS = 16, 700_000_000
 MEMORY_SHARE = 0.7
 MAX_PROCESSES = 16
 CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
-# On one core of an AMD EPYC: jobs of the graph before and after the training, and the text's way to samples.
+# Measured on one core of an AMD EPYC: jobs of the graph before and after training, and the stages from text to samples.
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -13,7 +13,7 @@ from bertline.planning.names import nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
-# A step of a phase accumulates at most so many micro-batches: more change the speed by less than the noise.
+# A step of a phase accumulates at most this many micro-batches: more change the speed by less than the noise.
 MAX_MICRO_BATCHES = 8
 # Settings of a phase without which its steps are the same.
 ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}

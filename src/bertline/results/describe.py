@@ -98,7 +98,7 @@ def duration(hours: float) -> str:
     return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
 
 
-# By the names that the templates use.
+# Filters by the names that the templates use.
 FILTERS = {"number": number, "duration": duration, "task": task_title, "score": score_title}
 
 

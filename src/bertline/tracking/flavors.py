@@ -13,7 +13,7 @@ from typing import Any, cast
 from bertline.files import read_json
 
 REQUIREMENTS = ["mlflow", "torch", "transformers"]
-# Of the classes of transformers.
+# Kinds by the suffixes of the classes of transformers.
 _KINDS = {
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",

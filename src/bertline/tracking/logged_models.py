@@ -153,7 +153,7 @@ def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[
     folder = Path(entry.tags[PATH_TAG], paths.CHECKPOINTS).absolute()
     found = find_logged_models(client, run.info.experiment_id, entry.identity_tags[FINGERPRINT_TAG])
     logged: set[str] = set()
-    # In an order on which all trackers agree, so that no two delete each other's.
+    # All trackers use this order, so that no two delete each other's models.
     for model in sorted(found, key=lambda model: (model.status != "READY", model.model_id)):
         path = model.tags.get(PATH_TAG)
         if path is None or model.tags.get(ORIGIN_TAG, origin) != origin:

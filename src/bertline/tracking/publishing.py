@@ -169,7 +169,7 @@ def publish(
         try:
             published = _publish(here, entry)
         except MlflowException as error:
-            # Of two trackers that write one parameter at once, the store refuses one, which finds it in the next pass.
+            # If two trackers write one parameter at once, the store refuses one, which finds it in the next pass.
             is_conflict = CONFLICT in str(error)
             conflicts += is_conflict
             if here.is_complete() and (not is_conflict or conflicts > MAX_CONFLICTS):

@@ -29,8 +29,8 @@ from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)
 
-# A phase gets one compiled program for so many micro-batches of a rank: in fewer, it would not win back the half minute
-# in which it is compiled.
+# A phase gets one compiled program for this many micro-batches of a rank: with fewer, a program would not save the half
+# minute of its compilation.
 MICRO_BATCHES_OF_A_PROGRAM = 200
 # Fraction of a GPU's memory: fragmentation and the optimizer's step take the rest.
 HEADROOM = 0.9

@@ -21,7 +21,7 @@ Number = TypeVar("Number", int, np.ndarray)
 
 LENGTH_MULTIPLE = 8
 MAX_WIDTHS = 16
-# Of rows: fewer widths are taken if they compute at most so many tokens a real one, or this share more than the best.
+# Fewer widths of rows are used if they compute at most this many tokens a real one, or this share more than the best.
 GOOD_ENOUGH, AS_GOOD = 1.045, 0.004
 # A micro-batch of narrow rows has at most this share of the samples that are expected of its width, so that those of
 # the last one, which may be a few, leave little of it empty; but not less than a part of the tokens, or a number.

@@ -69,7 +69,7 @@ def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
     locks = [_lock(folder, name, slot) for slot in range(SLOTS)]
     waited = False
     while group.all_reduce_max(int(not all(_try(lock) for lock in locks))):
-        # Two trainings that each hold a GPU of the other's would wait for ever.
+        # Two trainings that each hold a GPU of the other's would wait forever.
         for lock in locks:
             lock.release(force=True)
         if not waited:

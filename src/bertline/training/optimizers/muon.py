@@ -36,7 +36,7 @@ class Muon(Optimizer):
 
     def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
         """Make the optimizer. Of the settings, those in `muon` are for hidden matrices, the others for AdamW."""
-        # By weight, the number of its matrices.
+        # The number of matrices of each weight.
         self._parts = {weight: matrices_in(name) for name, weight in parameters if is_hidden_matrix(name, weight)}
         others = [(name, weight) for name, weight in parameters if weight not in self._parts]
         adamw = {"betas": settings["betas"], "eps": settings["epsilon"]}
