@@ -107,7 +107,7 @@ def test_a_part_that_fails_is_one_line_and_the_others_continue(tmp_path: Path) -
     assert "passed" in {result.get("outcome") for result in results if result["part"] == "correctness"}
 
 
-def test_a_part_that_hangs_is_stopped_and_what_it_found_is_shown(tmp_path: Path) -> None:
+def test_a_part_that_hangs_is_stopped_and_its_results_are_shown(tmp_path: Path) -> None:
     bench = tmp_path / "bench"
     (bench / "gpu_parts").mkdir(parents=True)
     for path in [ROOT / "bench/gpu.py", *(ROOT / "bench/gpu_parts").glob("*.py")]:

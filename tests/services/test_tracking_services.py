@@ -151,7 +151,7 @@ def test_two_checkouts_with_a_lock_each_make_every_run_once_on_one_server(tmp_pa
         assert held(server.uri) == {f"run{number}": written(folders[0], number) for number in range(RUNS)}
 
 
-def test_four_people_behind_a_bad_network_each_have_every_point_once(
+def test_four_users_of_a_bad_network_each_have_every_point_once(
     tmp_path: Path, record_property: pytest.FixtureRequest
 ) -> None:
     """The same configuration and names; one answer in six is slow, an error, or lost after the work was done."""

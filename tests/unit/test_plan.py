@@ -215,7 +215,7 @@ def test_fine_tuning_on_longer_text_than_the_network_reads_is_refused() -> None:
         plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 64}}))
 
 
-def test_a_second_run_shares_what_it_has_in_common() -> None:
+def test_a_second_run_shares_its_common_parts() -> None:
     config = changed()
     config["runs"]["second"] = copy.deepcopy(config["runs"]["first"])
     config["runs"]["second"]["phases"]["phase2"]["learning_rate"] = 0.002
@@ -237,7 +237,7 @@ def test_changed_content_of_a_book_makes_a_new_corpus() -> None:
     assert not before.datasets.keys() & after.datasets.keys()
 
 
-def test_what_is_left_out_makes_a_new_dataset_of_the_same_corpora() -> None:
+def test_left_out_documents_make_a_new_dataset_of_the_same_corpora() -> None:
     def datasets(**settings: str) -> set[str]:
         both = {**CONFIG["datasets"]["both"], **settings}  # type: ignore[dict-item]
         plan = plan_of(changed(datasets__both=both))

@@ -171,7 +171,7 @@ def write_speed(path: Path, *samples_per_second: float) -> None:
     write(path, "".join(json.dumps(point) + "\n" for point in points) + '{"step": 2, "met')
 
 
-def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -> None:
+def test_the_remaining_work_on_data_is_estimated_from_the_recorded_jobs(untrained: Plan) -> None:
     untrained.corpora["c"] = {"name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
     shelf, wiki, data, _ = estimates(untrained)

@@ -79,7 +79,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_pat
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
 
 
-def test_behind_a_damaged_checkpoint_the_durable_step_is_that_of_the_one_before(tmp_path):
+def test_the_durable_step_is_that_of_the_checkpoint_before_a_damaged_one(tmp_path):
     """Up to it points of the journal are sent to MLflow, which cannot retract them."""
     for step in (3, 6):
         save(tmp_path, step)

@@ -290,7 +290,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_p
     )
 
 
-def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group, card, tmp_path, caplog):
+def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(group, card, tmp_path, caplog):
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
     assert "returning to step 10 and continuing after them" in caplog.text
