@@ -69,7 +69,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
             {"sst": {"url": "https://x/y.zip"}},
             "evaluation.glue: given 'sst', allowed is one of",
         ),
-        ("evaluation/glue/cola/url", "https://x/y/", "(Ends in the file's name)"),
+        ("evaluation/glue/cola/url", "https://x/y/", "(A URL that ends in the file's name)"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
