@@ -161,7 +161,7 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
         more, reason = sentence_settings(text.language)
         settings |= more
         reasons["sentences"] = reason
-    usual = {"source": "how they are read", "paths": "** matches any folders", "encoding": "as given"}
+    usual = {"source": "how they are read", "paths": "** is any folder", "encoding": "as given"}
     for key, value in settings.items():
         lines.add(2, key, value, why={**usual, **reasons}.get(key, ""))
     if text.others:
