@@ -199,7 +199,7 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
     lines.add(
         2,
         "model:",
-        why=f"{network.name}, the largest one that sees {TOKENS_PER_PARAMETER} tokens for each weight of its layers",
+        why=f"{network.name}: the largest that sees {TOKENS_PER_PARAMETER} tokens for each weight of its layers",
     )
     model = network_of(network)
     for key, value in model.items():
