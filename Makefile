@@ -85,7 +85,7 @@ PARALLEL := OMP_NUM_THREADS=1 pytest --numprocesses logical --maxprocesses 8 --d
 test: $(READY) ## run the tests that take seconds: minutes on two cores
 	$(PARALLEL) tests/workflow tests/unit -m "not slow and not alone"
 
-test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: half an hour on two cores
+test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: longer than all of `make test`
 	$(PARALLEL) $$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 

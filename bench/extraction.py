@@ -94,8 +94,8 @@ def compare(dump: Path, mediawiki: Path, work: Path, rounds: int) -> tuple[list[
         rows.append([name, f"{len(visible)}", extractor, precision, percent(kept_prose, prose), *speed])
         for row, kind in zip(by_kind, KINDS, strict=True):
             row.append(percent(kept[kind], sizes[kind]))
-        if "left_out" in counts:
-            print(f"{name}, not read: {json.dumps(counts['left_out'])}", flush=True)
+        if "unread" in counts:
+            print(f"{name}, not read: {json.dumps(counts['unread'])}", flush=True)
     return rows, by_kind
 
 

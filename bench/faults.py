@@ -43,11 +43,11 @@ ROWS: dict[Row, tuple[str, str]] = {
     ),
     "disk": (
         "full, over a quota or read-only at a random stage; a clock set back",
-        "one line, no half-written file, the same command goes on when mended, the same bytes",
+        "one line, no half-written file, the same command continues after the repair, the same bytes",
     ),
     "tracker": (
         "MLflow: killed server, killed trackers, two trackers, four people, slow, failing and lost answers",
-        "every point once, nobody's run gone",
+        "every point once, no run of another user lost",
     ),
     "inputs": ("mutated files, for every reader", "right or one line; none above 20 s"),
     "configurations": (

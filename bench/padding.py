@@ -2,9 +2,8 @@
 
     python bench/padding.py results/runs/demo/dataset/dataset.json
 
-Assembles the micro-batches of the first steps as the trainer does, without computing them. "fill" is the share of real
-tokens among the computed ones; "samples/s" is the speed of assembly, in processor
-time. The last line is JSON.
+Collates the micro-batches of the first steps as the trainer does, without computing them. "fill" is the share of real
+tokens among the computed ones; "samples/s" is the speed of collation, in processor time. The last line is JSON.
 """
 
 import itertools
@@ -31,7 +30,7 @@ WAYS = {"rows": False, "packed": True}
 def measure(
     data: TrainingData, batch_size: int, micro_batch_tokens: int, *, packed: bool, compiled: bool
 ) -> dict[str, Any]:
-    """Assemble steps of a process alone; return the figures of one way."""
+    """Collate the steps of a single process; return the figures of one way."""
     recipe = make_recipe({}, sequence_length=data.train.sequence_length, global_batch_size=batch_size, packing=packed)
     rows = rows_of(micro_batch_tokens, recipe["settings"], 1)
     layout = Layout(data.train.sequence_length, rows, packed=packed)

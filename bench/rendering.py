@@ -104,7 +104,7 @@ def words(text: str) -> list[str]:
 
 
 def pages_of(dump: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield namespace, id, title and wikitext of each page that is no redirect, using an XML parser."""
+    """Yield namespace, id, title and wikitext of each page that is not a redirect, using an XML parser."""
     with bz2.open(dump) as file:
         for _, element in ElementTree.iterparse(file):  # noqa: S314
             if not element.tag.endswith("}page"):

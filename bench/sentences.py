@@ -3,9 +3,9 @@
     python bench/sentences.py FOLDER
 
 FOLDER contains treebanks as text, {language}.txt with the ISO 639-1 code: one sentence per line, empty lines between
-documents. A paragraph is made of ten successive sentences, whose ends are to be found; the last one's is not counted.
-Punkt is trained on the same text without its lines, as the graph trains it on a corpus. Speed is in MB of UTF-8 per
-second of processor time.
+documents. A paragraph is made of ten successive sentences, whose ends have to be found; the end of the last one is not
+counted. Punkt is trained on the same text without its lines, as the graph trains it on a corpus. Speed is in MB of
+UTF-8 per second of processor time.
 """
 
 import tempfile

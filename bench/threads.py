@@ -3,8 +3,8 @@
     python bench/threads.py --threads 2
 
 A process per setting trains random tokens, 8 x 128, bf16, with the engine's step. They take turns, in another order in
-each round, first undisturbed and then beside a busy loop on one core. A number is the median over rounds of a setting's
-seconds / those of the same round with nothing set, so that less is better; or of the seconds beside the busy loop /
+each round, first undisturbed and then with a busy loop on one core. A number is the median over rounds of a setting's
+seconds / those of the same round with nothing set, so that less is better; or of the seconds with the busy loop /
 undisturbed.
 
 PyTorch's builds for CPUs have GNU's libgomp: https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html

@@ -24,10 +24,10 @@ sys.path += [str(ROOT / "tests" / folder) for folder in ("unit", "services")]
 
 import psutil  # noqa: E402
 from browser import Page, find_browser, opened  # noqa: E402
-from fabricated_runs import journal_line, write_journal, write_run  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: E402
 from services import mlflow_server  # noqa: E402
+from synthetic_runs import journal_line, write_journal, write_run  # noqa: E402
 
 from bertline.command_line import run_command  # noqa: E402
 from bertline.console import BertlineError  # noqa: E402
@@ -120,7 +120,7 @@ def time_of_charts(page: Page, uri: str, place: str) -> str:
 
 
 def processor_time() -> float:
-    """Return the seconds that the processors worked for MLflow's server and the browser, both begun by this process."""
+    """Return the processor seconds of MLflow's server and of the browser, both started by this process."""
     times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
     return sum(time.user + time.system for time in times)
 

@@ -22,30 +22,30 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
-LONGEST_MESSAGE = 2000
-LONGEST_END = 500
+MAX_MESSAGE_LENGTH = 2000
+MAX_END_LENGTH = 500
 
 
 class BertlineError(Exception):
     """A problem the user can act on. Its text is one line: what is wrong, where, what to do.
 
-    The text may quote a file: line breaks and other control characters are escaped, the middle of a long one left out,
-    and credentials, too.
+    The text may quote a file: line breaks and other control characters are escaped, and credentials and the middle of a
+    long text are left out.
     """
 
     def __init__(self, message: str) -> None:
-        if len(message) > 4 * LONGEST_MESSAGE:  # the search for credentials takes quadratic time
-            message = f"{message[: 2 * LONGEST_MESSAGE]} ... {message[-2 * LONGEST_MESSAGE :]}"
+        if len(message) > 4 * MAX_MESSAGE_LENGTH:  # the search for credentials takes quadratic time
+            message = f"{message[: 2 * MAX_MESSAGE_LENGTH]} ... {message[-2 * MAX_MESSAGE_LENGTH :]}"
         message = without_credentials(message)
         if not message.isprintable():
             message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[: LONGEST_MESSAGE - LONGEST_END - 5]} ... {message[-LONGEST_END:]}"
+        if len(message) > MAX_MESSAGE_LENGTH:
+            message = f"{message[: MAX_MESSAGE_LENGTH - MAX_END_LENGTH - 5]} ... {message[-MAX_END_LENGTH:]}"
         super().__init__(message)
 
 
 def without_credentials(text: str) -> str:
-    """Return `text` with the user names and passwords of its URLs left out, and their queries, which may have keys.
+    """Return `text` without the user names, passwords and queries (which may contain keys) of its URLs.
 
     A password may contain any character but a space: up to the last @ everything belongs to it.
     """

@@ -22,7 +22,7 @@ HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with
 
 
 class Recipe(dict[str, Any]):
-    """A JSON object with everything that a job needs to know; on a command line, the path of its file."""
+    """A JSON object with everything that a job needs; on a command line, the path of its file."""
 
 
 def fsync_directory(directory: Path) -> None:
@@ -36,7 +36,7 @@ def fsync_directory(directory: Path) -> None:
 
 @contextmanager
 def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o666) -> Iterator[Path]:
-    """Yield an empty file beside `path`; on success fsync it and rename it to `path`, on failure remove it.
+    """Yield an empty file next to `path`; on success fsync it and rename it to `path`, on failure remove it.
 
     Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty. The umask
     takes its bits from `mode`. An OSError of a full disk names `path`.
@@ -66,7 +66,7 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
 
 @contextmanager
 def write_folder_atomically(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `folder`; on success rename it to `folder`, which it replaces, else remove it."""
+    """Yield an empty folder next to `folder`; on success rename it to `folder`, which it replaces, else remove it."""
     unfinished = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

@@ -62,7 +62,7 @@ class BucketSpool:
 
     def __init__(self, folder: Path, dtype: Any, buckets: int) -> None:
         """Create a spool of `dtype` on the disk of `folder`, with at most 65,536 buckets."""
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed when nobody needs it any more
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed when it is no longer needed
         self.dtype = np.dtype(dtype)
         self._buckets = buckets
         self._pending: list[tuple[np.ndarray, np.ndarray]] = []

@@ -1,6 +1,6 @@
 """Snakemake's logger plugin `bertline`: on a terminal, a line for each finished job, below them progress and time left.
 
-Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, in a dry run, or if the output is no terminal,
+Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, in a dry run, or if the output is not a terminal,
 Snakemake prints that log itself.
 """
 

@@ -20,7 +20,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 # Running jobs with a line of their own.
 MAX_SHOWN = 8
-# Messages without an event that a person wants to see; others of their level are in the log.
+# Messages without an event that are shown to the user; others of their level are only in the log.
 SHOWN_MESSAGES = ("Nothing to be done", "Complete log", "Building DAG")
 REFRESH_PER_SECOND = 2
 

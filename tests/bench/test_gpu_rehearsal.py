@@ -75,7 +75,7 @@ def test_every_part_runs_to_its_end_with_the_fewest_packages(tmp_path: Path, tor
     assert (out / "table.txt").read_text() in done.stdout
 
 
-def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_part_that_fails_is_one_line_and_the_others_continue(tmp_path: Path) -> None:
     """Its module is replaced by one that cannot be imported; the part behind it still runs."""
     copy = tmp_path / "checkout"
     for name in ("bench", "src", "tests/unit", "config", "workflow"):
@@ -107,7 +107,7 @@ def test_a_part_that_fails_says_so_in_one_line_and_the_others_go_on(tmp_path: Pa
     assert "passed" in {result.get("outcome") for result in results if result["part"] == "correctness"}
 
 
-def test_a_part_that_hangs_is_stopped_and_what_it_found_is_shown(tmp_path: Path) -> None:
+def test_a_part_that_hangs_is_stopped_and_its_results_are_shown(tmp_path: Path) -> None:
     bench = tmp_path / "bench"
     (bench / "gpu_parts").mkdir(parents=True)
     for path in [ROOT / "bench/gpu.py", *(ROOT / "bench/gpu_parts").glob("*.py")]:

@@ -40,7 +40,7 @@ def start(data: Path, *command: str, options: tuple[str, ...] = ()) -> subproces
 
 
 def run(data: Path, *command: str, status: int = 0, options: tuple[str, ...] = ()) -> str:
-    """Run `command` in a container; returns what it printed, and checks its exit status."""
+    """Run `command` in a container, check its exit status, and return its output."""
     started = start(data, *command, options=options)
     printed, _ = started.communicate()
     assert started.returncode == status, printed[-6000:]

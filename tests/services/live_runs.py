@@ -17,13 +17,13 @@ from bertline.results.journal import read_journal
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from fabricated_runs import journal_line, write, write_journal, write_run  # noqa: E402
+from synthetic_runs import journal_line, write, write_journal, write_run  # noqa: E402
 
 RUNS, STEPS = 8, 120
 
 
 def begin_runs(root: Path) -> list[Path]:
-    """Eight runs whose first phase is being trained; nothing of their second has begun."""
+    """Eight runs whose first phase is being trained; nothing of their second has started."""
     record = root / write_run(root, tasks=(), steps=STEPS)
     content = json.loads(record.read_text())
     records = []
@@ -73,7 +73,7 @@ def held(uri: str, origin: str = "") -> dict[str, Counter]:
         histories = (client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
         counted = Counter((one.key, one.step, one.timestamp, one.value) for history in histories for one in history)
         name = run.data.tags["bertline.fingerprint"]
-        assert name not in points, f"{name} stands there twice"
+        assert name not in points, f"{name} is there twice"
         points[name] = counted
     return points
 
@@ -97,6 +97,6 @@ def reached(uri: str, step: int) -> bool:
 
 
 def assert_every_point_once(root: Path, uri: str) -> None:
-    """A point that stands there twice stays, so that waiting for those that are on their way hides nothing."""
+    """A duplicate point stays, so that waiting for points that are being sent hides nothing."""
     expected = {f"run{number}": written(root, number) for number in range(RUNS)}
     wait_until(lambda: held(uri) == expected, "every point of the journals, once")

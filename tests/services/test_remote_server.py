@@ -58,7 +58,7 @@ def test_points_files_and_models_go_through_a_web_server_that_asks_for_a_token(
         mlflow_server(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as server,
         token_front(server.uri, TOKEN) as uri,
     ):
-        refusal = rf"^MLflow at {uri} does not know you; set [^\n]* or MLFLOW_TRACKING_TOKEN, [^\n]*$"
+        refusal = rf"^MLflow at {uri} did not accept the credentials; set [^\n]* or MLFLOW_TRACKING_TOKEN, [^\n]*$"
         with pytest.raises(BertlineError, match=refusal):
             track([record], uri)
         with pytest.raises(BertlineError, match=refusal):  # the password in the address is not in the message
@@ -80,7 +80,7 @@ def test_points_files_and_models_go_through_a_web_server_that_asks_for_a_token(
     assert not files_with(TOKEN, tmp_path)
 
 
-def test_the_follower_keeps_a_server_behind_a_token_up_to_date_and_shows_the_token_to_nobody(tmp_path: Path) -> None:
+def test_the_follower_keeps_a_server_behind_a_token_up_to_date_without_showing_the_token(tmp_path: Path) -> None:
     (record,) = begin_runs(tmp_path)[:1]
     (tmp_path / "results/runs/run0/record.json").symlink_to(record.name)
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")

@@ -20,7 +20,7 @@ from bertline.reporting.page import write_report
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
-from fabricated_runs import write, write_run
+from synthetic_runs import write, write_run
 
 AXE = "axe-core@4.14.1"
 AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
@@ -138,7 +138,7 @@ def test_the_keyboard_reaches_the_results_every_link_and_every_wide_table(page: 
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_a_print_is_light_and_nothing_stands_outside_the_paper(page: Page, records: list[Path], runs: int) -> None:
+def test_a_print_is_light_and_nothing_is_outside_the_paper(page: Page, records: list[Path], runs: int) -> None:
     width = 687  # A4 without its margins, in CSS pixels
     show(page, records[:runs], width, scheme="dark", medium="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

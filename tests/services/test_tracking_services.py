@@ -1,4 +1,4 @@
-"""Eight runs followed live by two trackers, the server killed in the middle: every point stands there once."""
+"""Eight runs followed live by two trackers, the server killed in the middle: every point is there once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_a_server_with_a_password_takes_it_from_the_environment(
     with mlflow_server(tmp_path, store, ["--app-name", "basic-auth"], environment) as server:
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-        with pytest.raises(BertlineError, match=r"^MLflow at http://127.0.0.1:\d+ does not know you; set [^\n]*$"):
+        with pytest.raises(
+            BertlineError, match=r"^MLflow at http://127.0.0.1:\d+ did not accept the credentials; set [^\n]*$"
+        ):
             track(records, server.uri)
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "a-long-enough-password")
         assert track(records, server.uri)["sent"] > 0
@@ -149,7 +151,7 @@ def test_two_checkouts_with_a_lock_each_make_every_run_once_on_one_server(tmp_pa
         assert held(server.uri) == {f"run{number}": written(folders[0], number) for number in range(RUNS)}
 
 
-def test_four_people_behind_a_bad_network_each_have_every_point_once(
+def test_four_users_of_a_bad_network_each_have_every_point_once(
     tmp_path: Path, record_property: pytest.FixtureRequest
 ) -> None:
     """The same configuration and names; one answer in six is slow, an error, or lost after the work was done."""

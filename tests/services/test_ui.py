@@ -22,7 +22,7 @@ SEARCH = "api/2.0/mlflow/experiments/search"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with a run that has not begun."""
+    """A project with a run that has not started."""
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     (tmp_path / "results/runs/a").mkdir(parents=True)
     (tmp_path / "results/runs/a/record.json").write_text("{}")

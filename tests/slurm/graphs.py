@@ -155,7 +155,7 @@ def jobs_in_queue() -> dict[str, str]:
 
 
 def accounted(since: int = 0) -> list[tuple[str, str, str, int]]:
-    """What Slurm's accounting says of every job after `since`: number, state, nodes, megabytes asked for."""
+    """Return Slurm's accounting of every job after `since`: number, state, nodes, requested megabytes."""
     fields = ("--format=JobIDRaw,State,NodeList,ReqMem", "--parsable2", "--noheader", "--allocations", "--duplicates")
     listed = subprocess.run(["sacct", *fields], capture_output=True, text=True, check=True)
     rows = [line.split("|") for line in listed.stdout.splitlines()]
@@ -182,7 +182,7 @@ def durable_step(folder: Path) -> int:
 
 
 def training_log(folder: Path) -> str:
-    """What all attempts of the training said."""
+    """The log of all attempts of the training."""
     path = phase_folder(folder) / "checkpoints/training.log"
     return path.read_text() if path.exists() else ""
 

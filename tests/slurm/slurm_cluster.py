@@ -179,7 +179,7 @@ class Cluster:
         self.start(name, name, "-D")
 
     def kill_node(self, name: str) -> None:
-        """What a power cut leaves: neither slurmd nor anything it started, and nobody who tells of it."""
+        """Leave the state after a power cut: neither slurmd nor anything it started runs, and nothing reports it."""
         self._daemons.pop(f"slurmd.{name}").kill()
         tasks, watchers = [], set()
         for process in processes_of(self.root):

@@ -75,7 +75,7 @@ def opened_by(process: psutil.Process) -> list:
 
 
 def follow(graph: Path) -> None:
-    """What a person has beside the UI: journals to MLflow, here on the submitting side."""
+    """What a user runs besides the UI: journals to MLflow, here on the submitting side."""
     records = sorted(map(str, graph.glob("results/runs/*/record-*.json")))
     subprocess.run([sys.executable, "workflow/scripts/track.py", *records], cwd=graph, check=True)
 

@@ -1,4 +1,4 @@
-"""Slurm's own daemons are away for a while: nothing is submitted twice, no job is forgotten, snakemake goes on."""
+"""Slurm's own daemons are away for a while: nothing is submitted twice, no job is forgotten, snakemake continues."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_request_that_slurm_refuses_fails_at_once_with_its_reason(cluster: Clu
 
 
 @pytest.mark.long
-def test_a_run_goes_on_after_outages_of_the_controller_and_of_accounting(
+def test_a_run_continues_after_outages_of_the_controller_and_of_accounting(
     graph: Path, undisturbed: Path, cluster: Cluster
 ) -> None:
     """Neither answers during the training. When accounting reports its end, no further job is accepted for a while."""

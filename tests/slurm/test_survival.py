@@ -48,7 +48,7 @@ def running_job() -> str:
     return next(job for job, state in jobs_in_queue().items() if state == "RUNNING")
 
 
-def test_a_job_that_is_put_back_into_the_queue_goes_on_where_it_was(training: Path, undisturbed: Path) -> None:
+def test_a_requeued_job_continues_where_it_stopped(training: Path, undisturbed: Path) -> None:
     before = last_job()
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 40, "training")
@@ -78,7 +78,9 @@ def test_ranks_on_two_nodes_are_saved_when_their_job_is_put_back(graph: Path, pr
 
 
 @pytest.mark.long
-def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_afterwards(training: Path, undisturbed: Path) -> None:
+def test_a_preempted_job_saves_within_the_grace_time_and_continues_afterwards(
+    training: Path, undisturbed: Path
+) -> None:
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 40, "training")
         urgent = ["sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null"]
@@ -92,7 +94,7 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_afterwards(trai
 
 
 @pytest.mark.long
-def test_a_job_whose_node_dies_goes_on_elsewhere(training: Path, undisturbed: Path, cluster: Cluster) -> None:
+def test_a_job_whose_node_dies_continues_elsewhere(training: Path, undisturbed: Path, cluster: Cluster) -> None:
     before = last_job()
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
         submission.wait_until(lambda: durable_step(training) >= 40, "training")
@@ -111,7 +113,7 @@ def test_a_job_whose_node_dies_goes_on_elsewhere(training: Path, undisturbed: Pa
 
 
 @pytest.mark.long
-def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_goes_on(
+def test_cancelled_or_interrupted_it_leaves_no_process_and_the_next_call_continues(
     training: Path, undisturbed: Path, cluster: Cluster
 ) -> None:
     with submitted(training, trained_weights(training), *EVERY_STEP) as submission:
@@ -193,7 +195,7 @@ def test_ten_jobs_of_one_step_each_train_as_one_does(graph: Path, prepared: Path
 
 
 @pytest.mark.long
-def test_three_attempts_without_a_step_are_enough_and_the_reason_is_said_last(training: Path) -> None:
+def test_three_attempts_without_a_step_are_enough_and_the_reason_is_printed_last(training: Path) -> None:
     before = last_job()
     options = ("--set-resources", "pretrain_phase:trainer_options=--load-balancing=2,1")
     with submitted(training, trained_weights(training), *options) as submission:

@@ -64,7 +64,7 @@ def test_ranks_on_unlike_nodes_train_the_bits_of_as_many_here_and_are_saved_when
 
 @pytest.mark.long
 def test_a_node_that_others_slow_down_gets_less_of_the_work(graph: Path, tmp_path: Path, cluster: Cluster) -> None:
-    """One of three nodes is halted three quarters of the time; nobody tells the trainer."""
+    """One of three nodes is halted three quarters of the time, without the trainer's knowledge."""
     small = config(15)
     run = small["runs"]["first"]
     run["model"] |= {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 512}

@@ -1,4 +1,4 @@
-"""A cluster that keeps no accounts: what has to be said, and that it then works."""
+"""A cluster without accounting: the error, and the options with which it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web server on this machine that misbehaves as told."""
+"""A web server on this machine that misbehaves as configured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDLESS = "endless"  # send zeros without stating a length, as long as the clien
 
 @dataclass
 class Misbehaving:
-    """What the server holds, how it answers, and what it was asked."""
+    """Content of the server, its way to answer, and the requests that it got."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def serve(certificate: Path | None = None) -> Iterator[Misbehaving]:
             self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if certificate is not None:

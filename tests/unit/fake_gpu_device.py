@@ -48,7 +48,7 @@ def on_fake_gpu(capability: int = HOPPER) -> Iterator[FakeTensorMode]:
 
 
 class HostReads(TorchDispatchMode):
-    """A number that lies on the host may be read, which waits for no GPU: it is 1."""
+    """Reading a number on the host is allowed, because it does not wait for a GPU: it is 1."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.aten._local_scalar_dense.default and args[0].device.type == "cpu":

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine, with as much of its interface as reading a dataset takes.
+"""A stand-in for the Hugging Face Hub on this machine, with the part of its interface that reading a dataset needs.
 
 Written after the requests that `datasets` 5.2 and `huggingface_hub` 2.4 make; the real Hub was never asked.
 """
@@ -33,7 +33,7 @@ class Answers(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager

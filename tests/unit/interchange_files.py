@@ -53,7 +53,7 @@ def read_nvidia(path: Path) -> list[Row]:
 
 
 def read_gpauloski(path: Path) -> list[Row]:
-    """A reader from the description: segments and padding follow from where the special tokens stand."""
+    """A reader from the description: segments and padding follow from the places of the special tokens."""
     rows = []
     with h5py.File(path, "r") as file:
         for ids, places, label in zip(

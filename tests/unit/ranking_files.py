@@ -1,4 +1,4 @@
-"""Small collections to rank: a passage is relevant if it says where the person of the query was born."""
+"""Small collections to rank: a passage is relevant if it contains the birthplace of the person in the query."""
 
 from __future__ import annotations
 

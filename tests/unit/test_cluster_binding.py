@@ -70,7 +70,7 @@ def test_a_missing_numactl_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.skipif(shutil.which("numactl") is None, reason="needs numactl (Debian: apt install numactl)")
 @pytest.mark.parametrize("bind", ["socket", "numa"])
-def test_a_process_runs_on_its_cores_alone(bind: binding.Bind) -> None:
+def test_a_process_runs_only_on_its_cores(bind: binding.Bind) -> None:
     processes = len(os.sched_getaffinity(0))
     program = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
     ran = [

@@ -176,7 +176,7 @@ time.sleep(500)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("whom", ["launcher", "all of the terminal"])
-def test_ranks_on_hosts_that_are_told_to_stop_save(tmp_path: Path, path_with_ssh: str, number: int, whom: str) -> None:
+def test_ranks_on_hosts_that_are_asked_to_stop_save(tmp_path: Path, path_with_ssh: str, number: int, whom: str) -> None:
     started = start(tmp_path, path_with_ssh, SAVING)
     wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
     (os.kill if whom == "launcher" else os.killpg)(started.pid, number)

@@ -29,7 +29,7 @@ def reasons_in(said: str) -> list[str]:
     return read_reasons([Path("snakemake.log")])
 
 
-def test_the_reason_is_the_last_line_of_the_jobs_own_log_said_once():
+def test_the_reason_is_the_last_line_of_the_jobs_own_log_printed_once():
     Path("a.log").write_text("10:00 reading\nerror: a.txt is empty; fill it\n\n")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
     said = BLOCK.format(rule="read_files", number=0, log="a.log") + outer
@@ -43,7 +43,7 @@ def test_a_job_that_was_done_at_its_next_attempt_is_not_named():
     assert reasons_in(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
 
 
-def test_what_srun_adds_about_the_tasks_is_no_reason():
+def test_lines_of_srun_about_the_tasks_are_not_a_reason():
     said = "error: the loss is nan\nsrun: error: gpu1: task 0: Exited with exit code 1\n"
     Path("a.log").write_text(said)
     assert last_words(Path("a.log")) == "error: the loss is nan"

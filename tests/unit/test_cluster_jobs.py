@@ -52,7 +52,7 @@ def options(command: list[str]) -> list[tuple[str, str]]:
     return [(option, next(values)) for option in values]
 
 
-def test_pbs_is_asked_for_chunks_on_nodes_of_their_own() -> None:
+def test_pbs_gets_a_request_for_chunks_on_nodes_of_their_own() -> None:
     job = request_of(PHASE, PBS.logs)
     given = options(PBS.submit(job))
     assert [value for option, value in given if option == "-l"] == [
@@ -64,14 +64,14 @@ def test_pbs_is_asked_for_chunks_on_nodes_of_their_own() -> None:
     assert dict(given)["-o"].endswith("/logs/pbs/pretrain_phase-0123-2.log")
 
 
-def test_lsf_is_asked_for_slots_by_host() -> None:
+def test_lsf_gets_a_request_for_slots_by_host() -> None:
     given = options(LSF.submit(request_of(PHASE, LSF.logs)))
     assert {("-n", "48"), ("-W", "605"), ("-gpu", "num=4"), ("-q", "large"), ("-P", "ours")} <= set(given)
     needs = [value for option, value in given if option == "-R"]
     assert needs == ["span[ptile=24] rusage[mem=64000MB/host]", "gpu_type=a100"]
 
 
-def test_cobalt_is_asked_for_whole_nodes() -> None:
+def test_cobalt_gets_a_request_for_whole_nodes() -> None:
     job = request_of(PHASE, COBALT.logs)
     given = dict(options(COBALT.submit(job)))
     assert given.pop("-o") == given.pop("-e") == job.log
@@ -86,7 +86,7 @@ def test_cobalt_is_asked_for_whole_nodes() -> None:
     }
 
 
-def test_grid_engine_is_asked_for_slots_of_a_parallel_environment_and_memory_by_slot() -> None:
+def test_grid_engine_gets_a_request_for_slots_of_a_parallel_environment_and_memory_by_slot() -> None:
     job = request_of(PHASE, GRID_ENGINE.logs)
     command = GRID_ENGINE.submit(job)
     assert set(command) >= FLAGS
@@ -95,7 +95,7 @@ def test_grid_engine_is_asked_for_slots_of_a_parallel_environment_and_memory_by_
     assert "-l h_rt=10:05:00,h_vmem=2667M,gpu=4,gpu_type=a100 -pe filled 48 -q large -P ours -p -10 " in words
 
 
-def test_a_site_without_the_names_of_its_grid_engine_is_told_which_is_missing() -> None:
+def test_a_missing_name_of_grid_engine_in_a_site_file_is_reported() -> None:
     resources = {name: value for name, value in PHASE["resources"].items() if name != "grid_engine_several_nodes"}
     job = request_of({**PHASE, "resources": resources}, GRID_ENGINE.logs)
     with pytest.raises(BertlineError, match=r"site.yaml: Grid Engine needs `grid_engine: \{several_nodes: ...\}`"):
@@ -144,7 +144,7 @@ def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monke
     assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
 
 
-def test_a_job_whose_scheduler_hands_nothing_on_is_told_what_it_needs(tmp_path, monkeypatch) -> None:
+def test_a_job_whose_scheduler_passes_nothing_on_gets_what_it_needs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NCCL_TEST", "it's $HOME")
     monkeypatch.setenv("PYTORCH_TEST", "as well")

@@ -123,7 +123,7 @@ def test_two_pods_train_the_weights_of_two_ranks_on_one_machine_to_the_bit(tmp_p
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_told_to_stop_has_all_pods_save(tmp_path):
+def test_a_pod_that_is_asked_to_stop_makes_all_pods_save(tmp_path):
     """One is preempted; all end with the status on which the Job starts them again, and the next Pods resume."""
     (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
     write_dataset(tmp_path / "dataset")
@@ -147,7 +147,7 @@ def test_ranks_of_several_pods_need_the_token_of_their_job(tmp_path):
     assert output == "error: BERTLINE_JOB_TOKEN is not set in this Pod; use the Job of deploy/kubernetes/multi-node\n"
 
 
-def test_a_pod_whose_rank_0_has_no_address_yet_waits_and_can_be_told_to_stop(tmp_path):
+def test_a_pod_whose_rank_0_has_no_address_yet_waits_and_can_be_stopped(tmp_path):
     command = (LAUNCH, "--nodes", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
     port = free_port()
     environment = of_pod(1, port, MASTER_ADDR="nobody.invalid")
@@ -203,7 +203,7 @@ def test_a_job_of_the_graph_that_needs_no_ranks_elsewhere_ends_the_other_pods(tm
 
 
 @pytest.mark.parametrize(("status", "of_first"), [(75, 75), (69, 69), (70, 1)])
-def test_only_a_training_that_can_go_on_has_its_pods_started_again(tmp_path, status, of_first):
+def test_only_a_training_that_can_continue_has_its_pods_started_again(tmp_path, status, of_first):
     """Snakemake itself ends with 1 in all cases."""
     statuses, output = run_graph_job(tmp_path, f"import sys; sys.exit({status})")
     assert statuses == [of_first, status], output

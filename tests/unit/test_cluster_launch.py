@@ -190,7 +190,7 @@ def test_a_rank_that_fails_on_another_node_ends_all(tmp_path, starter):
     assert time.monotonic() - started < 30
 
 
-def test_ranks_that_are_told_to_stop_have_their_time_when_only_this_node_is_told(tmp_path):
+def test_ranks_have_time_to_stop_when_only_this_node_is_asked_to(tmp_path):
     """As by Cobalt: all of the script's process group, `ssh` among it, but not what that started elsewhere."""
     environment = job_on_two_nodes(tmp_path, "ssh")
     ssh = tmp_path / "bin/ssh"
@@ -225,7 +225,7 @@ def test_a_job_with_too_few_nodes_is_refused(tmp_path):
     assert "error: the job has 2 nodes (127.0.0.1, 127.0.0.2), not 3; see site.yaml" in done.stderr
 
 
-def test_the_trainer_is_told_to_stop_ahead_of_its_jobs_walltime(tmp_path):
+def test_the_trainer_is_asked_to_stop_before_its_jobs_walltime(tmp_path):
     ends = str(time.time() + 60 * 60)
     done = launch(tmp_path, WRITE_ENVIRONMENT, "--minutes-to-save", 10, BERTLINE_JOB_ENDS=ends)
     assert done.returncode == 0, done.stderr
@@ -313,7 +313,7 @@ def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
 
 
 def test_three_attempts_without_progress_are_enough(tmp_path):
-    """Attempts are counted as long as nobody asks anew, and only since the last durable step."""
+    """Attempts are counted until a new request of the user, and only since the last durable step."""
     checkpoints = tmp_path / "checkpoints"
     program = "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(1)"
 
@@ -357,7 +357,7 @@ def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [("--nodes", 2), ("--additional-nodes", "1x2")])
-def test_several_nodes_outside_a_job_are_one_line_that_says_what_to_do(tmp_path, monkeypatch, size):
+def test_several_nodes_outside_a_job_are_one_line_with_advice(tmp_path, monkeypatch, size):
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     done = launch(tmp_path, "", *size)
@@ -434,7 +434,7 @@ while True:
 @pytest.mark.parametrize(
     "hosts", ["a,b;touch x", "-oProxyCommand=x", "a,,b", "a,a:2", "a:0", "a b", "u@a", "localhost,b"]
 )
-def test_hosts_that_are_no_names_are_refused(tmp_path, hosts):
+def test_invalid_host_names_are_refused(tmp_path, hosts):
     done = launch(tmp_path, "", f"--hosts={hosts}")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

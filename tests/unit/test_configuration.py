@@ -69,7 +69,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
             {"sst": {"url": "https://x/y.zip"}},
             "evaluation.glue: given 'sst', allowed is one of",
         ),
-        ("evaluation/glue/cola/url", "https://x/y/", "(Ends in the file's name)"),
+        ("evaluation/glue/cola/url", "https://x/y/", "(A URL that ends in the file's name)"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_one_line_naming_it_and_the_place(
 @pytest.mark.parametrize(
     "name", ["config.yaml", "demo.yaml", "one-gpu-day.yaml", "nvidia-bert-large.yaml", "roberta.yaml", "mini.yaml"]
 )
-def test_what_is_merged_does_not_stand_twice(name: str) -> None:
+def test_merged_keys_do_not_count_as_duplicates(name: str) -> None:
     path = ROOT / "config" / name
     assert read_yaml(path) == yaml.safe_load(path.read_text())
 

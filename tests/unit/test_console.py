@@ -16,7 +16,7 @@ import pytest
 from cyclopts import App
 
 from bertline.command_line import command_line
-from bertline.console import LONGEST_MESSAGE, BertlineError, one_line_errors
+from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, one_line_errors
 from bertline.files import write_text
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
@@ -100,7 +100,7 @@ with one_line_errors(), progress_below_log(done=6, total=10, unit="step", shown=
 """
 
 
-def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> None:
+def test_a_training_shows_its_progress_below_the_log_only_on_a_terminal() -> None:
     """Also one that returned to an earlier step."""
     leader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
@@ -118,11 +118,13 @@ def test_a_training_shows_its_progress_below_the_log_on_a_terminal_alone() -> No
 
 def test_a_message_is_one_line_of_limited_length_whatever_it_quotes() -> None:
     message = str(BertlineError(f"a.tsv: line 3: given '{'x' * 1_000_000}'; correct the record"))
-    assert len(message) <= LONGEST_MESSAGE
+    assert len(message) <= MAX_MESSAGE_LENGTH
     assert message.startswith("a.tsv: line 3: given 'xxx")
     assert message.endswith("xxx'; correct the record")
-    assert len(str(BertlineError("a.tsv: given '" + "\U0001fffe" * 1000 + "'; correct the record"))) <= LONGEST_MESSAGE
-    assert len(str(BertlineError("://" * 100_000))) <= LONGEST_MESSAGE  # in a moment, not in minutes
+    assert (
+        len(str(BertlineError("a.tsv: given '" + "\U0001fffe" * 1000 + "'; correct the record"))) <= MAX_MESSAGE_LENGTH
+    )
+    assert len(str(BertlineError("://" * 100_000))) <= MAX_MESSAGE_LENGTH  # in a moment, not in minutes
     quoting = "a.tsv: given '\n\x1b[2J\ud800\u2028'; f\u00fcr \u6c34"
     assert str(BertlineError(quoting)) == r"a.tsv: given '\n\x1b[2J\ud800\u2028'; für 水"
     assert str(BertlineError(str(BertlineError(quoting)))) == str(BertlineError(quoting))

@@ -152,7 +152,7 @@ def outcome(path: Path) -> Any:
 
 @pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_told_or_does_no_harm(
+def test_damage_is_reported_or_harmless(
     tmp_path: Path,
     kind: str,
     no_hang: Callable[[], None],

@@ -218,7 +218,7 @@ def flipped(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.fault(row="inputs")
-def test_a_flipped_bit_in_documents_is_told(
+def test_a_flipped_bit_in_documents_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 250)
@@ -256,7 +256,7 @@ def test_a_flipped_bit_is_told_to_a_reader_of_a_range(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "another format", "empty"])
-def test_a_damaged_file_is_told(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.jsonl.zst"
     write_documents([document(id=str(number)) for number in range(1000)], path, tmp_path / "c")
     content = bytearray(path.read_bytes())
@@ -271,6 +271,6 @@ def test_a_damaged_file_is_told(tmp_path: Path, damage: str) -> None:
         list(read_documents(path))
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="does not exist"):
         list(read_documents(tmp_path / "absent"))

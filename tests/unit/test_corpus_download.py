@@ -54,7 +54,7 @@ def assert_nothing_is_left(destination: Path, *, part: bool = False) -> None:
     assert [path.name for path in destination.parent.iterdir()] == (["file.part"] if part else [])
 
 
-def test_a_file_arrives_and_the_server_is_told_who_asks(server: Misbehaving, destination: Path) -> None:
+def test_a_file_arrives_and_the_server_gets_the_contact(server: Misbehaving, destination: Path) -> None:
     download([server.url("/file")], destination, EXPECTED, contact="someone@university.edu")
     assert destination.read_bytes() == CONTENT
     assert [path.name for path in destination.parent.iterdir()] == ["file"]
@@ -73,7 +73,7 @@ def test_a_cut_connection_is_continued_where_it_was_cut(
     assert [round(start / len(CONTENT), 1) for start in continued] == [0.5, 0.7]
 
 
-def test_what_an_earlier_run_left_is_continued(server: Misbehaving, destination: Path) -> None:
+def test_the_partial_file_of_an_earlier_run_is_continued(server: Misbehaving, destination: Path) -> None:
     destination.parent.mkdir()
     destination.with_name("file.part").write_bytes(CONTENT[:1000])
     download([server.url("/file")], destination, EXPECTED)
@@ -81,7 +81,9 @@ def test_what_an_earlier_run_left_is_continued(server: Misbehaving, destination:
     assert ranges(server) == ["bytes=1000-"]
 
 
-def test_what_an_earlier_run_left_is_not_trusted_without_a_checksum(server: Misbehaving, destination: Path) -> None:
+def test_the_partial_file_of_an_earlier_run_is_not_trusted_without_a_checksum(
+    server: Misbehaving, destination: Path
+) -> None:
     destination.parent.mkdir()
     destination.with_name("file.part").write_bytes(b"another file")
     download([server.url("/file")], destination, Expected())
@@ -179,7 +181,7 @@ def test_giving_up_is_one_line_with_what_each_mirror_answered(
     assert_nothing_is_left(destination)
 
 
-def test_a_wrong_checksum_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
+def test_a_wrong_checksum_is_reported_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
     server.files["/file"] = b"x" * len(CONTENT)
     with pytest.raises(BertlineError, match=r"wrong checksum, sha1 .* it was deleted"):
         download([server.url("/file")], destination, EXPECTED)
@@ -187,7 +189,7 @@ def test_a_wrong_checksum_is_told_and_the_file_deleted(server: Misbehaving, dest
     assert_nothing_is_left(destination)
 
 
-def test_a_wrong_size_is_told_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
+def test_a_wrong_size_is_reported_and_the_file_deleted(server: Misbehaving, destination: Path) -> None:
     server.files["/file"] = CONTENT + b"x"
     with pytest.raises(BertlineError, match="sends more than 3,000,000 bytes; what came was deleted"):
         download([server.url("/file")], destination, EXPECTED)
@@ -300,7 +302,7 @@ def test_without_a_checksum_a_redirect_must_not_leave_https(
     assert destination.read_bytes() == CONTENT
 
 
-def test_http_without_a_checksum_is_said(
+def test_http_without_a_checksum_is_reported(
     server: Misbehaving, destination: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "neither https nor a checksum protects this file"

@@ -1,4 +1,4 @@
-"""Dumps as streams of bz2: cut into slices they hold the same pages, and damage is told."""
+"""Dumps as streams of bz2: cut into slices they contain the same pages, and damage is reported."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_dump_of_another_kind_is_not_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", range(1, 12))
-def test_a_stream_whose_first_bytes_are_damaged_is_told(tmp_path: Path, stream: int) -> None:
+def test_a_stream_whose_first_bytes_are_damaged_is_reported(tmp_path: Path, stream: int) -> None:
     """bz2.open takes what follows a stream and is none for the end; a search for streams would pass it over."""
     part = tmp_path / "dump.xml.bz2"
     content = bytearray(multistream(HEADER + b"".join(map(page, range(1, 30))) + END, 3))
@@ -107,7 +107,7 @@ def test_a_stream_whose_first_bytes_are_damaged_is_told(tmp_path: Path, stream: 
 
 
 @pytest.mark.parametrize("cut", ["in the text", "before the text", "at the end"])
-def test_a_page_that_breaks_off_is_told(tmp_path: Path, cut: str) -> None:
+def test_a_page_that_breaks_off_is_reported(tmp_path: Path, cut: str) -> None:
     second = page(2, "One line.\nAnother line.")
     broken = {
         "in the text": second[: second.index(b"Another")],

@@ -162,7 +162,7 @@ def test_only_a_file_whose_header_is_a_stream_of_its_own_has_slices(tmp_path: Pa
         ({"a.xml": HEADER + page(1, "x" * (1 << 25)) + END}, "unpacks to more than 100 times its size"),
     ],
 )
-def test_an_archive_that_is_no_dump_or_a_bomb_is_one_line(
+def test_an_archive_that_is_a_bomb_or_not_a_dump_is_one_line(
     tmp_path: Path, files: dict[str, bytes], message: str
 ) -> None:
     path = tmp_path / "dump.7z"
@@ -171,7 +171,7 @@ def test_an_archive_that_is_no_dump_or_a_bomb_is_one_line(
         ids_of(path)
 
 
-def test_a_machine_without_libarchive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_libarchive_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *others: Any) -> Any:
@@ -188,7 +188,7 @@ def test_a_machine_without_libarchive_is_told(tmp_path: Path, monkeypatch: pytes
 def test_files_are_in_the_order_of_their_numbers_and_named_as_dumps(tmp_path: Path) -> None:
     names = ["w-multistream10.xml-p9p10.bz2", "w-multistream2.xml-p1p8.bz2"]
     assert sorted(names, key=dump_files.natural_order) == names[::-1]
-    with pytest.raises(BertlineError, match=r"notes\.txt is no dump by its name; name \.xml, \.xml\.bz2"):
+    with pytest.raises(BertlineError, match=r"notes\.txt does not have the name of a dump; name \.xml, \.xml\.bz2"):
         dump_files.check_name(tmp_path / "notes.txt")
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_real_dump_gives_documents_and_counts(test_data: Path, tmp_pat
     assert found[0]["source"] == "books"  # the corpus
 
 
-def test_what_comes_out_of_a_damaged_block_is_not_taken_for_text(tmp_path: Path) -> None:
+def test_the_content_of_a_damaged_block_is_not_read_as_text(tmp_path: Path) -> None:
     """Before bzip2 compares a block's checksum, all of its content is out: also pages that look whole."""
     path = tmp_path / "dump.xml.bz2"
     xml = HEADER + b"".join(page(number, "word " * 99) for number in range(1, 3000)) + END

@@ -382,7 +382,7 @@ def test_nothing_leaks_from_training_into_the_held_out_set(tmp_path: Path) -> No
     assert plan["shards"][HELD_OUT][0]["ranges"] == without
 
 
-def test_a_list_that_does_not_fit_is_told(tmp_path: Path) -> None:
+def test_a_list_that_does_not_fit_is_reported(tmp_path: Path) -> None:
     write_part(tmp_path, "wiki", 0, ["One two.", "One two."])
     removals_of(tmp_path, ["wiki"])
     write_part(tmp_path, "wiki", 0, ["One two."])
@@ -391,7 +391,7 @@ def test_a_list_that_does_not_fit_is_told(tmp_path: Path) -> None:
         make_plan(corpora, 1, 0.1, tmp_path / "removed.jsonl.zst")
 
 
-def test_signatures_that_are_none_are_told(tmp_path: Path) -> None:
+def test_invalid_signatures_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="does not exist"):
         open_signatures(tmp_path / "a.npy")
     (tmp_path / "a.npy").write_bytes(b"no array")
@@ -479,7 +479,7 @@ def test_an_evaluation_set_of_any_format_is_found(tmp_path: Path, name: str) -> 
     assert read_json(tmp_path / "overlap.json")["overlaps"] == [{"document": 0, "id": "web0-0", "shared": {"ours": 4}}]
 
 
-def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation: Path) -> None:
+def test_an_overlapping_document_is_dropped_and_is_not_a_duplicate(tmp_path: Path, evaluation: Path) -> None:
     long = text_of(1)
     with_question = f"{long} {QUESTIONED}"
     write_part(tmp_path, "wiki", 0, [with_question, long, long])
@@ -495,7 +495,7 @@ def test_what_overlaps_is_dropped_and_is_nobodys_twin(tmp_path: Path, evaluation
         assert read_removals(tmp_path / "removed.jsonl.zst") == {("wiki", "part-00000"): whole}
 
 
-def test_an_evaluation_set_that_is_wrong_is_told(tmp_path: Path) -> None:
+def test_an_evaluation_set_that_is_wrong_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="does not exist"):
         collect_ngrams(Recipe(sets={"a": [tmp_path / "a.tsv"]}), tmp_path / "ngrams.npz")
     (tmp_path / "a.tsv").write_bytes(b"ab\xff")

@@ -140,12 +140,12 @@ def test_our_own_extractor_takes_no_article_for_a_template(dump: Path, tmp_path:
 
 
 @EITHER
-def test_the_extracted_folder_holds_no_more_than_it_says(dump: Path, tmp_path: Path, extractor: Any) -> None:
+def test_the_extracted_folder_contains_nothing_undocumented(dump: Path, tmp_path: Path, extractor: Any) -> None:
     extract_part(dump_recipe(extractor=extractor), dump, tmp_path / "extracted")
     names = sorted(path.name for path in (tmp_path / "extracted").iterdir())
     assert names == ["articles.jsonl", "headings.jsonl", "pages.json"]
-    left_out = {"left_out": {"list_items": 0, "math": 1}} if extractor == "bertline" else {}
-    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED | left_out
+    unread = {"unread": {"list_items": 0, "math": 1}} if extractor == "bertline" else {}
+    assert read_json(tmp_path / "extracted" / "pages.json") == COUNTS | NONE_OVERSIZED | unread
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def program(tmp_path: Path, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
-def test_an_extractor_that_fails_is_told_with_its_last_words(
+def test_an_extractor_that_fails_is_reported_with_its_last_words(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extract, "PROGRAM", program(tmp_path, "import sys; sys.stdin.close(); sys.exit('it broke')"))
@@ -245,7 +245,7 @@ def test_an_extractor_that_lost_one_of_its_processes_is_not_waited_for(
         extract_part(dump_recipe(extractor="wikiextractor"), dump, tmp_path / "extracted")
 
 
-def test_an_extractor_at_work_on_one_page_is_told_from_one_that_waits(
+def test_an_extractor_at_work_on_one_page_is_distinguished_from_one_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = page(9, "Breaks", f"{LONG} {'&lt;br' * 30_000}")
@@ -358,7 +358,7 @@ def test_lines_are_cleaned_by_example(line: str, expected: str) -> None:
         ("== A<ref>b</ref> <!-- c --> and<ref name=d/> E ==", "A and E."),
     ],
 )
-def test_headings_are_known_by_what_they_show(heading: str, line: str) -> None:
+def test_headings_are_recognised_by_their_visible_text(heading: str, line: str) -> None:
     counts = no_counts(DEFAULT)
     assert clean_text(f"{line}\nText.", [heading], DEFAULT, counts) == "Text."
     assert counts["headings"] == {"lines": 1, "characters": len(line), "documents": 1}

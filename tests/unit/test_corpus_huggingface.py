@@ -93,7 +93,7 @@ def test_every_row_is_a_document_or_is_counted(tmp_path: Path, kind: str) -> Non
     assert (counts["read"], counts["dropped"], counts["data_files"]) == (FILES * ROWS, {"empty": FILES}, FILES)
 
 
-def test_rows_are_cleaned_by_the_steps_asked_for(tmp_path: Path) -> None:
+def test_rows_are_cleaned_by_the_requested_steps(tmp_path: Path) -> None:
     (tmp_path / "dataset").mkdir()
     rows = [{"text": "A [[link]]."}, {"text": "{{x}}"}, {"text": "None."}]
     (tmp_path / "dataset/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -146,7 +146,7 @@ def test_offline_is_one_line_with_a_way_out(tmp_path: Path) -> None:
         read(tmp_path, "some/books", revision=REVISION)
 
 
-def test_a_folder_does_not_stand_in_for_a_dataset_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_does_not_replace_a_dataset_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_folder(tmp_path / "some/books", "parquet")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BertlineError, match="'some/books' is a folder here"):

@@ -79,7 +79,7 @@ def test_a_larger_sample_contains_the_smaller_one_and_its_held_out_documents(tmp
     assert {len(taken(small)[name]) for name in "ab"} < set(range(200, 301))
 
 
-def test_corpora_are_sampled_alone_if_they_are_named(tmp_path: Path) -> None:
+def test_named_corpora_are_sampled_separately(tmp_path: Path) -> None:
     corpora = write_corpora(tmp_path, 300, 2, "abc")
     a, b, c = make_plan(corpora, 2, 0.1, None, {"a": {"documents": 20}, "c": {"sentences": 100}})["corpora"]
     assert a["documents"] == 20
@@ -99,7 +99,7 @@ def test_removed_documents_are_not_sampled(tmp_path: Path) -> None:
     assert taken(plan)["a"] < odd
 
 
-def test_documents_that_stand_close_in_the_order_are_told_apart() -> None:
+def test_documents_that_are_close_in_the_order_are_distinguished() -> None:
     orders, amounts = np.arange(10, dtype=np.uint64) + np.uint64(7 << 48), np.full(10, 5)
     halves = [(orders[::2], amounts[::2]), (orders[1::2], amounts[1::2])]
     assert last_of_sample(lambda: halves, 24) == orders[3]

@@ -205,7 +205,7 @@ MARKS = "aB1.?!。 ,)」\"'é\u0301-;:\u0645۔\u200d．א።"
 
 @settings(deadline=None, max_examples=500)
 @given(st.text(st.sampled_from(MARKS), max_size=16).map(tidy))
-def test_marks_end_sentences_where_unicode_says_so(paragraph: str) -> None:
+def test_marks_end_sentences_as_unicode_defines(paragraph: str) -> None:
     """Against another implementation of the annex; where it ends a sentence inside a word, both keep the space."""
     expected = [sentence for sentence in map(str.strip, uniseg.sentencebreak.sentences(paragraph)) if sentence]
     assert split_by_marks(paragraph) == expected
@@ -247,7 +247,7 @@ def empty_model_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_sentencex_knows_abbreviations_of_the_language_and_loses_nothing(test_data: Path) -> None:
+def test_sentencex_recognises_abbreviations_of_the_language_and_loses_nothing(test_data: Path) -> None:
     assert split_by_sentencex("de")("Er kam z. B. am 3. Mai. Dann ging er.") == [
         "Er kam z. B. am 3. Mai.",
         "Dann ging er.",
@@ -326,7 +326,7 @@ def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_no_model_is_told(empty_model: Path) -> None:
+def test_an_invalid_model_is_reported(empty_model: Path) -> None:
     (empty_model / "ortho_context.tab").write_text("word\tmany\n")
     with pytest.raises(BertlineError, match="is not a Punkt model in punkt_tab's layout"):
         load_splitter(empty_model)

@@ -25,7 +25,6 @@ from bertline.corpus.shards import (
     FEW_DOCUMENTS,
     HELD_OUT,
     INDEX_TYPE,
-    cut_plan,
     hash_of_id,
     index_of,
     make_plan,
@@ -33,6 +32,7 @@ from bertline.corpus.shards import (
     read_pieces,
     read_plan,
     split_part,
+    stream_plan,
     write_plan,
     write_shard,
 )
@@ -153,7 +153,7 @@ def test_every_document_is_in_exactly_one_balanced_shard(
     assert sum(sum(corpus["length_histogram"]["counts"]) for corpus in plan["corpora"]) == len(everything)
 
 
-def test_the_index_says_where_each_document_stands(tmp_path: Path) -> None:
+def test_the_index_has_the_place_of_each_document(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One. Two.\nThree.", "Grün."])
     content = content_of(part)
     assert content == "One.\nTwo.\nThree.\n\nGrün.\n\n".encode()
@@ -210,7 +210,7 @@ def test_at_least_one_document_is_held_out_unless_there_are_very_few(
         assert without["shards"][HELD_OUT] != plan["shards"][HELD_OUT]
 
 
-def test_a_plan_that_does_not_fit_its_parts_is_told(tmp_path: Path) -> None:
+def test_a_plan_that_does_not_fit_its_parts_is_reported(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, ["One.", "Two.", "Three."])
     write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 1, 1e-9))
     write_part(tmp_path, "books", 0, ["One."])
@@ -235,7 +235,7 @@ def test_holding_out_everything_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "plan.jsonl").exists()
 
 
-def test_what_is_no_index_is_told(tmp_path: Path) -> None:
+def test_an_invalid_index_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.index.npy"
     with pytest.raises(BertlineError, match="does not exist"):
         read_index(path)
@@ -289,7 +289,7 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: p
         tracemalloc.start()
         ranges = [
             sum(len(piece["ranges"]) for piece in pieces)
-            for _, pieces in cut_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
+            for _, pieces in stream_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
         ]
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -336,7 +336,7 @@ def test_the_scripts_make_shards_from_text_files(tmp_path: Path) -> None:
     assert read_pieces(tmp_path / "plan.jsonl", "00000")[0]["part"] == f"{sentences}.txt.zst"
 
 
-def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
+def test_a_failing_script_gives_the_reason_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff")
     write_json(tmp_path / "recipe.json", corpus_recipe("files", {"part-00000": ["a.txt"]}))
     options = "--recipe recipe.json --part part-00000 --documents d.jsonl.zst --counts c.json"
@@ -350,7 +350,7 @@ def test_a_failing_script_says_why_in_one_line(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "recipe.json"]
 
 
-def test_a_part_cut_off_is_told(tmp_path: Path) -> None:
+def test_a_part_cut_off_is_reported(tmp_path: Path) -> None:
     part = write_part(tmp_path, "books", 0, [f"Text {number}." for number in range(1000)])
     write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 1, 1e-9))
     content = Path(part).read_bytes()
@@ -410,7 +410,7 @@ def test_a_job_parses_its_own_line_of_the_plan(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("content", ["", "[", "\xff", "{}\n"])
-def test_what_is_no_plan_is_one_line(tmp_path: Path, content: str) -> None:
+def test_an_invalid_plan_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.jsonl").write_text(content, encoding="latin-1")
     with pytest.raises(BertlineError, match=r"plan\.jsonl is not a plan .*delete it and make it again"):
         write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")

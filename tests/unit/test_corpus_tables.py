@@ -133,9 +133,7 @@ def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -
         ("a.arrow", b"nonsense", r"a\.arrow is damaged or truncated \(its end mark is missing\)"),
     ],
 )
-def test_a_table_that_is_none_is_one_line_naming_the_row(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_an_invalid_table_is_one_line_naming_the_row(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BertlineError, match=message) as caught:
         read(tmp_path, tmp_path / name)

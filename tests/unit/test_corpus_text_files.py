@@ -70,8 +70,8 @@ def test_bzip2_and_xz_are_read_in_texts_tables_and_archives(tmp_path: Path, endi
 
 
 @pytest.mark.parametrize(("ending", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
-def test_what_follows_a_stream_is_not_taken_for_its_end(tmp_path: Path, ending: str, pack: Any) -> None:
-    """bz2.open and lzma.open return the first stream and say nothing."""
+def test_a_second_stream_is_not_ignored(tmp_path: Path, ending: str, pack: Any) -> None:
+    """bz2.open and lzma.open silently return only the first stream."""
     packed, name = pack(b"One. "), f"a.txt.{ending}"
     for content, message in (
         (packed + b"no stream", f"no stream begins at byte {len(packed)}"),
@@ -103,7 +103,7 @@ def with_dictionary(xz: bytes, size: int) -> bytes:
     return xz[:12] + bytes(header) + zlib.crc32(header).to_bytes(4, "little") + xz[header_end:]
 
 
-def test_a_leipzig_corpus_is_read_as_it_lies(tmp_path: Path) -> None:
+def test_a_leipzig_corpus_is_read_without_unpacking(tmp_path: Path) -> None:
     """Layout: https://wortschatz.uni-leipzig.de/en/download."""
     sentences = [f"Sentence {number} ends. Not here" for number in range(1, 251)]
     name = "ltg_wikipedia_2021_300K"
@@ -133,7 +133,7 @@ def test_a_separator_divides_a_file_and_what_is_dropped_is_counted(tmp_path: Pat
     assert counts["dropped"] == {"empty": 1, "short": 1}
 
 
-def test_lines_that_nobody_wrapped_are_paragraphs(tmp_path: Path) -> None:
+def test_lines_that_are_not_wrapped_are_paragraphs(tmp_path: Path) -> None:
     file = put(tmp_path / "a.txt", f"{'A long paragraph. ' * 20}\nA short one.\nAnother.\n")
     documents, _ = read(tmp_path, file)
     assert documents[0]["text"].split("\n")[1:] == ["A short one.", "Another."]
@@ -171,7 +171,7 @@ def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> Non
     assert documents[0]["text"] == "The Ball."
 
 
-def test_a_text_that_is_not_utf_8_is_told_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_not_utf_8_is_reported_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_text, "CHUNK_BYTES", 7)
     content = "Grüße über alles ".encode() + "Käse".encode("latin-1")
     file = put(tmp_path / "a.txt", content)
@@ -183,7 +183,7 @@ def test_a_text_that_is_not_utf_8_is_told_with_the_offset(tmp_path: Path, monkey
     assert documents[0]["text"] == "Käse"
 
 
-def test_a_character_cut_off_at_the_end_is_told(tmp_path: Path) -> None:
+def test_a_character_cut_off_at_the_end_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match=r"is not utf-8: byte 2 is 0xc3 \(unexpected end of data\)"):
         read(tmp_path, put(tmp_path / "a.txt", b"ab\xc3"))
 
@@ -220,7 +220,7 @@ def test_any_bytes_are_a_document_a_reason_or_one_line(
     assert counts["read"] == 1 == len(documents) + counts["dropped"].get("empty", 0)
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     start = "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***"
     documents, _ = read(tmp_path, put(tmp_path / "a.txt", f"\ufeff{start}\nEmma was handsome."))
     assert documents[0]["text"] == "Emma was handsome."

@@ -52,7 +52,7 @@ def zip_bytes(members: dict[str, bytes]) -> bytes:
 
 
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    """An archive of the kind that its name says."""
+    """An archive of the kind that its name implies."""
     content = zip_bytes(members) if path.suffix == ".zip" else tar_bytes(members)
     if path.suffix in (".gz", ".tgz"):
         content = gzip.compress(content)
@@ -152,7 +152,7 @@ def test_an_archive_without_a_text_and_an_encrypted_one_are_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("cut", ["between members", "in a member", "in a header"])
-def test_a_tar_that_is_cut_short_is_told(tmp_path: Path, cut: str) -> None:
+def test_a_tar_that_is_cut_short_is_reported(tmp_path: Path, cut: str) -> None:
     content = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})
     size = {"between members": 1024, "in a member": 1024 + 700, "in a header": 1024 + 100}[cut]
     (tmp_path / "a.tar").write_bytes(content[:size])
@@ -176,7 +176,7 @@ def test_zeros_in_place_of_a_header_are_not_the_end_of_the_archive(tmp_path: Pat
         read(tmp_path, tmp_path / "a.tar")
 
 
-def test_a_zip_that_lists_fewer_members_than_it_has_is_told(tmp_path: Path) -> None:
+def test_a_zip_that_lists_fewer_members_than_it_has_is_reported(tmp_path: Path) -> None:
     """A comment's length that swallows the members listed after it: zipfile reads on as if nothing were missing."""
     content = bytearray(zip_bytes({f"{number}.txt": b"Text." for number in range(4)}))
     second = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1)
@@ -254,7 +254,7 @@ def test_the_ratio_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(documents[0]["text"].split()) == 10_000
 
 
-def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     file = tmp_path / "a.txt"

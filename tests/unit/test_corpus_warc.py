@@ -92,14 +92,14 @@ def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
     ("content", "message"),
     [
         (b"", "has no records of type conversion"),
-        (b"no archive", "record 1 is no WARC record"),
+        (b"no archive", "record 1 is not a WARC record"),
         (record(1, "HTTP/1.1 200 OK", "response"), "has no records of type conversion"),
         (record(1, "Text.")[:-8], "is truncated in its record 1"),
         (record(1, "Text.").replace(b"Content-Length: 5", b"Content-Length: five"), "record 1 has no length or no id"),
         (record(1, "Text.").replace(b"WARC-Record-ID", b"WARC-Other-ID"), "record 1 has no length or no id"),
     ],
 )
-def test_a_file_that_is_none_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_of_another_format_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(BertlineError, match=message) as caught:
         read(tmp_path, write(tmp_path / "a.wet", content))
     assert "\n" not in str(caught.value)

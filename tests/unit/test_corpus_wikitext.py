@@ -133,7 +133,7 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
         ("unknown|a", ""),
     ],
 )
-def test_templates_that_stand_for_words(call: str, text: str) -> None:
+def test_templates_that_represent_words(call: str, text: str) -> None:
     assert text_of("{{" + call + "}}").strip() == text
 
 
@@ -261,15 +261,15 @@ def test_tables_are_text_on_request(table: str, rows: list[str]) -> None:
 
 
 def test_constructs_that_are_not_read_are_counted() -> None:
-    left_out = Numbers[str]()
+    unread = Numbers[str]()
     page = (
         f"{{{{box|{{{{inner}}}}}}}} {{{{lang|fr|mot}}}} {{{{box}}}} {PROSE}<ref>a</ref><ref name=x>{{{{b}}}}</ref>\n"
         "{|\n|a\n{|\n|b\n|}\n|}\n<math>x</math> <gallery>a</gallery> <nowiki>[[</nowiki>\n"
         f"* name\n* {PROSE}\n[[File:a.jpg|thumb|b]] [[Category:c]] [[fr:d]] [[word]]"
     )
-    text_of_page(page, HIDDEN, "sentences", left_out=left_out)
+    text_of_page(page, HIDDEN, "sentences", unread=unread)
     found = {"templates": 2, "ref": 2, "tables": 1, "math": 1, "gallery": 1, "list_items": 1}
-    assert +left_out == {**found, "files_and_categories": 2, "language_links": 1}
+    assert +unread == {**found, "files_and_categories": 2, "language_links": 1}
 
 
 MARKS = st.sampled_from(

@@ -128,7 +128,7 @@ def test_dumpstatus_describes_the_parts_as_wikimedia_does(sample: Path) -> None:
         }
 
 
-def test_the_index_says_where_each_pages_stream_begins(sample: Path) -> None:
+def test_the_index_has_the_start_of_each_pages_stream(sample: Path) -> None:
     part = parts(sample)[1]
     index = part.with_name(part.name.replace("multistream2.xml", "multistream-index2.txt"))
     lines = bz2.decompress(index.read_bytes()).decode().splitlines()
@@ -194,7 +194,7 @@ def test_books_are_plain_text_with_wrapped_lines(sample: Path) -> None:
 
 @pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_squad_answers_stand_at_their_offsets(sample: Path, split: str, version: str) -> None:
+def test_squad_answers_are_at_their_offsets(sample: Path, split: str, version: str) -> None:
     identifiers = []
     for paragraph in squad(sample, split, version):
         for question in paragraph["qas"]:
@@ -304,7 +304,7 @@ def test_a_spoiled_scene_is_never_a_sentence_of_the_grammar() -> None:
 
 
 def _determiner_fits(words: list[str], at: int, singular: set[str]) -> bool:
-    """Whether a determiner of the noun's number stands before the noun at `at` and its adjectives."""
+    """Whether a determiner of the noun's number precedes the noun at `at` and its adjectives."""
     start = at - 1
     while start >= 0 and words[start] in ADJECTIVES:
         start -= 1
@@ -315,7 +315,7 @@ def _determiner_fits(words: list[str], at: int, singular: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("relation", sorted(WORDINGS))
-def test_every_wording_says_where_the_value_stands(relation: str) -> None:
+def test_every_wording_has_the_place_of_the_value(relation: str) -> None:
     for wording in WORDINGS[relation]:
         fact = Fact("Mira Tolvan", relation, "owl")
         sentence = say(fact, wording, "Tolvan")

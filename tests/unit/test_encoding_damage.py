@@ -1,4 +1,4 @@
-"""Damaged samples that nobody validated: reading them names the file, whatever a flipped bit made of them."""
+"""Damaged samples that were not validated: reading them names the file, whatever a flipped bit made of them."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_files_with_the_right_digests_are_verified_silently(card: Path, caplog: 
     assert not caplog.messages
 
 
-def test_a_phase_that_ends_before_its_files_are_verified_says_so(
+def test_a_phase_that_ends_before_its_files_are_verified_reports_it(
     card: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "SECONDS_AT_THE_END", 0.1)

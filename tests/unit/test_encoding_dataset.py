@@ -119,7 +119,9 @@ def test_pages_are_touched_within_the_array(tmp_path: Path) -> None:
         wait_for_pages(numbers, start, count)
 
 
-def test_reading_ahead_goes_on_for_as_long_as_storage_is_slow(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_ahead_continues_for_as_long_as_storage_is_slow(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A gather waits unless its batch was read ahead; of all batches, only a few wait."""
     reader = open_dataset(finished, 64, "train")
     samples, waits = np.arange(4), [0]
@@ -258,13 +260,13 @@ def test_a_file_of_another_tokenizer_is_refused(copied: Path) -> None:
         open_dataset(copied, 32, "train")
 
 
-def test_a_missing_shard_says_how_to_make_it(copied: Path) -> None:
+def test_the_error_for_a_missing_shard_explains_how_to_make_it(copied: Path) -> None:
     (copied.parent / "seq32/00001.h5").unlink()
     with pytest.raises(BertlineError, match=r"00001.h5 does not exist; run `snakemake encode`"):
         open_dataset(copied, 32, "train")
 
 
-def test_a_length_that_is_not_encoded_says_which_are(finished: Path) -> None:
+def test_the_error_for_a_length_that_is_not_encoded_lists_those_that_are(finished: Path) -> None:
     with pytest.raises(BertlineError, match="is encoded for sequence lengths 32, 64, not 128"):
         open_dataset(finished, 128, "train")
 
@@ -296,7 +298,7 @@ def test_the_validator_finds_a_file_that_is_not_the_cards(copied: Path) -> None:
 def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
     tokenizer = make_tokenizer([*VOCABULARY, "more"], lowercase=True, source="the test")
     save_tokenizer(tokenizer, copied.parent / "tokenizer.json")
-    with pytest.raises(BertlineError, match=r"does not describe the tokenizer.json beside it"):
+    with pytest.raises(BertlineError, match=r"does not describe the tokenizer.json next to it"):
         validate_dataset(copied)
 
 

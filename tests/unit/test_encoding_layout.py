@@ -1,4 +1,4 @@
-"""The HDF5 file: read by a program that knows only the format's description, and every fault found."""
+"""The HDF5 file: read by a program written from the format's description, and every fault is found."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_files_of_another_make_are_refused(encoded: Path, tmp_path: Path) -> Non
     whole = (encoded / "32.h5").read_bytes()
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.h5").write_bytes(b"not HDF5")
-    with h5py.File(tmp_path / "foreign.h5", "w") as file:
+    with h5py.File(tmp_path / "external.h5", "w") as file:
         file["input_ids"] = np.zeros((3, 8), dtype="i4")
     shutil.copy(encoded / "32.h5", tmp_path / "chunked.h5")
     with h5py.File(tmp_path / "chunked.h5", "r+") as file:
@@ -265,7 +265,7 @@ def test_files_of_another_make_are_refused(encoded: Path, tmp_path: Path) -> Non
     faults = {
         "cut": "is not a complete file of samples",
         "text": "is not a complete file of samples",
-        "foreign": "has no layout_version",
+        "external": "has no layout_version",
         "chunked": "input_ids is not contiguous",
         "lacking": "is not a complete file of samples",
         "absent": "does not exist; run `snakemake encode`",

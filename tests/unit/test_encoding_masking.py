@@ -1,4 +1,4 @@
-"""Masking: exact counts, the published proportions, and the same result wherever a sequence stands."""
+"""Masking: exact counts, the published proportions, and the same result wherever a sequence is in its batch."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_mask_only_replaces_every_chosen_token():
     assert (masked.flatten()[flat] == SPECIAL_TOKENS["[MASK]"]).all()
 
 
-def test_a_row_of_too_few_words_masks_what_it_has():
+def test_a_row_of_too_few_words_masks_all_of_them():
     rows = torch.tensor([[2, 9, 1, 1, 3]])
     _, flat, labels = mask(rows, [3])
     assert flat.tolist() == [1]

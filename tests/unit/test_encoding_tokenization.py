@@ -152,7 +152,7 @@ def test_every_character_has_the_library_s_ids(lowercase: bool, strip_accents: b
     assert_equal_to_library(wordpiece_encoder(tokenizer), tokenizer, [f"a{point}b {point}" for point in points])
 
 
-def test_a_tokenizer_that_nanotoken_does_not_have_is_encoded_by_the_library_and_that_is_said(
+def test_a_tokenizer_that_nanotoken_does_not_have_is_encoded_by_the_library_and_that_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tokenizer = make_tokenizer(dict.fromkeys(RICH), lowercase=True, source="the test")
@@ -165,7 +165,7 @@ def test_a_tokenizer_that_nanotoken_does_not_have_is_encoded_by_the_library_and_
     assert "\n" not in message
 
 
-def test_a_tokenizer_that_nanotoken_encodes_otherwise_is_encoded_by_the_library_and_that_is_said(
+def test_a_tokenizer_that_nanotoken_encodes_differently_is_encoded_by_the_library_and_that_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     accents = TOKENIZERS["accents"]

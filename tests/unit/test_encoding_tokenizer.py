@@ -61,7 +61,7 @@ def test_a_vocabulary_without_a_special_token_is_refused_in_one_line(tmp_path: P
     assert "\n" not in str(error.value)
 
 
-def test_a_token_that_stands_twice_is_named_with_its_lines(tmp_path: Path) -> None:
+def test_a_duplicate_token_is_named_with_its_lines(tmp_path: Path) -> None:
     vocabulary = write_vocabulary(tmp_path / "vocab.txt", [*VOCABULARY, "river"])
     with pytest.raises(BertlineError, match="'river' is in lines 9 and 24"):
         take_tokenizer(vocabulary, lowercase=True)
@@ -121,7 +121,7 @@ def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
-def test_padding_and_truncation_of_a_foreign_file_are_switched_off(tmp_path: Path) -> None:
+def test_padding_and_truncation_of_an_external_file_are_switched_off(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(VOCABULARY, lowercase=True, source="x")
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)
@@ -185,7 +185,7 @@ def test_training_is_the_same_where_characters_do_not_all_fit(tmp_path: Path) ->
     assert letters[-1] not in first.get_vocab()
 
 
-def test_a_trained_tokenizer_knows_its_text(tmp_path: Path) -> None:
+def test_a_trained_tokenizer_encodes_its_text_without_unknown_tokens(tmp_path: Path) -> None:
     documents = make_documents(60, 1)
     shard = write_shard(tmp_path / "0.txt.zst", documents)
     tokenizer = train_wordpiece([shard], vocab_size=100, lowercase=True, seed=1)
@@ -277,7 +277,7 @@ TEXT_WITH_MARKS = {
 @pytest.mark.parametrize("language", TEXT_WITH_MARKS)
 @pytest.mark.parametrize("strip_accents", [False, True, None])
 @pytest.mark.parametrize("train", [train_wordpiece, train_byte_level])
-def test_a_new_tokenizer_keeps_marks_unless_it_is_told_to_strip_them(
+def test_a_new_tokenizer_keeps_marks_unless_it_is_configured_to_strip_them(
     tmp_path: Path, language: str, strip_accents: bool | None, train: Callable[..., Tokenizer]
 ) -> None:
     sentences = TEXT_WITH_MARKS[language]

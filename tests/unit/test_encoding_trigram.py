@@ -115,7 +115,7 @@ def test_the_baseline_beats_guessing_and_is_the_same_each_time(tmp_path: Path) -
 
 
 def test_context_does_not_reach_into_the_sample_before(tmp_path: Path) -> None:
-    """The first word of a sample has [CLS] before it and nothing before that, wherever the sample stands."""
+    """The first word of a sample has [CLS] before it and nothing before that, wherever the sample is."""
     card = make_dataset(tmp_path)
     train, held_out = open_dataset(card, 64, "train"), open_dataset(card, 64, "held_out")
     one = np.array([1])

@@ -85,7 +85,7 @@ def test_the_vocabulary_has_the_asked_size_and_the_special_tokens_first(tmp_path
     assert list(special_token_ids(tokenizer).values()) == [0, 1, 2, 3, 4]
 
 
-def test_training_without_text_or_with_too_many_characters_is_no_traceback(tmp_path: Path) -> None:
+def test_training_without_text_or_with_too_many_characters_gives_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="there is no text to train a tokenizer on"):
         train_unigram([write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, seed=1)
     letters = "".join(chr(code) for code in range(0x4E00, 0x4E00 + 300))
@@ -100,7 +100,7 @@ def test_a_very_long_word_is_trained_on_and_tokenized(tmp_path: Path) -> None:
     assert tokenizer.decode(encoding.ids) == "あいう" * 50_000
 
 
-def test_tokens_stand_where_their_text_stands(trained: Path) -> None:
+def test_tokens_are_at_the_place_of_their_text(trained: Path) -> None:
     tokenizer = load_tokenizer(trained)
     for text in (*MIXED, "  The  river\t(1066)  "):
         encoding = tokenizer.encode(text, add_special_tokens=False)
@@ -111,7 +111,7 @@ def test_tokens_stand_where_their_text_stands(trained: Path) -> None:
         assert tokenizer.decode(encoding.ids) == " ".join(text.split())
 
 
-def test_the_bitmap_joins_words_and_leaves_marks_and_pieces_of_scripts_without_spaces_alone(trained: Path) -> None:
+def test_the_bitmap_joins_words_but_not_marks_and_pieces_of_scripts_without_spaces(trained: Path) -> None:
     tokenizer = load_tokenizer(trained)
     assert begins(tokenizer, "The kings' rivers, 1066).") == ["The", "kings", "'", "rivers", ",", "1066", ")", "."]
     assert begins(tokenizer, "हिन्दी पानी") == ["हिन्दी", "पानी"]

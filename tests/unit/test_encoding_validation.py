@@ -179,7 +179,7 @@ def test_static_masks_of_native_files_are_checked(
     assert any(problem.startswith(f"{path}: {fault}") for problem in problems)
 
 
-def test_the_dataset_s_card_finds_what_a_file_alone_does_not_say(tmp_path: Path) -> None:
+def test_the_dataset_s_card_finds_what_a_single_file_does_not_show(tmp_path: Path) -> None:
     card = make_dataset(tmp_path / "data", lengths=[32])
     path = card.parent / "seq32/00000.h5"
     assert list(problems_of(path)) == []
@@ -209,7 +209,7 @@ def test_a_changed_byte_is_found_or_changes_nothing(files: dict[str, Path], tmp_
     good, before = files[layout].read_bytes(), content_of(files[layout])
     draw, found = random.Random(20), 0  # noqa: S311
     path = tmp_path / "a.h5"
-    # Half of the changes where something stands: much of a file is room for what never came.
+    # Half of the changes are in bytes that are used: much of a file is room for data that was never written.
     used = [place for place, byte in enumerate(good) if byte]
     for number in range(100):
         damaged = bytearray(good)
@@ -313,7 +313,7 @@ def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0] == header
 
 
-def test_what_a_label_says_depends_on_the_objective(tmp_path: Path) -> None:
+def test_the_meaning_of_a_label_depends_on_the_objective(tmp_path: Path) -> None:
     said = {}
     for objective in ("next_sentence", "sentence_order", "none"):
         card = make_dataset(tmp_path / objective, lengths=[32], pair_objective=objective)

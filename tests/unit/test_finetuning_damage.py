@@ -1,4 +1,4 @@
-"""Damaged files of tasks: each is read as it stands or ends in one line, never in a traceback or in another reading."""
+"""Damaged files of tasks: each is read as it is or ends in one line, never in a traceback or with other content."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def test_another_structure_is_refused_and_another_form_is_the_same(
 
 @pytest.mark.fault(row="inputs")
 @pytest.mark.parametrize("kind", KINDS)
-def test_changed_bytes_are_read_as_they_stand_or_refused(tmp_path: Path, kind: str, record_property: Any) -> None:
+def test_changed_bytes_are_read_as_they_are_or_refused(tmp_path: Path, kind: str, record_property: Any) -> None:
     make, _, read = KINDS[kind]
     whole, draw, refused = outcome(tmp_path / kind, make(), read), drawing(f"bytes of {kind}"), 0
     for number in range(MUTATIONS_OF_EACH_KIND):

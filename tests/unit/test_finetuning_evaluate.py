@@ -91,7 +91,7 @@ def test_texts_agree_with_scikit_learn_and_scipy(kind: str) -> None:
     assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_unknown_name_says_which_there_are() -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="given 'bleu', allowed are boolq, cola, sst2"):
         load_metric("texts", "bleu")
     with pytest.raises(ValueError, match="allowed are v1, v2"):
@@ -166,7 +166,7 @@ def test_the_best_threshold_of_squad_is_the_best_of_all() -> None:
 
 
 def spans(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Spans of well-formed BIO tags, from their description: B- begins one, I- of the same type goes on."""
+    """Spans of well-formed BIO tags, from their description: B- begins one, I- of the same type continues it."""
     found, begin = set(), None
     for place, tag in enumerate([*tags, "O"]):
         if begin is not None and not tag.startswith("I-"):

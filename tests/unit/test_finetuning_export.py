@@ -109,7 +109,7 @@ def test_a_pipeline_tags_as_the_scored_predictions(tmp_path: Path, architecture:
     assert {"B-PER", "B-LOC", "O"} == set(tags)
 
 
-def test_the_folder_says_what_it_was_made_from_and_no_path_of_the_data(tmp_path: Path) -> None:
+def test_the_folder_has_its_origin_and_no_path_of_the_data(tmp_path: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=1)
     recipe["description"] = "Generated sentences."
     out = finetuned(tmp_path, recipe, "bert")

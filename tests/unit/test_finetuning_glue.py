@@ -141,7 +141,7 @@ def test_official_test_files_are_read_without_labels_and_are_numbered_from_0(
     assert [row[column] for row in rows] == [str(number) for number in range(examples)]
 
 
-# Which class each number of nyu-mll/glue stands for, from the dataset's card.
+# The class that each number of nyu-mll/glue represents, from the dataset's card.
 HUB_CLASSES = {
     "mnli": ["entailment", "neutral", "contradiction"],
     "qnli": ["entailment", "not_entailment"],
@@ -227,7 +227,7 @@ def test_mrpc_made_from_its_source_by_the_official_list_of_pairs_is_recognised(t
     assert GLUE_TASKS["mrpc"].is_official("dev", {"dev": found})
 
 
-def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(tmp_path: Path) -> None:
+def test_the_unlabelled_examples_of_the_hub_are_refused_if_labels_are_needed(tmp_path: Path) -> None:
     path = tmp_path / "test-00000-of-00001.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"sentence1": ["a"], "sentence2": ["b"], "label": [-1]}), path)
     assert read_examples(path, GLUE_TASKS["rte"], labelled=False).first == ["a"]
@@ -235,7 +235,7 @@ def test_the_unlabelled_examples_of_the_hub_are_refused_where_labels_are_wanted(
         read_examples(path, GLUE_TASKS["rte"])
 
 
-def test_a_broken_row_of_a_test_file_is_no_row_to_skip(tmp_path: Path) -> None:
+def test_a_broken_row_of_a_test_file_is_not_skipped(tmp_path: Path) -> None:
     path = tmp_path / "test.tsv"
     path.write_text("id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n")
     with pytest.raises(BertlineError, match="line 3: no column 'question2'"):

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with finished fine-tunings: cola, stsb, squad_v1, squad_v2 and names; their data is beside them."""
+    """A folder with finished fine-tunings: cola, stsb, squad_v1, squad_v2 and names; their data is next to them."""
     folder = tmp_path_factory.mktemp("finished")
     tokenizer = write_test_tokenizer(folder / "tokenizer.json")
     rows = [f"{NAMES[index % 12]}\t{PLACES[index // 3]}\t{index / 6:.3f}\n" for index in range(30)]
@@ -224,7 +224,7 @@ def test_the_script_answers_a_question(finished: Path) -> None:
     assert len(answer["n_best"]) == 2
 
 
-def test_the_script_says_what_the_model_needs(finished: Path) -> None:
+def test_the_script_reports_what_the_model_needs(finished: Path) -> None:
     done = run_script(finished / "squad_v1/huggingface", "--text", "n1 was born")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("squad_v1/huggingface needs --question and --context")

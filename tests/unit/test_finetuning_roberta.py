@@ -93,7 +93,7 @@ def test_bert_s_template_stays(tmp_path: Path) -> None:
     assert make_sequences([([7], [8])], bert).tokens.tolist() == [2, 7, 3, 8, 3]
 
 
-def test_windows_hold_the_context_behind_two_separators(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_windows_contain_the_context_after_two_separators(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write_squad(tmp_path / "squad.json"), version_2=False)
     limits = {"max_sequence_length": 24, "doc_stride": 5, "max_query_length": 12}
     windows = make_windows(squad, tokenizer, **limits, for_training=True)

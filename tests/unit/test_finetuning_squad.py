@@ -127,7 +127,7 @@ def test_normalisation_drops_case_punctuation_and_articles() -> None:
     assert normalize_answer("  The U.S. and an  Old-world,\ta thing ") == "us and oldworld thing"
 
 
-def test_words_count_as_often_as_they_stand_in_both() -> None:
+def test_words_count_as_often_as_they_are_in_both() -> None:
     exact, f1 = question_scores("big big cat", ["big cat cat"])
     assert (exact, f1) == (0.0, pytest.approx(2 / 3))
 
@@ -419,7 +419,7 @@ def test_the_best_spans_are_those_of_a_search_over_all() -> None:
         assert sorted(best_spans(start, end, width, count), reverse=True) == expected
 
 
-def test_a_network_that_knows_answers_every_question(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_network_with_perfect_scores_answers_every_question(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     windows = windows_of(squad, tokenizer)
     start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
@@ -448,7 +448,7 @@ def test_an_answer_starts_where_its_window_has_most_context(tmp_path: Path, toke
     squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
     best = answer_questions(squad, windows, start, end, max_answer_length=5)
     elsewhere = ~has_most_context(windows)
-    elsewhere[windows.sequences.offsets[:-1]] = False  # the score of no answer is no matter of context
+    elsewhere[windows.sequences.offsets[:-1]] = False  # the score of "no answer" does not depend on the context
     start[elsewhere] = 100
     assert answer_questions(squad, windows, start, end, max_answer_length=5) == best
 

@@ -67,7 +67,7 @@ def test_every_kind_of_file_gives_back_what_was_written(
         assert read_labels(folder / f"data{suffix}", "verdict") == tuple(sorted({row[2] for row in rows}))
 
 
-def test_a_cell_of_a_tsv_is_what_stands_between_two_tabs(tmp_path: Path) -> None:
+def test_a_cell_of_a_tsv_is_the_text_between_two_tabs(tmp_path: Path) -> None:
     rows = [('"a', "b\u2028c", "yes"), ("", " ", "no")]
     write_tsv(tmp_path / "data.tsv", rows)
     read = read_examples(tmp_path / "data.tsv", TASK)
@@ -140,14 +140,14 @@ def test_a_label_that_names_no_class_makes_no_class(tmp_path: Path, cell: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_cell_is_no_class_of_a_csv(tmp_path: Path) -> None:
+def test_an_empty_cell_is_not_a_class_of_a_csv(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("t,l\na,no\nb,\nc,yes\n")
     with pytest.raises(BertlineError, match=r"d\.csv: line 3: column 'l': given '', allowed is a class"):
         read_labels(tmp_path / "d.csv", "l")
 
 
 @pytest.mark.parametrize("cell", ["true", '"1_000"', "1e39", "-1e39", '"nan"', "NaN", "null", "[1]", "1" + "0" * 400])
-def test_what_is_no_number_of_float32_is_no_target(tmp_path: Path, cell: str) -> None:
+def test_a_number_beyond_float32_is_not_a_target(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"t": "a", "l": "2.5"}\n{"t": "b", "l": CELL}\n'.replace("CELL", cell))
     task = text_task_of({"kind": "regression", "texts": ["t"], "label": "l"}, "unused")
@@ -255,7 +255,7 @@ def test_a_bad_file_of_columns_is_one_line(tmp_path: Path, content: bytes, messa
         read_conll(tmp_path / "a.conll", word=0, tag=1)
 
 
-def test_words_do_not_stand_in_for_tags(tmp_path: Path, tokenizer: Path) -> None:
+def test_words_do_not_replace_tags(tmp_path: Path, tokenizer: Path) -> None:
     """Nor do the tags of another column, in a line that lacks one; but a file to predict may have words only."""
     (tmp_path / "words.conll").write_text("We\nmet\n\nAdada\n")
     for tag, message in ((-1, "in column 0 and tags in -1"), (0, "in column 0 and tags in 0")):
@@ -277,7 +277,7 @@ def test_words_do_not_stand_in_for_tags(tmp_path: Path, tokenizer: Path) -> None
         prepare_task("table/names", data | {"dev": data["test"]}, SETTINGS, tokenizer, table)
 
 
-def test_labels_stand_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:
+def test_labels_are_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
     table = {"kind": "tagging", "word": 0, "tag": -1}
@@ -340,7 +340,7 @@ def test_every_kept_word_has_one_place_in_its_input(words: list[list[str]]) -> N
             assert inputs.sequences.tokens[place] == first
 
 
-def test_a_text_of_100_000_characters_is_cut_and_told(
+def test_a_text_of_100_000_characters_is_truncated_and_reported(
     tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

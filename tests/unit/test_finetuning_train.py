@@ -463,15 +463,15 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
     monkeypatch.setenv("BERTLINE_JOB", "slurm 11")
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    begun = json.loads((tmp_path / "killed/checkpoints/recipe.json").read_text())
+    started = json.loads((tmp_path / "killed/checkpoints/recipe.json").read_text())
     monkeypatch.setenv("BERTLINE_JOB", "slurm 12")
     with caplog.at_level("INFO"):
         resumed = finetune(recipe, tokenizer, tmp_path / "killed", options=Options(threads=1))
     assert any(line.startswith("resuming ") for line in caplog.messages)
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
     frozen = json.loads((tmp_path / "killed/recipe.json").read_text())
-    assert (begun["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
-    assert begun["settings"] == frozen["settings"]
+    assert (started["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
+    assert started["settings"] == frozen["settings"]
     for name in ("metrics.jsonl", "predictions.tsv"):
         contents = [(tmp_path / folder / name).read_text() for folder in ("whole", "killed")]
         if name == "metrics.jsonl":
@@ -533,7 +533,7 @@ def test_answers_that_are_not_in_their_context_are_reported(
     ]
 
 
-def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
+def test_fp16_passes_over_steps_that_overflow_and_continues_with_its_loss_scale(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, which computes in fp16 as well, if slowly. At first the loss is multiplied by far too much."""

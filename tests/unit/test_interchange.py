@@ -96,7 +96,7 @@ def test_predictions_have_nvidias_room() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_their_readers_find_every_sample_as_often_as_it_was_asked_for(made: Path, number: int) -> None:
+def test_their_readers_find_every_sample_as_often_as_requested(made: Path, number: int) -> None:
     wanted = natives(made / "data/dataset.json", number)
     of_nvidia = Counter(map(as_native, read_nvidia(made / f"nvidia/b_training_0000{number}.hdf5")))
     assert of_nvidia == Counter({sample: 5 * count for sample, count in wanted.items()})
@@ -215,7 +215,7 @@ def test_an_imported_dataset_is_valid_and_the_same_twice(made: Path, imported: P
         assert path.read_bytes() == (again.parent / path.relative_to(imported.parent)).read_bytes(), path.name
 
 
-def test_what_cannot_be_learnt_from_is_left_out_and_counted(made: Path, tmp_path: Path) -> None:
+def test_unusable_samples_are_left_out_and_counted(made: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text((made / "vocab.txt").read_text())
     (tmp_path / "a.hdf5").write_bytes((made / "gpauloski/train_00000.hdf5").read_bytes())
     with h5py.File(tmp_path / "a.hdf5", "r+") as file:
@@ -248,7 +248,7 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
         import_dataset([card.parent / "seq64/00000.h5"], made / "vocab.txt", tmp_path, name="x")
     with pytest.raises(BertlineError, match="was imported and keeps its own masks"):
         export_samples([imported.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
-    with pytest.raises(BertlineError, match=r"is none of the files that .*dataset.json lists"):
+    with pytest.raises(BertlineError, match=r"is not one of the files that .*dataset.json lists"):
         export_samples([card.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
 
 

@@ -56,7 +56,7 @@ def test_rows_keep_their_shapes_so_that_they_can_be_compiled():
             torch.testing.assert_close(traced(*given, second), one_by_one(*given, [12, 12]))
 
 
-def test_the_kernel_for_packed_sequences_wants_half_precision_and_ampere(monkeypatch):
+def test_the_kernel_for_packed_sequences_needs_half_precision_and_ampere(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9))
     for dtype, size in ((torch.bfloat16, 64), (torch.float16, 256)):
         assert varlen_knows(torch.empty(3, 2, size, dtype=dtype))

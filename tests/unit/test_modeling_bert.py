@@ -172,7 +172,7 @@ THREE_LAYERS = BertConfig(
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool, autocast: bool) -> None:
+def test_the_first_token_computed_separately_has_the_same_state(masked: bool, autocast: bool) -> None:
     """A head on whole sequences reads nothing else of the last layer."""
     torch.manual_seed(0)
     encoder = BertModel(THREE_LAYERS).eval()
@@ -186,7 +186,7 @@ def test_the_first_token_alone_has_the_state_that_it_has_among_all(masked: bool,
 
 
 @pytest.mark.parametrize("activation_checkpointing", [False, True])
-def test_gradients_through_the_first_token_alone_are_those_through_all(activation_checkpointing: bool) -> None:
+def test_gradients_through_only_the_first_token_are_those_through_all(activation_checkpointing: bool) -> None:
     torch.manual_seed(0)
     encoder = BertModel(replace(THREE_LAYERS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     ids = torch.randint(50, (4, 9))
@@ -202,7 +202,7 @@ def test_gradients_through_the_first_token_alone_are_those_through_all(activatio
     torch.testing.assert_close(first, whole)
 
 
-def test_attention_of_the_first_token_alone_has_dropout_in_training() -> None:
+def test_attention_of_only_the_first_token_has_dropout_in_training() -> None:
     torch.manual_seed(0)
     config = replace(THREE_LAYERS, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     encoder = BertModel(config)

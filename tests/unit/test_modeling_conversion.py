@@ -39,7 +39,7 @@ CONFIG = {
 
 
 def expected() -> dict[str, np.ndarray]:
-    """What the script beside the checkpoint wrote into it."""
+    """The content that the script next to the checkpoint wrote into it."""
     return {name: values(name, shape) for name, shape in shapes().items()}
 
 
@@ -237,7 +237,7 @@ def test_a_bad_release_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_directory_with_only_a_pickle_says_how_to_convert_it(tmp_path: Path) -> None:
+def test_the_error_for_a_directory_with_only_a_pickle_explains_how_to_convert_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
     (tmp_path / "pytorch_model.bin").touch()
     with pytest.raises(

@@ -160,7 +160,7 @@ def test_a_configuration_beyond_the_limits_is_one_line_at_once(folder: Path, key
 
 
 @pytest.mark.parametrize("content", ["[]", "7", "null", '"bert"', "{}", "[" * 100_000, "9" * 5000, '{"a": 1, "a": 2}'])
-def test_a_configuration_that_is_none_is_one_line(folder: Path, content: str) -> None:
+def test_an_invalid_configuration_is_one_line(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
     assert refused(lambda: load_huggingface(folder), folder)
 

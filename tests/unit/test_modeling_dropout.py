@@ -18,7 +18,7 @@ def test_the_share_is_dropped_and_the_mean_stays(probability):
     assert len(dropped.unique()) == 2
 
 
-def test_every_element_is_dropped_equally_often_and_alone():
+def test_every_element_is_dropped_equally_often_and_independently():
     """Four elements share a draw: their order in it must not matter, nor one tell of the next."""
     torch.manual_seed(2)
     zeros = (drop(torch.ones(40_000, 12), 0.3) == 0).double()

@@ -39,7 +39,7 @@ def results(layer: nn.Linear, given: torch.Tensor, gradient: torch.Tensor) -> li
 
 @pytest.mark.parametrize("rows", [(16,), (3, 7)])
 def test_numbers_that_fit_into_8_bits_are_multiplied_exactly(rows):
-    """Small integers beside the types' largest numbers, which make the scale 1, and sums that bfloat16 can hold."""
+    """Small integers next to the types' largest numbers, which make the scale 1, and sums that bfloat16 can hold."""
     plain, other = both(16, 32)
     given = torch.randint(-2, 3, (*rows, 16)).float()
     given[..., 0, :], given[..., 0, 0] = 0, 448.0  # alone in its row
@@ -65,7 +65,7 @@ def test_other_numbers_are_off_by_a_few_percent(rows):
         assert (found - expected).norm() < 0.1 * expected.norm()
 
 
-def test_what_is_not_finite_stays_so_and_zeros_are_no_harm():
+def test_numbers_that_are_not_finite_stay_so_and_zeros_are_harmless():
     _, other = both(16, 16)
     for bad in (torch.nan, torch.inf):
         given = torch.ones(16, 16)
@@ -74,7 +74,7 @@ def test_what_is_not_finite_stays_so_and_zeros_are_no_harm():
     assert torch.equal(other(torch.zeros(5, 16)), other.bias.bfloat16().expand(5, 16))
 
 
-def test_the_layers_alone_are_changed_where_their_sizes_allow_it():
+def test_only_layers_are_changed_and_only_if_their_sizes_allow_it():
     model = BertModel(BertConfig(64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=72))
     names = list(model.state_dict())
     compute_in_float8(model.layers)

@@ -139,7 +139,7 @@ def test_a_link_is_not_followed(tmp_path: Path, server: Misbehaving, output: Pat
 
 def test_a_zip_bomb_is_refused(server: Misbehaving, output: Path) -> None:
     bomb = {**release(), f"{NAME}/vocab.txt": bytes(1 << 25)}
-    assert "unpacks to more than 20 times its size; this is no release of BERT" in problem_of(
+    assert "unpacks to more than 20 times its size; this is not a release of BERT" in problem_of(
         server, zipped(bomb), output
     )
 

@@ -143,7 +143,7 @@ def test_a_file_that_is_not_the_one_the_hub_states_is_one_line(
 def test_a_model_larger_than_any_that_is_read_is_refused(
     model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertline.modeling.hub_weights.LARGEST_MODEL", 1000)
+    monkeypatch.setattr("bertline.modeling.hub_weights.MAX_MODEL", 1000)
     assert "allowed are 1,000; choose a smaller model" in problem_of(output)
     assert model.fetched == []
 

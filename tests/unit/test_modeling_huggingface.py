@@ -172,7 +172,7 @@ def test_weights_of_another_vocabulary_are_an_error():
         load_encoder(other, model.state_dict())
 
 
-def test_a_directory_that_is_no_bert_is_refused_in_one_line(tmp_path):
+def test_a_directory_that_is_not_a_bert_is_refused_in_one_line(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**SHAPE, "model_type": "electra"}))
     with pytest.raises(BertlineError, match="model_type is 'electra', only bert, modernbert and roberta can be read"):
         load_huggingface(tmp_path)

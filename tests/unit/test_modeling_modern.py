@@ -174,7 +174,7 @@ def test_random_weights_spread_as_those_of_transformers():
 
 
 @pytest.mark.parametrize("task", ["classes", "spans"])
-def test_a_task_goes_on_from_the_pretrained_head_as_in_transformers(export, task):
+def test_a_task_continues_from_the_pretrained_head_as_in_transformers(export, task):
     directory = export[1]
     config, weights = load_huggingface(directory)
     batch = random_batch(torch.Generator().manual_seed(8))
@@ -272,7 +272,7 @@ def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients():
             torch.cat([row * width + positions for row, positions in enumerate(masked)]),
         )
     )
-    starts = torch.tensor([0, 9, 25, 29, 29])  # the last one is no sequence
+    starts = torch.tensor([0, 9, 25, 29, 29])  # the last one is not a sequence
     packed = loss_and_gradients(
         (
             torch.cat(sequences)[None],
@@ -375,7 +375,7 @@ def test_defaults_are_those_of_transformers():
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "of the type 'default'"),
     ],
 )
-def test_a_directory_that_we_would_compute_otherwise_is_refused_in_one_line(tmp_path, change, message):
+def test_a_directory_that_we_would_compute_differently_is_refused_in_one_line(tmp_path, change, message):
     (tmp_path / "config.json").write_text(json.dumps({**THEIR_SHAPE, "model_type": "modernbert", **change}))
     with pytest.raises(BertlineError, match=message) as caught:
         load_huggingface(tmp_path)

@@ -181,7 +181,7 @@ def test_a_fine_tuned_network_has_the_same_outputs_in_transformers(
         assert torch.equal(again.state_dict()[name][: config.vocab_size], tensor[: config.vocab_size]), name
 
 
-def test_an_encoder_saved_alone_is_loaded(tmp_path: Path, theirs: RobertaForMaskedLM) -> None:
+def test_an_encoder_saved_without_heads_is_loaded(tmp_path: Path, theirs: RobertaForMaskedLM) -> None:
     encoder = TheirEncoder(theirs.config, add_pooling_layer=True)
     encoder.save_pretrained(tmp_path / "encoder")
     _, weights = load_huggingface(tmp_path / "encoder")

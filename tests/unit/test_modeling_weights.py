@@ -1,4 +1,4 @@
-"""Files of weights: what goes wrong is said in one line."""
+"""Files of weights: errors are reported in one line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bertline.modeling import weights
 from bertline.modeling.weights import load_tensors, save_tensors
 
 
-def test_a_full_disk_is_told_by_its_number_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_by_its_number_and_leaves_nothing(tmp_path, monkeypatch):
     def fail(tensors, path, metadata):
-        Path(path).write_bytes(b"begun")
+        Path(path).write_bytes(b"started")
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", fail)

@@ -156,7 +156,7 @@ def test_a_default_spelled_out_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("model", ["bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base", "bert-large"])
-def test_the_default_architecture_leaves_fingerprints_alone(model: str) -> None:
+def test_the_default_architecture_does_not_change_fingerprints(model: str) -> None:
     described = read_json(ROOT / f"config/models/{model}.json")
     plans = [
         plan_of(changed(runs__first__model=given))
@@ -200,7 +200,7 @@ def test_a_network_that_cannot_be_is_refused_before_anything_runs(model: dict, m
         plan_of(changed(runs__first__model=model))
 
 
-def test_what_the_schema_says_of_a_network_is_what_its_class_takes() -> None:
+def test_the_schema_of_a_network_has_the_arguments_of_its_class() -> None:
     schema = load_schema(ROOT / "config/config.schema.yaml")
     for name, network in ARCHITECTURES.items():
         fields = {field.name: field for field in dataclasses.fields(network.config)}
@@ -215,7 +215,7 @@ def test_fine_tuning_on_longer_text_than_the_network_reads_is_refused() -> None:
         plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 64}}))
 
 
-def test_a_second_run_shares_what_it_has_in_common() -> None:
+def test_a_second_run_shares_its_common_parts() -> None:
     config = changed()
     config["runs"]["second"] = copy.deepcopy(config["runs"]["first"])
     config["runs"]["second"]["phases"]["phase2"]["learning_rate"] = 0.002
@@ -237,7 +237,7 @@ def test_changed_content_of_a_book_makes_a_new_corpus() -> None:
     assert not before.datasets.keys() & after.datasets.keys()
 
 
-def test_what_is_left_out_makes_a_new_dataset_of_the_same_corpora() -> None:
+def test_left_out_documents_make_a_new_dataset_of_the_same_corpora() -> None:
     def datasets(**settings: str) -> set[str]:
         both = {**CONFIG["datasets"]["both"], **settings}  # type: ignore[dict-item]
         plan = plan_of(changed(datasets__both=both))
@@ -374,7 +374,10 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             {"corpora__wikipedia__salvage": True},
             "corpora.wikipedia.salvage: given 'True', but it is for files named by paths; leave one of the two out",
         ),
-        ({"corpora__wikipedia": {"source": "wikimedia", "paths": ["books/one.txt"]}}, "one.txt is no dump by its name"),
+        (
+            {"corpora__wikipedia": {"source": "wikimedia", "paths": ["books/one.txt"]}},
+            "one.txt does not have the name of a dump",
+        ),
         ({"corpora__wikipedia": {"source": "wikimedia", "language": "ltg"}}, "the key 'dump' is missing"),
         (
             {"corpora__books": {"source": "gutenberg", "books": [11]}},
@@ -405,7 +408,7 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
                     "urls": [{"url": "https://h/a", "sha256": "0" * 64}],
                 }
             },
-            "corpora.books.urls: given beside paths; leave one of the two out",
+            "corpora.books.urls: given with paths; leave one of the two out",
         ),
         (
             {"corpora__books__sentences": "unicode", "corpora__books__punkt": "model"},
@@ -500,7 +503,7 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
     ]
 
 
-def test_a_folder_where_files_are_wanted_is_told_as_such() -> None:
+def test_a_folder_in_place_of_files_is_reported_as_such() -> None:
     (problem,) = plan_of(changed(corpora__books__paths=["books"])).problems
     assert problem.endswith("no file matches 'books'; it is a folder: name its files, such as 'books/*'")
 
@@ -522,7 +525,7 @@ def test_a_phase_does_not_take_the_place_of_another_link() -> None:
             plan_of(changed(runs__first__phases={name: PHASE}))
 
 
-def test_weights_without_their_configuration_are_told(tmp_path: Path) -> None:
+def test_weights_without_their_configuration_are_reported(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/model.safetensors").write_bytes(b"weights")
     phase = {**PHASE, "initial_weights": {"directory": "theirs"}}
@@ -545,7 +548,7 @@ def test_a_finished_dataset_needs_no_corpora(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("static_masks", [False, True])
-def test_masking_is_no_setting_of_a_dataset_that_was_masked_before(tmp_path: Path, static_masks: bool) -> None:
+def test_masking_is_not_a_setting_for_a_dataset_that_is_masked_already(tmp_path: Path, static_masks: bool) -> None:
     config = finished_dataset(tmp_path / "theirs", static_masks=static_masks)
     config["runs"]["theirs"]["phases"]["phase1"] = {**PHASE, "masking": {"max_predictions": 20}}
     if not static_masks:
@@ -564,7 +567,7 @@ def corpora_of(**books: object) -> dict[str, dict]:
     return {entry["name"]: {**entry, "key": key} for key, entry in plan.corpora.items()}
 
 
-def test_where_a_folder_of_texts_lies_alters_nothing(tmp_path: Path) -> None:
+def test_the_location_of_a_folder_of_texts_alters_nothing(tmp_path: Path) -> None:
     Path("elsewhere/sub").mkdir(parents=True)
     Path("elsewhere/sub/one.txt").write_text("One book.")
     here = corpora_of(paths=["books/*.txt"])["books"]
@@ -653,7 +656,7 @@ def with_tasks(evaluation: dict, finetune: dict) -> dict:
     return changed(evaluation=evaluation, runs__first__finetune=finetune)
 
 
-def test_every_point_of_a_grid_is_a_fine_tuning_of_its_own_and_is_the_same_when_asked_for_alone() -> None:
+def test_every_point_of_a_grid_is_a_separate_fine_tuning_and_the_same_when_requested_by_itself() -> None:
     grid = {"learning_rate": [3e-5, 5e-5], "batch_size": [16, 32]}
     squad = CONFIG["evaluation"]
     plan = plan_of(with_tasks(squad, {"squad_v1": {"grid": grid, "seeds": 2, "random_weights": [1e-3]}}))
@@ -796,7 +799,7 @@ def test_archives_give_their_members_and_the_diagnostic_set_is_a_file_of_its_own
         plan_of(with_tasks({"glue": {"mnli": archive}}, finetune))
 
 
-def test_a_table_of_one_s_own_is_told_apart_by_its_description_and_its_content() -> None:
+def test_a_custom_table_is_identified_by_its_description_and_its_content() -> None:
     make_files("a/train.csv", "a/dev.csv")
     table = {"kind": "classification", "train": "a/train.csv", "dev": "a/dev.csv", "texts": ["t"], "label": "l"}
 
@@ -887,7 +890,7 @@ def test_two_sources_of_one_path_are_one_line() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://x/..", "https://x/a/.", "https://x/a/"])
-def test_a_url_whose_last_part_is_no_file_name_is_one_line(url: str) -> None:
+def test_a_url_whose_last_part_is_not_a_file_name_is_one_line(url: str) -> None:
     with pytest.raises(BertlineError, match=r"evaluation\.squad_v1\.train\.url") as caught:
         plan_of(with_tasks({"squad_v1": {"train": {"url": url}, "dev": "dev.json"}}, {"squad_v1": {}}))
     assert "\n" not in str(caught.value)

@@ -80,7 +80,7 @@ def test_a_run_from_weights_from_elsewhere_needs_neither_dataset_nor_phases() ->
     assert sorted(path.name for path in Path("results/runs/theirs").iterdir()) == ["glue", "record.json"]
 
 
-def test_what_the_weights_are_tells_fine_tunings_apart_and_not_where_they_lie() -> None:
+def test_fine_tunings_are_distinguished_by_the_weights_and_not_by_their_location() -> None:
     before = plan_of(CONFIG).finetunings.keys()
     shutil.copytree("models/theirs", "elsewhere")
     Path("elsewhere/README.md").write_text("Other words.")
@@ -106,7 +106,7 @@ def test_what_the_weights_are_tells_fine_tunings_apart_and_not_where_they_lie() 
 )
 def test_a_configuration_of_another_form_is_one_line(content: str) -> None:
     Path("models/theirs/config.json").write_text(content)
-    if "architecture" in content:  # which is no key of Hugging Face's
+    if "architecture" in content:  # which is not a key of Hugging Face's
         assert plan_of(CONFIG).finetunings
         return
     with pytest.raises(BertlineError, match=r"models/theirs/config\.json") as caught:

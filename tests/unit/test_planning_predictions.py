@@ -106,7 +106,7 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
         ({"kind": "features", "layers": []}, "features.new.layers: given []"),
     ],
 )
-def test_what_cannot_be_is_one_line(entry: dict[str, Any], message: str) -> None:
+def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(BertlineError) as caught:
         plan_of(**entry)
     assert str(caught.value).startswith(f"configuration: {message}")

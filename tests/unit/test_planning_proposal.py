@@ -427,7 +427,7 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
         ("a.xlsx", "", r"given '\.xlsx', allowed are \.tsv, \.csv, \.jsonl, \.parquet; convert the file"),
         ("absent.csv", None, "does not exist; give a table with a column of texts and one of labels"),
         ("a.csv", "x,y\n1,2\n", r"no column of labels among x, y; name one 'label'"),
-        ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts beside 'label'; add one"),
+        ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
         ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
     ],
 )
@@ -457,7 +457,7 @@ def test_a_pytorch_without_gpus_on_a_machine_with_one_is_one_line(monkeypatch: p
     assert this_machine().gpus == ("NVIDIA H100",)
 
 
-def test_a_trainer_says_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_reports_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     group = process_group.Group(0, 1, torch.device("cpu"))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabricated_runs import write, write_run
+from synthetic_runs import write, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting.choice import report_of

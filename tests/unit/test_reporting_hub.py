@@ -14,11 +14,11 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from fabricated_runs import write_run
 from finetuning_helpers import MODEL, write_tokenizer
 from hub_repository import TOKEN, Hub, serve_hub
 from huggingface_hub import ModelCard
 from safetensors.torch import load, load_file
+from synthetic_runs import write_run
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
@@ -225,7 +225,7 @@ def test_a_wrong_token_is_refused_before_anything_is_sent_and_not_shown(
     ("refused", "status"),
     [("commit/main", 403), ("commit/main", 409), ("commit/bertline-unfinished", 409), ("tag/", 409), ("/large/", 403)],
 )
-def test_a_refused_push_is_one_line_leaves_main_alone_and_can_be_repeated(
+def test_a_refused_push_is_one_line_does_not_change_main_and_can_be_repeated(
     run: Path, server: Hub, refused: str, status: int
 ) -> None:
     server.refuse = lambda method, path: status if method != "GET" and refused in path else 0
@@ -271,7 +271,7 @@ def test_main_that_moves_during_the_push_is_one_line(run: Path, server: Hub) -> 
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_repository_that_more_people_see_than_asked_for_is_refused(run: Path, server: Hub) -> None:
+def test_a_repository_that_more_people_see_than_requested_is_refused(run: Path, server: Hub) -> None:
     push("glue/cola", public=True)
     refs = dict(server.refs)
     with pytest.raises(BertlineError, match=r"exists and is public; .*PUBLIC="):

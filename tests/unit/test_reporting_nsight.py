@@ -70,7 +70,7 @@ def test_shares_are_weighted_by_cycles(tmp_path: Path, page) -> None:
         ("", "no table of ncu"),
         ("step 1\n", "no table of ncu"),
         (details().replace(CYCLES, "sm__cycles_active.avg"), f"kernel 0 has no {CYCLES}"),
-        (details().replace('"80.5"', '"80,5x"'), "'80,5x' is no number"),
+        (details().replace('"80.5"', '"80,5x"'), "'80,5x' is not a number"),
     ],
 )
 def test_another_file_is_one_line(tmp_path: Path, content: str, line: str) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import write, write_journal, write_run
 from huggingface_hub import ModelCard
+from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.finetuning.tasks.registry import TASKS
@@ -165,7 +165,7 @@ def test_on_gpus_the_page_has_the_share_of_their_peak_and_what_the_training_cost
         assert float(energy) == pytest.approx(0.4 * 8 * 7.5e6 / 14_000 / 3600, rel=0.05)
 
 
-NOT_OFFICIAL = "No published scores stand beside {}: their development sets are not the official ones."
+NOT_OFFICIAL = "No published scores are shown for {}: their development sets are not the official ones."
 
 
 def change_metrics(task: str, **changed: Any) -> None:
@@ -173,7 +173,7 @@ def change_metrics(task: str, **changed: Any) -> None:
         write(path, {**json.loads(path.read_text()), **changed})
 
 
-def test_published_scores_stand_beside_the_official_development_set_only(record: Path) -> None:
+def test_published_scores_are_shown_only_for_the_official_development_set(record: Path) -> None:
     change_metrics("squad_v1", digests=TASKS["squad_v1"].digests)
     text = as_text(write_report([record], Path("official")))
     assert "+22.2 2.2 yes 88.5 90.9" in text
@@ -207,7 +207,7 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     assert NOT_OFFICIAL.format("SQuAD 1.1, CoLA, MRPC, RTE") in card.text
 
 
-def test_the_header_of_the_model_card_has_what_the_configuration_knows(record: Path) -> None:
+def test_the_header_of_the_model_card_has_the_content_of_the_configuration(record: Path) -> None:
     (dataset,) = Path("results/datasets").glob("*/dataset.json")
     content = json.loads(dataset.read_text())
     sources = [{"source": "wikimedia", "language": code} for code in ("ltg", "simple")]
@@ -234,7 +234,7 @@ def test_names_and_descriptions_are_escaped(record: Path) -> None:
     assert "<script" not in write_report([record], Path("report")).read_text()
 
 
-def test_a_run_that_has_hardly_begun_still_gives_a_page(record: Path) -> None:
+def test_a_run_that_has_hardly_started_still_gives_a_page(record: Path) -> None:
     for path in Path("results").rglob("*"):
         if path.is_file() and path != record:
             path.unlink()
@@ -268,8 +268,8 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
         write_report([record, record], Path("report"))
 
 
-def test_two_records_of_one_name_are_told_apart(record: Path) -> None:
-    """A recipe before and after a change: the links beside the run are those of the present one."""
+def test_two_records_of_one_name_are_distinguished(record: Path) -> None:
+    """A recipe before and after a change: the links of the run are those of the current recipe."""
     content = json.loads(record.read_text())
     before = record.with_name("record-fedcba9876543210.json")
     write(before, {**content, "fingerprint": "fedcba9876543210", "config": {**content["config"], "seed": 1}})
@@ -283,7 +283,7 @@ def test_two_records_of_one_name_are_told_apart(record: Path) -> None:
     assert Path("results/report/of-both/figures/demo-fedcba/loss-phase1.svg").exists()
 
 
-def test_the_text_of_a_figure_says_what_it_shows(record: Path) -> None:
+def test_the_text_of_a_figure_describes_it(record: Path) -> None:
     (record.parent / "other.json").write_text(
         json.dumps(json.loads(record.read_text()) | {"run": '<b>"other"</b>', "fingerprint": "f" * 16})
     )
@@ -312,7 +312,7 @@ def as_text(page: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.read_text()))
 
 
-def test_many_runs_stand_below_each_other_and_their_losses_in_one_figure(record: Path) -> None:
+def test_many_runs_are_below_each_other_and_their_losses_in_one_figure(record: Path) -> None:
     records = [record]
     for number in range(1, 6):
         content = json.loads(record.read_text())
@@ -326,7 +326,7 @@ def test_many_runs_stand_below_each_other_and_their_losses_in_one_figure(record:
     assert all(f">seed-{number}<" in figure for number in range(1, 6))
 
 
-def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
+def test_unfinished_parts_of_a_run_are_reported_first(record: Path) -> None:
     assert "Not finished" not in as_text(write_report([record], Path("finished")))
     (unfinished,) = Path("results/phases").glob("phase2")
     (unfinished / "checkpoints").mkdir()
@@ -339,7 +339,7 @@ def test_what_of_a_run_is_not_finished_is_said_first(record: Path) -> None:
     assert "phase2 (unfinished) 40 " in text
 
 
-def test_a_task_that_was_left_out_is_told(record: Path) -> None:
+def test_a_task_that_was_left_out_is_reported(record: Path) -> None:
     line = "runs.demo.finetune.glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"
     write(record, {**json.loads(record.read_text()), "skipped": [line]})
     assert line in as_text(write_report([record], Path("report")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fabricated_runs import write_run
+from synthetic_runs import write_run
 
 from bertline.reporting.scores import ScoreRow, Spread, score_rows
 from bertline.results.records import Finetuning, chosen_on_dev, read_record
@@ -27,11 +27,11 @@ def test_margin_is_between_the_medians_and_spread_is_the_wider_range() -> None:
     assert compared.helps is True
 
 
-def test_a_margin_within_the_spread_is_no_help() -> None:
+def test_a_margin_within_the_spread_does_not_count_as_help() -> None:
     assert row([60.0, 64.0, 62.0], {1e-4: [54.0, 61.0, 57.0]}, {}).helps is False
 
 
-def test_a_score_at_a_baseline_is_no_help() -> None:
+def test_a_score_at_a_baseline_does_not_count_as_help() -> None:
     assert row([60.0, 61.0, 62.0], {1e-4: [40.0, 41.0, 42.0]}, {"majority": 61.0}).helps is False
 
 
@@ -40,7 +40,7 @@ def test_without_random_weights_nothing_is_claimed() -> None:
     assert (alone.better_rate, alone.margin, alone.spread, alone.helps) == (None, None, None, None)
 
 
-def test_rows_hold_every_seed_and_baselines_stand_at_the_main_score(
+def test_rows_have_every_seed_and_baselines_are_at_the_main_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,7 @@ PHASES = [
 ]
 
 
-def test_phases_follow_each_other_and_pauses_are_no_training() -> None:
+def test_phases_follow_each_other_and_pauses_do_not_count_as_training() -> None:
     places, values = curve(PHASES, "train/mlm_loss")
     assert values == [5.0, 4.0, 3.0]
     assert [place.step for place in places] == [10, 15, 20]
@@ -52,5 +52,5 @@ def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
 
 
 def test_an_unfinished_phase_has_no_cost_yet() -> None:
-    begun = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
-    assert cost_of([begun]) is None
+    started = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
+    assert cost_of([started]) is None

@@ -7,7 +7,7 @@ from synthetic_dataset import recipe
 from bertline.results.describe import describe_phase
 
 
-def test_a_phase_says_how_its_batch_and_its_rate_change():
+def test_the_description_of_a_phase_has_the_changes_of_its_batch_and_its_rate():
     given = recipe(
         optimizer="muon", schedule="wsd", warmup=3, decay=0.2, batch_size_warmup={"from": 4, "steps": 0.5}, steps=2000
     )

@@ -74,7 +74,7 @@ def test_a_model_stays_until_the_last_choice_in_which_it_takes_part() -> None:
     assert models() == {"a", "b"}
 
 
-def test_a_deleted_model_that_wins_is_one_line_and_asked_for_again() -> None:
+def test_a_deleted_model_that_wins_is_one_line_and_requested_again() -> None:
     finish("a", 50, with_model=False)
     finish("b", 60)
     finish("c", 70, with_model=False)

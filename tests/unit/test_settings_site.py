@@ -1,4 +1,4 @@
-"""A site file: what it may say, and the one line for what it may not."""
+"""A site file: valid content, and the one line for anything else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_phase_has_its_own_size_and_any_other_the_default(tmp_path: Path) -> N
     assert site.account is None
 
 
-def test_other_kinds_of_nodes_are_like_the_first_but_for_what_they_say(tmp_path: Path) -> None:
+def test_other_kinds_of_nodes_are_like_the_first_except_for_their_own_values(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     others = "[{nodes: 1, gpus_per_node: 2, partition: new}, {constraint: p100}]"
     path.write_text(

@@ -174,7 +174,7 @@ def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str],
     assert made[stage] == DIGESTS[stage, STAGE_VERSIONS[stage]]
 
 
-def course(path: Path, key: str) -> list[float]:
+def curve(path: Path, key: str) -> list[float]:
     points = [json.loads(line)["metrics"] for line in path.read_text().splitlines()]
     return [point[key] for point in points if key in point]
 
@@ -183,7 +183,7 @@ def test_pretraining_that_takes_another_course_has_a_new_version(tmp_path: Path)
     card = write_dataset(tmp_path / "dataset")
     trainer = Trainer({**recipe(steps=6), "model": MODEL}, card, tmp_path / "phase", log_every=1)
     assert trainer.finish() == 0, trainer.log.read_text()
-    found = course(tmp_path / "phase/metrics.jsonl", "train/loss")
+    found = curve(tmp_path / "phase/metrics.jsonl", "train/loss")
     assert found == pytest.approx(COURSES["pretraining", STAGE_VERSIONS["pretraining"]], abs=3e-4)
 
 
@@ -213,5 +213,5 @@ def test_finetuning_that_takes_another_course_has_a_new_version(tmp_path: Path) 
         "settings": settings,
     }
     finetune(given, card.parent / "tokenizer.json", tmp_path / "out", options=Options(threads=1))
-    found = course(tmp_path / "out/metrics.jsonl", "train/loss")
+    found = curve(tmp_path / "out/metrics.jsonl", "train/loss")
     assert found == pytest.approx(COURSES["finetuning", STAGE_VERSIONS["finetuning"]], abs=3e-4)

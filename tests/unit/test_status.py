@@ -136,7 +136,7 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
 
 
-def test_results_of_other_configurations_are_told_apart(plan: Plan) -> None:
+def test_results_of_other_configurations_are_distinguished(plan: Plan) -> None:
     finish(PHASE)
     finish(Path("results/phases/other"))
     assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]
@@ -171,7 +171,7 @@ def write_speed(path: Path, *samples_per_second: float) -> None:
     write(path, "".join(json.dumps(point) + "\n" for point in points) + '{"step": 2, "met')
 
 
-def test_what_is_left_of_data_is_judged_by_the_jobs_on_record(untrained: Plan) -> None:
+def test_the_remaining_work_on_data_is_estimated_from_the_recorded_jobs(untrained: Plan) -> None:
     untrained.corpora["c"] = {"name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
     shelf, wiki, data, _ = estimates(untrained)
@@ -218,7 +218,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     assert estimates(untrained)[-1].node_hours is None
 
 
-def test_node_hours_of_a_training_that_was_begun_follow_from_its_own_journal(untrained: Plan) -> None:
+def test_node_hours_of_a_training_that_was_started_follow_from_its_own_journal(untrained: Plan) -> None:
     write(PHASE / "checkpoints/durable.json", '{"step": 25}')
     write(PHASE / "checkpoints/step-00000025/state.json", '{"reproducibility": {"world_size": 2}}')
     write_speed(PHASE / "checkpoints/journal.jsonl", 5)

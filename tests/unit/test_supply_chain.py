@@ -240,7 +240,7 @@ HOLE = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "fix_versions": ["2"], 
         ([], "could not be reached for 0 of 0 packages"),
     ],
 )
-def test_packages_that_could_not_be_asked_for_never_count_as_clean(packages: list[dict], words: str | None) -> None:
+def test_packages_that_could_not_be_checked_never_count_as_clean(packages: list[dict], words: str | None) -> None:
     lines = load("audit").judge(json.dumps({"dependencies": packages, "fixes": []}), "No known vulnerabilities found")
     assert len(lines) == (words is not None)
     assert all(words in line for line in lines)

@@ -8,8 +8,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from fabricated_runs import journal_line, write_journal, write_run
 from google_crc32c import value as crc32c
+from synthetic_runs import journal_line, write_journal, write_run
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from bertline.console import BertlineError

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.tracking import following, store
@@ -170,7 +170,7 @@ def names(uri: str) -> set[str]:
 
 
 @pytest.mark.parametrize("file", ["record", "dataset", "journal of a phase", "scores of a fine-tuning"])
-def test_the_runs_beside_a_damaged_one_are_sent(uri: str, file: str) -> None:
+def test_all_runs_except_a_damaged_one_are_sent(uri: str, file: str) -> None:
     other = other_run()
     DAMAGES["binary"](FILES[file])
     with pytest.raises(BertlineError) as caught:
@@ -179,7 +179,7 @@ def test_the_runs_beside_a_damaged_one_are_sent(uri: str, file: str) -> None:
     assert names(uri) == {"other", "phase1"}
 
 
-def test_following_goes_on_beside_a_damaged_run_and_takes_it_up_when_it_is_mended(
+def test_following_continues_despite_a_damaged_run_and_includes_it_after_its_repair(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, path = other_run(), FILES["recipe of a phase"]

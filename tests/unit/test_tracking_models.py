@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from fabricated_runs import write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
 from roberta_folder import write_roberta
+from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import load_finetuned
@@ -57,7 +57,7 @@ def uri() -> str:
     return f"sqlite:///{Path('mlflow.db').absolute()}"
 
 
-def test_the_logged_model_answers_as_the_export_and_stands_there_once(record: Path) -> None:
+def test_the_logged_model_answers_as_the_export_and_is_there_once(record: Path) -> None:
     track([record], uri())
     first = log_model(record, uri=uri(), register="river-bert")
     assert log_model(record, uri=uri(), register="river-bert") == first
@@ -190,7 +190,7 @@ def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_whose_logging_was_
     client = MlflowClient(uri())
     before = logged_checkpoints(client)[str(path)]
     client.delete_run(before.source_run_id)
-    # A loss that is no number is no rank: MLflow would store 0.
+    # A loss that is not a number gives no rank: MLflow would store 0.
     journal = Path("results/phases/phase1/metrics.jsonl")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     lines[-1]["metrics"]["held_out/mlm_loss"] = float("nan")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.results.journal import read_journal
@@ -114,7 +114,7 @@ def train_to(folder: Path, steps: list[int], *, later: int = 0, after: int = 0) 
     write(started / "durable.json", {"step": steps[-1]})
 
 
-def test_equal_configurations_of_two_people_stand_side_by_side(tmp_path: Path, uri: str, anna: Path) -> None:
+def test_equal_configurations_of_two_people_are_separate_runs(tmp_path: Path, uri: str, anna: Path) -> None:
     bert = checkout(tmp_path / "bert", later=1_000_000)
     track_in(anna, uri)
     alone = names(uri)
@@ -185,7 +185,7 @@ def test_a_copy_that_trains_on_by_itself_gets_runs_of_its_own(tmp_path: Path, ur
 
 
 @pytest.mark.slow
-def test_a_run_that_a_copy_has_just_created_is_not_taken_for_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
+def test_a_run_that_a_copy_has_just_created_is_not_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
     train_to(anna, [10, 20])
     copy = tmp_path / "copy"
     track_in(anna, uri)
@@ -393,7 +393,7 @@ class Refused(MlflowClient):
             raise MlflowException(message)
 
 
-def test_parameters_that_another_tracker_writes_at_the_same_moment_are_no_error(uri: str, anna: Path) -> None:
+def test_parameters_that_another_tracker_writes_at_the_same_moment_are_not_an_error(uri: str, anna: Path) -> None:
     _, entry = small_entries(anna)
     publish_with(Refused(uri, 2), entry)
     assert_one_of_each(uri, entry)
@@ -428,7 +428,7 @@ def test_a_tracker_may_run_between_any_two_requests_of_another(uri: str, anna: P
 
 @pytest.mark.parametrize("first", range(3, 8))  # the root: look, create, look again, withdraw, send
 def test_two_trackers_may_stop_each_other_anywhere_while_they_create_a_run(uri: str, anna: Path, first: int) -> None:
-    """The first stops before its request `first`, the second before its request `second`; then the first goes on."""
+    """The first stops before its request `first`, the second before its request `second`; then the first continues."""
     _, entry = small_entries(anna)
     publish_with(MlflowClient(uri), entry)
     for second in range(3, 8):

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from fabricated_runs import journal_line, write, write_journal, write_run
+from synthetic_runs import journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.results.describe import describe_network, flatten
@@ -40,7 +40,7 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         read_journal(journal)
 
 
-def test_a_value_that_is_no_number_is_kept_as_nan(tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_number_is_kept_as_nan(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"step": 1, "timestamp": 5, "metrics": {"a": NaN, "b": null}}\n')
     assert all(math.isnan(value) for value in read_journal(tmp_path / "journal.jsonl")[0].metrics.values())
 
@@ -69,7 +69,7 @@ def test_a_phases_held_out_loss_is_that_of_the_step_it_published(record: Path) -
     assert read_record(record).phases[0].held_out("nothing") is None
 
 
-def test_stages_that_have_not_begun_are_absent_from_the_layout(record: Path) -> None:
+def test_stages_that_have_not_started_are_absent_from_the_layout(record: Path) -> None:
     for path in Path("results/finetunings").glob("cola-*"):
         for file in path.iterdir():
             file.unlink()
@@ -105,7 +105,7 @@ def test_every_entry_has_its_own_identity(record: Path) -> None:
     identities = []
 
     def collect(entry: object) -> None:
-        identities.append(tuple(sorted(entry.identity.items())))  # type: ignore[attr-defined]
+        identities.append(tuple(sorted(entry.identity_tags.items())))  # type: ignore[attr-defined]
         for child in entry.children:  # type: ignore[attr-defined]
             collect(child)
 

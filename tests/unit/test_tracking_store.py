@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
@@ -244,8 +244,8 @@ def test_an_interrupted_phase_is_sent_up_to_its_durable_step(record: Path, monke
 def test_a_phase_has_its_parameters_and_jobs_while_it_is_trained(record: Path) -> None:
     folder = unfinish("phase1", durable=50)
     recipe = json.loads((folder / "recipe.kept").read_text())
-    begun = {key: value for key, value in recipe.items() if key != "finished"} | {"jobs": ["slurm 11"]}
-    write(folder / "checkpoints" / "recipe.json", begun)
+    started = {key: value for key, value in recipe.items() if key != "finished"} | {"jobs": ["slurm 11"]}
+    write(folder / "checkpoints" / "recipe.json", started)
     track([record], uri())
     first = runs()["phase1"]
     assert first.info.status == "RUNNING"
@@ -310,7 +310,7 @@ def test_an_artifact_store_without_space_is_one_line_and_the_points_are_sent(rec
     ]
 
 
-def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_go_on(record: Path) -> None:
+def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_continue(record: Path) -> None:
     other = another_recipe(record, "other")
     Path("mlartifacts").write_text("a file where a folder is wanted")
     for _ in range(2):
@@ -326,7 +326,7 @@ def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_go_
     assert [file.path for file in MlflowClient(uri()).list_artifacts(runs()["phase1"].info.run_id)] == ["recipe.json"]
 
 
-def test_a_phase_trained_anew_supersedes_its_run_so_that_each_step_stands_once_in_a_run(record: Path) -> None:
+def test_a_phase_trained_again_supersedes_its_run_so_that_each_step_is_once_in_a_run(record: Path) -> None:
     track([record], uri())
     old = runs()["phase1"].info.run_id
     lines = [journal_line(step, timestamp=START + 5_000_000 + step) for step in range(10, 201, 10)]
@@ -337,7 +337,7 @@ def test_a_phase_trained_anew_supersedes_its_run_so_that_each_step_stands_once_i
     assert curves(new) == journal("results/phases/phase1/metrics.jsonl")
 
 
-def test_values_that_are_no_numbers_are_kept(record: Path) -> None:
+def test_values_that_are_not_numbers_are_kept(record: Path) -> None:
     line = journal_line(210)
     line["metrics"] = {"train/loss": float("nan")}
     path = Path("results/phases/phase1/metrics.jsonl")
@@ -384,7 +384,7 @@ def artifact_folders() -> set[str]:
 
 
 @pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
-def test_a_project_that_was_moved_or_copied_writes_its_files_beside_its_database(
+def test_a_project_that_was_moved_or_copied_writes_its_files_next_to_its_database(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move: Callable[[Path, Path], object]
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after 100%"
@@ -420,7 +420,7 @@ def test_a_copied_database_without_its_files_is_one_line(
         track([record], uri())
 
 
-def test_a_database_elsewhere_keeps_its_files_beside_it(
+def test_a_database_elsewhere_keeps_its_files_next_to_it(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "shared"
@@ -444,7 +444,7 @@ def test_an_unusable_store_is_one_line(record: Path) -> None:
         track([record], uri())
 
 
-def test_a_database_of_another_schema_is_one_line_that_says_what_to_do(record: Path) -> None:
+def test_a_database_of_another_schema_is_one_line_with_advice(record: Path) -> None:
     with closing(sqlite3.connect("mlflow.db")) as database:
         database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
         database.commit()
@@ -452,7 +452,7 @@ def test_a_database_of_another_schema_is_one_line_that_says_what_to_do(record: P
         initialise(uri())
 
 
-def test_a_database_made_ready_is_left_alone(record: Path) -> None:
+def test_a_prepared_database_is_not_changed(record: Path) -> None:
     initialise(uri())  # MLflow adds its Default experiment when it first opens a database.
     before = Path("mlflow.db").read_bytes()
     initialise(uri())
@@ -495,7 +495,7 @@ def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, mon
     assert sent == [len(journal(journals, last_step=step)) for step in (50, 100, 100, 150)]
 
 
-def test_following_says_once_that_a_server_does_not_answer(
+def test_following_reports_once_that_a_server_does_not_answer(
     record: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     passes: list[float] = []
@@ -525,7 +525,7 @@ def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) 
 
 
 def another_recipe(record: Path, run: str = "demo", fingerprint: str = "f" * 16) -> Path:
-    """The record of a run that has the data and phase1 of `record`, and a phase2 and tasks of its own, not begun."""
+    """The record of a run that has the data and phase1 of `record`, and a phase2 and tasks of its own, not started."""
     content = json.loads(record.read_text())
     content |= {"run": run, "fingerprint": fingerprint}
     content["phases"][1] |= {"fingerprint": "other", "path": "results/phases/other"}
@@ -542,7 +542,7 @@ def parent_of(run: Run) -> str:
 def test_a_phase_that_two_runs_share_is_one_mlflow_run_linked_from_both(record: Path) -> None:
     other = another_recipe(record, run="other")
     track([record, other], uri())
-    held = runs()  # fails if a name stands there twice
+    held = runs()  # fails if a name is there twice
     assert parent_of(held["phase1"]) == parent_of(held["data"]) == held["demo"].info.run_id
     link = f"[phase1](#/experiments/{held['demo'].info.experiment_id}/runs/{held['phase1'].info.run_id})"
     assert link in held["other"].data.tags["mlflow.note.content"]
@@ -581,7 +581,7 @@ def test_a_changed_recipe_supersedes_the_old_run_and_takes_over_what_both_have(r
     }
 
 
-def test_the_loss_stands_on_the_axes_that_runs_are_compared_by(record: Path) -> None:
+def test_the_loss_is_on_the_axes_by_which_runs_are_compared(record: Path) -> None:
     track([record], uri())
     client, run = MlflowClient(uri()), runs()["demo"]
     history = sorted(client.get_metric_history(run.info.run_id, "by_tokens/mlm_loss"), key=lambda point: point.step)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fabricated_runs import write, write_run
 from mlflow import MlflowClient
+from synthetic_runs import write, write_run
 
 from bertline.results.journal import JournalPoint
 from bertline.results.records import Phase

@@ -14,7 +14,7 @@ from bertline.encoding.masking import Masking
 from bertline.training.data.batch_size_warmup import BatchSizeWarmup, batch_size_warmup_of
 from bertline.training.data.batches import global_batch
 
-RAMPS = st.builds(
+WARMUPS = st.builds(
     lambda first, more, steps: BatchSizeWarmup(first, first + more, steps),
     st.integers(1, 600),
     st.integers(0, 3000),
@@ -22,33 +22,33 @@ RAMPS = st.builds(
 )
 
 
-@given(RAMPS)
-def test_positions_are_the_running_sums_of_the_sizes(ramp):
+@given(WARMUPS)
+def test_positions_are_the_running_sums_of_the_sizes(warmup):
     position = 0
-    for step in range(ramp.steps + 5):
-        assert ramp.position_at(step) == position
-        position += ramp.batch_size_at(step)
+    for step in range(warmup.steps + 5):
+        assert warmup.position_at(step) == position
+        position += warmup.batch_size_at(step)
 
 
-@given(RAMPS)
-def test_sizes_grow_linearly_in_whole_units(ramp):
-    unit = math.gcd(ramp.first, ramp.full)
-    sizes = [ramp.batch_size_at(step) for step in range(ramp.steps + 2)]
+@given(WARMUPS)
+def test_sizes_grow_linearly_in_whole_units(warmup):
+    unit = math.gcd(warmup.first, warmup.full)
+    sizes = [warmup.batch_size_at(step) for step in range(warmup.steps + 2)]
     assert sizes == sorted(sizes)
-    assert sizes[ramp.steps :] == [ramp.full] * 2
-    for step, size in enumerate(sizes[: ramp.steps]):
-        exact = ramp.first + (ramp.full - ramp.first) * step / ramp.steps
+    assert sizes[warmup.steps :] == [warmup.full] * 2
+    for step, size in enumerate(sizes[: warmup.steps]):
+        exact = warmup.first + (warmup.full - warmup.first) * step / warmup.steps
         assert exact - unit - 1e-6 < size <= exact + 1e-6
         assert size % unit == 0
-    if ramp.steps:
-        assert sizes[0] == ramp.first
+    if warmup.steps:
+        assert sizes[0] == warmup.first
 
 
 def test_the_published_batch_in_a_ramp():
-    ramp = BatchSizeWarmup(512, 65536, 1000)
-    sizes = [ramp.batch_size_at(step) for step in (0, 7, 8, 500, 999, 1000, 5000)]
+    warmup = BatchSizeWarmup(512, 65536, 1000)
+    sizes = [warmup.batch_size_at(step) for step in (0, 7, 8, 500, 999, 1000, 5000)]
     assert sizes == [512, 512, 1024, 32768, 65024, 65536, 65536]
-    assert ramp.position_at(7038) == ramp.position_at(1000) + 6038 * 65536
+    assert warmup.position_at(7038) == warmup.position_at(1000) + 6038 * 65536
 
 
 def test_a_ramps_steps_are_a_share_below_one_and_steps_from_one_on():
@@ -58,17 +58,21 @@ def test_a_ramps_steps_are_a_share_below_one_and_steps_from_one_on():
 
 
 def test_without_a_ramp_every_batch_is_full():
-    ramp = batch_size_warmup_of(recipe()["settings"])
-    assert [(ramp.batch_size_at(step), ramp.position_at(step)) for step in (0, 1, 7)] == [(16, 0), (16, 16), (16, 112)]
+    warmup = batch_size_warmup_of(recipe()["settings"])
+    assert [(warmup.batch_size_at(step), warmup.position_at(step)) for step in (0, 1, 7)] == [
+        (16, 0),
+        (16, 16),
+        (16, 112),
+    ]
 
 
 @pytest.mark.parametrize("steps", [3, 7])
 def test_a_ramp_walks_through_the_same_samples_in_the_same_order(steps):
-    lengths, ramp = np.full(40, 8), BatchSizeWarmup(2, 10, steps)
+    lengths, warmup = np.full(40, 8), BatchSizeWarmup(2, 10, steps)
     common = {"seed": 1, "masking": Masking(0.15)}
-    end = ramp.position_at(12)
+    end = warmup.position_at(12)
     grown = [
-        global_batch(lengths, start=ramp.position_at(step), size=ramp.batch_size_at(step), **common).samples
+        global_batch(lengths, start=warmup.position_at(step), size=warmup.batch_size_at(step), **common).samples
         for step in range(12)
     ]
     # Equal lengths keep their order inside a batch.

@@ -101,7 +101,7 @@ def test_equal_ranks_take_turns():
     assert assign_to_ranks(7, (1.0, 1.0, 1.0)).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_packed_sequences_stand_one_behind_the_other(reader):
+def test_packed_sequences_follow_each_other(reader):
     batch = batch_of(reader, size=40)
     for fixed in (False, True):
         for micro in divide(reader, batch, world_size=1, rows=4, packed=True, fixed=fixed)[0]:

@@ -86,7 +86,7 @@ def test_two_ranks_agree_on_the_best_step(card, straight, tmp_path):
         torch.testing.assert_close(weights[1][1][name], tensor, rtol=1e-2, atol=1e-3)
 
 
-def test_the_next_phase_goes_on_from_the_published_step(card, straight, tmp_path):
+def test_the_next_phase_continues_from_the_published_step(card, straight, tmp_path):
     best = published(straight)
     assert json.loads((straight / "recipe.json").read_text())["next_position"] == 16 * best
     following = {

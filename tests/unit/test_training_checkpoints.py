@@ -1,4 +1,4 @@
-"""Checkpoints are complete or absent, found by validity, and left alone when they are another model's."""
+"""Checkpoints are complete or absent, found by validity, and not changed if they are another model's."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_the_newest_is_found_and_old_ones_are_dropped(tmp_path):
     assert list(optimizer) == ["weight.exp_avg"]
 
 
-def test_a_checkpoint_of_another_fingerprint_is_reported_and_left_alone(tmp_path, caplog):
-    foreign = save(tmp_path, 50, fingerprint="theirs")
+def test_a_checkpoint_of_another_fingerprint_is_reported_and_not_changed(tmp_path, caplog):
+    external = save(tmp_path, 50, fingerprint="theirs")
     assert find_checkpoint(tmp_path, "mine") is None
     assert "of another model" in caplog.text
     for step in (3, 6, 9):
         save(tmp_path, step)
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 9
-    assert foreign.exists()
+    assert external.exists()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
@@ -80,7 +80,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_pat
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
 
 
-def test_behind_a_damaged_checkpoint_the_durable_step_is_that_of_the_one_before(tmp_path):
+def test_the_durable_step_is_that_of_the_checkpoint_before_a_damaged_one(tmp_path):
     """Up to it points of the journal are sent to MLflow, which cannot retract them."""
     for step in (3, 6):
         save(tmp_path, step)
@@ -143,7 +143,7 @@ def test_the_best_that_the_newest_ones_name_stay(tmp_path):
     assert names(tmp_path) == ["durable.json", "step-00000009", "step-00000012", "step-00000015"]
 
 
-def test_a_checkpoint_whose_best_one_is_damaged_is_not_gone_on_from(tmp_path, caplog):
+def test_training_does_not_continue_from_a_checkpoint_whose_best_one_is_damaged(tmp_path, caplog):
     for step, best in ((3, 3), (6, 3), (9, 9), (12, 9)):
         save(tmp_path, step, best=best, keep=4)
     (tmp_path / "step-00000009" / "model.safetensors").write_bytes(b"")
@@ -163,7 +163,7 @@ def test_half_written_ones_are_invisible_and_cleaned_up(tmp_path):
     assert names(tmp_path) == ["durable.json"]
 
 
-def test_what_a_killed_export_left_is_cleaned_up(tmp_path):
+def test_the_remains_of_a_killed_export_are_removed(tmp_path):
     """`export_huggingface` writes a folder, `publish_phase` files."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / ".export.part").mkdir()

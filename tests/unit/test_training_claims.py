@@ -20,7 +20,7 @@ NAMES = ["first", "second"]
 
 
 def hold(folder: Path, told: Connection, sharing: int) -> None:
-    """Claim a GPU, say which, and keep it until told; sharing 0 claims the whole first one."""
+    """Claim a GPU, print its name, and keep it until a signal; sharing 0 claims the whole first one."""
     told.send("here")
     index = 0
     if sharing:
@@ -58,7 +58,7 @@ def test_a_gpu_has_as_many_as_share_it_and_the_next_waits_until_one_is_free(tmp_
     waiting.end()
 
 
-def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_beside_it(tmp_path: Path) -> None:
+def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_with_it(tmp_path: Path) -> None:
     small = [Holder(tmp_path, 2) for _ in range(4)]
     places = [holder.heard.recv() for holder in small]
     large = Holder(tmp_path, 0)

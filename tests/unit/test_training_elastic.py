@@ -27,11 +27,11 @@ def test_killed_and_resumed_on_other_numbers_of_ranks_it_has_the_same_losses(
     train(given, card, tmp_path / "undisturbed", log_every=1)
     output, waits = tmp_path / "phase", []
     for number, ranks in enumerate(RANKS[:-1], 1):
-        until, begun = number * STEPS // len(RANKS), time.monotonic()
+        until, started = number * STEPS // len(RANKS), time.monotonic()
         trainer = Trainer(given, card, output, ranks=ranks, checkpoint_every=3, log_every=1)
         resumed_at = newest(output)
         trainer.wait_until(lambda at=resumed_at: newest(output) > at)
-        waits.append(time.monotonic() - begun)
+        waits.append(time.monotonic() - started)
         assert trainer.kill_when(lambda until=until: newest(output) >= until)
     resumed = train(given, card, output, ranks=RANKS[-1], log_every=1)
     assert resumed.log.read_text().count("world_size was") == len(RANKS) - 1

@@ -1,4 +1,4 @@
-"""The peak that a GPU's name stands for."""
+"""The peak throughput of a GPU, by its name."""
 
 from __future__ import annotations
 

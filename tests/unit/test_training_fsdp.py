@@ -63,7 +63,7 @@ def stopped(card, tmp_path_factory):
 
 
 def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3, of_journal=1e-4):
-    """The same files, their numbers but for rounding, and the same course."""
+    """The same files, their numbers but for rounding, and the same curve."""
     step = f"checkpoints/step-{steps:08d}"
     for name in ("model.safetensors", f"{step}/model.safetensors", f"{step}/optimizer.safetensors"):
         ours, theirs = load_file(found / name), load_file(expected / name)
@@ -142,7 +142,7 @@ def test_a_killed_phase_ends_with_the_same_bits(card, tmp_path, sharded):
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(sharded / "model.safetensors")
 
 
-def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
+def test_a_phase_continues_with_whole_weights(card, tmp_path, stopped, plain):
     shutil.copytree(stopped, tmp_path / "phase")
     resumed = train(GIVEN, card, tmp_path / "phase", **OPTIONS)
     assert "fsdp was True and is False" in resumed.log.read_text()
@@ -150,7 +150,7 @@ def test_a_phase_goes_on_with_whole_weights(card, tmp_path, stopped, plain):
 
 
 @pytest.mark.slow
-def test_a_phase_goes_on_with_fsdp(card, tmp_path, plain):
+def test_a_phase_continues_with_fsdp(card, tmp_path, plain):
     train(GIVEN, card, tmp_path / "phase", keep_steps=(1,), **OPTIONS)
     shutil.rmtree(tmp_path / f"phase/checkpoints/step-{STEPS:08d}")
     (tmp_path / "phase/recipe.json").unlink()
@@ -208,7 +208,7 @@ def bytes_of(tensors):
 
 
 def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card):
-    """Of three ranks, the others fake. What is no multiple of three has a few rows more."""
+    """One of three ranks; the others are fake. A number of rows that three does not divide has a few more."""
     cpu, bytes_held = torch.device("cpu"), []
     given = {**recipe(optimizer="adamw"), "model": {**MODEL, "num_hidden_layers": 3}}
     data = open_training_data(card, 32, cpu)

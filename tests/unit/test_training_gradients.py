@@ -93,7 +93,7 @@ def test_ranks_weights_and_layouts_give_the_same_gradient(card, divided):
 
 
 def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
-    """As CUDA graphs want them: two steps, because a buffer that is not cleared shows in the second."""
+    """Steps as CUDA graphs need them: two, because a buffer that is not cleared shows in the second."""
     given = {**recipe(), "model": WITHOUT_DROPOUT}
     found = []
     for always_flat in (False, True):

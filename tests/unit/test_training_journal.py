@@ -48,7 +48,7 @@ def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):
     journal.close()
 
 
-def test_what_trains_knows_nothing_of_tracking() -> None:
+def test_training_does_not_import_tracking() -> None:
     """Also not late, inside a function: the journal is all that tracking has of it, so that it slows no step."""
     for room in ("corpus", "encoding", "modeling", "training", "finetuning"):
         for path in (SOURCE / room).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""K-FAC beside kfac-pytorch, its factors of padded and packed batches, on ranks, and through checkpoints."""
+"""K-FAC compared with kfac-pytorch, its factors of padded and packed batches, on ranks, and through checkpoints."""
 
 from __future__ import annotations
 

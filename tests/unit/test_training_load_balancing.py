@@ -117,11 +117,11 @@ def test_a_rank_with_nothing_to_do_is_legal(tmp_path):
     assert "--load-balancing: given 3 weights for 2 ranks" in trainer.log.read_text().splitlines()[-1]
 
 
-def test_a_resumed_phase_keeps_its_rank_weights_unless_told_otherwise(tmp_path):
+def test_a_resumed_phase_keeps_its_rank_weights_by_default(tmp_path):
     card = write_dataset(tmp_path / "dataset")
 
     def go_on(load_balancing):
-        """One more step; returns what it says."""
+        """Train one more step; return its output."""
         output = tmp_path / "phase"
         trainer = Trainer(recipe(), card, output, ranks=2, load_balancing=load_balancing, stop_after_minutes=0.0)
         said = len(trainer.log.read_text())
@@ -140,6 +140,6 @@ def test_a_resumed_phase_keeps_its_rank_weights_unless_told_otherwise(tmp_path):
 
 
 @pytest.mark.parametrize("given", ["fast,slow", "", "1,-1", "0,0", "1,nan", "1,inf"])
-def test_weights_that_are_none_are_refused_in_one_line(given):
+def test_invalid_weights_are_refused_in_one_line(given):
     with pytest.raises(BertlineError, match="--load-balancing: given"):
         parse_rank_weights(given, 2)

@@ -26,7 +26,7 @@ def forge(directory, **changes):
     return path
 
 
-def test_a_second_trainer_is_told_who_trains_until_the_first_is_done(tmp_path, monkeypatch):
+def test_a_second_trainer_gets_the_owner_of_the_lock_until_the_first_is_done(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTLINE_JOB", "slurm 77")
     first, second = TrainingLock(tmp_path), TrainingLock(tmp_path)
     assert first.try_acquire() is None
@@ -68,7 +68,7 @@ def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
     assert TrainingLock(tmp_path).try_acquire() is None
 
 
-def test_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stands_still(tmp_path, monkeypatch):
+def test_the_lock_of_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stops(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
     assert TrainingLock(tmp_path).try_acquire() is None

@@ -66,7 +66,7 @@ def test_a_finished_phase_is_exported(card, finished, tmp_path):
     assert BertForPreTraining.from_pretrained(tmp_path / "export").config.vocab_size == 75
 
 
-def test_masked_words_alone_leave_the_weights_for_pairs_as_they_were(card, tmp_path):
+def test_training_on_masked_words_only_does_not_change_the_weights_for_pairs(card, tmp_path):
     """On any number of ranks, and stopped and resumed."""
     without = read_json(card)
     without["settings"]["pair_objective"] = "none"
@@ -85,7 +85,7 @@ def test_masked_words_alone_leave_the_weights_for_pairs_as_they_were(card, tmp_p
         assert not any("pair" in name for point in journal(output) for name in point["metrics"])
 
 
-def test_resumed_on_other_ranks_it_says_what_is_no_longer_the_same(card, tmp_path):
+def test_resumed_on_other_ranks_it_lists_what_is_no_longer_the_same(card, tmp_path):
     output = tmp_path / "phase"
     trainer = Trainer(LONG, card, output, checkpoint_every=3)
     assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000009").exists())
@@ -126,7 +126,7 @@ def test_another_instruction_set_and_activation_checkpointing_are_reported_when_
     assert "no longer the same bits" not in log
 
 
-def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_says_so(card, tmp_path):
+def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_reports_it(card, tmp_path):
     given, output = recipe(steps=2), tmp_path / "phase"
     assert Trainer(given, card, output, threads=2, stop_after_minutes=0.0).finish() == 75
     shutil.copytree(output, tmp_path / "other")
@@ -151,7 +151,7 @@ def test_a_changed_recipe_is_never_resumed(card, tmp_path):
     assert "b" * 16 in (output / "recipe.json").read_text()
 
 
-def test_a_second_trainer_waits_or_says_so(card, tmp_path):
+def test_a_second_trainer_waits_or_reports_the_lock(card, tmp_path):
     output = tmp_path / "phase"
     first = Trainer(recipe(steps=120), card, output)
     while not (output / "checkpoints" / "lock.json").exists():
@@ -240,7 +240,7 @@ def test_a_phase_with_the_same_data_as_an_earlier_one_continues_in_it(card, tmp_
     assert journal(folders[2])[-1]["metrics"]["train/samples"] == 3 * 16
 
 
-def test_data_cannot_go_on_in_another_dataset(card, tmp_path):
+def test_data_cannot_continue_in_another_dataset(card, tmp_path):
     train(recipe(steps=1), card, tmp_path / "first")
     longer = {
         **recipe(steps=1, carry_over="everything"),

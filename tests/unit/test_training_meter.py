@@ -19,7 +19,7 @@ SAMPLES, TOKENS = 4, 40
 
 
 class Clock:
-    """Seconds that pass only when told."""
+    """A clock that advances only on request."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -48,7 +48,7 @@ def test_every_sample_is_visited_floor_or_ceil_of_its_share_in_every_epoch(corpu
             assert set(of_corpus.tolist()) <= {math.floor(share), math.ceil(share)}
 
 
-def test_a_position_has_the_same_sample_however_it_is_asked_for():
+def test_a_position_has_the_same_sample_however_it_is_requested():
     corpus_index = np.repeat([0, 1, 0], [50, 30, 20]).astype(np.uint8)
     mixture = make_mixture(NAMES[:2], [corpus_index], np.ones(100, np.uint16), {"books": 2.5})
     together, visits = mixture.samples_at(np.arange(400), seed=5)

@@ -51,7 +51,7 @@ def test_a_phase_learns_masked_words_and_reports_no_pairs(finished: Path) -> Non
 
 
 def test_pairs_of_the_dataset_change_nothing(card: Path, finished: Path, tmp_path: Path) -> None:
-    """The same samples in a dataset that says that it has no pairs: same weights."""
+    """The same samples in a dataset without pairs give the same weights."""
     without = read_json(card)
     without["settings"]["pair_objective"] = "none"
     write_json(card.parent / "without_pairs.json", without)
@@ -60,7 +60,7 @@ def test_pairs_of_the_dataset_change_nothing(card: Path, finished: Path, tmp_pat
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_second_phase_goes_on_from_the_first(card: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_second_phase_continues_from_the_first(card: Path, finished: Path, tmp_path: Path) -> None:
     given = {
         **modern_recipe(steps=1, learning_rate=1e-3, schedule="constant", warmup=0),
         "fingerprint": "b" * 16,

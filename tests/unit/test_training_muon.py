@@ -1,4 +1,4 @@
-"""Muon beside torch's, its iteration beside singular values, its state through checkpoints and from phase to phase."""
+"""Muon compared with torch's, its iteration with singular values, its state through checkpoints and between phases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def moved_by_torch(steps=5, *, nesterov=True, ratio=1.0):
 
 
 @pytest.mark.parametrize(("nesterov", "ratio"), [(True, 1.0), (False, 1.0), (True, 2.5)])
-def test_batched_muon_is_torchs_muon_beside_adamw(monkeypatch, nesterov, ratio):
+def test_batched_muon_is_torchs_muon_with_adamw_for_the_rest(monkeypatch, nesterov, ratio):
     # torch's iteration runs in bfloat16 alone: let it run in float32, so that the comparison is a sharp one.
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.float().clone())
     muon = {**SETTINGS["muon"], "nesterov": nesterov, "learning_rate_ratio": ratio}
@@ -131,7 +131,7 @@ def test_the_iteration_in_float64_from_its_definition():
         torch.testing.assert_close(direction.double(), x, rtol=1e-4, atol=1e-5)
 
 
-def test_a_zero_gradient_moves_a_matrix_by_its_decay_alone():
+def test_a_zero_gradient_moves_a_matrix_only_by_its_decay():
     assert not orthogonalize(torch.zeros(2, 3, 4)).any()
     model = network()
     optimizer = make_optimizer(model, SETTINGS)
@@ -155,7 +155,7 @@ def test_query_key_and_value_are_orthogonalised_apart():
         assert float(part.norm()) == pytest.approx(0.02 * 0.2 * 32, rel=0.25)
 
 
-def test_only_the_matrices_of_layers_have_momentum_alone():
+def test_only_the_matrices_of_layers_have_nothing_but_momentum():
     model = network()
     optimizer = make_optimizer(model, SETTINGS)
     moved(SETTINGS, 1, model, optimizer)
@@ -165,7 +165,7 @@ def test_only_the_matrices_of_layers_have_momentum_alone():
         assert optimizer.orthogonalises(weight) == is_hidden(name)
 
 
-def test_restored_state_goes_on_with_the_same_bits():
+def test_restored_state_continues_with_the_same_bits():
     straight = moved(SETTINGS, 6)
     model = network()
     optimizer = make_optimizer(model, SETTINGS)
@@ -189,7 +189,7 @@ def test_a_missing_momentum_is_an_error():
         load_optimizer_tensors(optimizer, model, saved, kind="muon")
 
 
-def test_the_next_phase_goes_on_with_momentum_and_adamws_steps(tmp_path):
+def test_the_next_phase_continues_with_momentum_and_adamws_steps(tmp_path):
     model = network()
     optimizer = make_optimizer(model, SETTINGS)
     moved(SETTINGS, 3, model, optimizer)

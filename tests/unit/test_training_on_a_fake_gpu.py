@@ -1,4 +1,4 @@
-"""The engine's code for GPUs runs on a fake one; see fake_gpu.py for what that shows and what it does not."""
+"""The engine's code for GPUs runs on a fake one; fake_gpu.py explains the limits of these tests."""
 
 from __future__ import annotations
 

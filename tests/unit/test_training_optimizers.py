@@ -239,7 +239,7 @@ def factored(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("factored")
-def test_restored_moments_go_on_with_the_same_bits(kind, compiled):
+def test_restored_moments_continue_with_the_same_bits(kind, compiled):
     def run(network, optimizer, steps):
         for step in steps:
             torch.manual_seed(step)

@@ -18,7 +18,7 @@ def test_every_epoch_visits_every_sample_once(count, seed):
         assert (np.sort(samples[epochs == epoch]) == np.arange(count)).all()
 
 
-def test_a_position_has_the_same_sample_however_it_is_asked_for():
+def test_a_position_has_the_same_sample_however_it_is_requested():
     together, epochs = samples_at(np.arange(2000), seed=5, count=777)
     for position in (0, 776, 777, 1500, 1999):
         alone, epoch = samples_at(np.array([position]), seed=5, count=777)

@@ -31,7 +31,7 @@ def test_kernels_have_their_class(kernel, expected):
     assert class_of(kernel) == expected
 
 
-def test_a_profile_says_where_the_time_goes(tmp_path):
+def test_a_profile_shows_where_the_time_goes(tmp_path):
     card = write_dataset(tmp_path / "dataset")
     trainer = Trainer(recipe(steps=14, optimizer="adamw"), card, tmp_path / "phase", profile=(7, 11))
     assert trainer.finish() == 0, trainer.log.read_text()

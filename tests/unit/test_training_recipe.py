@@ -64,7 +64,7 @@ def test_text_that_is_not_json_is_refused():
         parse_recipe("{")
 
 
-def test_the_frozen_recipe_says_what_ran():
+def test_the_frozen_recipe_describes_what_ran():
     frozen = frozen_recipe(recipe(), device=torch.device("cpu"), world_size=2, threads=3)
     assert frozen["settings"] == recipe()["settings"]
     assert frozen["versions"]["torch"] == torch.__version__

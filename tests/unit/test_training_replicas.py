@@ -1,4 +1,4 @@
-"""Ranks whose weights drift apart, by unlike rounding: that is noticed, repaired and said."""
+"""Ranks whose weights drift apart, by unlike rounding: this is noticed, repaired and reported."""
 
 from __future__ import annotations
 

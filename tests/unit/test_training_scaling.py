@@ -31,7 +31,7 @@ def test_it_halves_at_an_overflow_and_doubles_after_many_good_steps():
     assert scale.value == FIRST / 2
 
 
-def test_a_loss_that_overflows_at_any_scale_is_no_ordinary_back_off():
+def test_a_loss_that_overflows_at_any_scale_is_not_an_ordinary_back_off():
     scale = LossScale("fp16")
     answers = [scale.update(finite=False) for _ in range(18)]
     assert answers == [True] * 16 + [False] * 2
@@ -45,7 +45,7 @@ def test_it_does_not_grow_without_end():
     assert scale.value == LARGEST
 
 
-def test_it_goes_on_where_it_was():
+def test_it_continues_where_it_stopped():
     scale, resumed = LossScale("fp16"), LossScale("fp16")
     for step in range(5000):
         scale.update(finite=step % 2900 != 0)
@@ -68,7 +68,7 @@ def test_fp16_without_a_gpu_is_refused_in_one_line():
 
 
 @pytest.mark.parametrize(("flags", "slow"), [("fma avx2", True), ("fma avx512_bf16", False), ("asimd bf16", False)])
-def test_bf16_on_a_processor_without_it_is_said(
+def test_bf16_on_a_processor_without_it_is_reported(
     flags: str, slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     information = tmp_path / "cpuinfo"

@@ -1,4 +1,4 @@
-"""Learning rates at the points that define them, and beside those of transformers and torch."""
+"""Learning rates at the points that define them, compared with those of transformers and torch."""
 
 from __future__ import annotations
 

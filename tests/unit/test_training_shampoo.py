@@ -1,4 +1,4 @@
-"""SOAP and Shampoo beside their authors' and pytorch_optimizer's code, on a network's layers, and killed."""
+"""SOAP and Shampoo compared with their authors' and pytorch_optimizer's code, on a network's layers, and killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training says of itself while it goes on: its recipe, its jobs, and the load of each of its nodes."""
+"""The state of a running training: its recipe, its jobs, and the load of each of its nodes."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def test_settings_and_jobs_are_known_from_the_start_and_all_jobs_at_the_end(card
     given, output = recipe(steps=40), tmp_path / "phase"
     first = {"environment": {"BERTLINE_JOB": "slurm 11"}, "stop_after_minutes": 0.0}
     assert Trainer(given, card, output, **first).finish() == STOPPED
-    begun = lay_out(record_of(tmp_path, output)).children[0]
-    assert not begun.finished
-    assert begun.description.startswith("Still training. 40 steps of ")
-    assert begun.tags["bertline.jobs"] == "slurm 11"
+    started = lay_out(record_of(tmp_path, output)).children[0]
+    assert not started.finished
+    assert started.description.startswith("Still training. 40 steps of ")
+    assert started.tags["bertline.jobs"] == "slurm 11"
     train(given, card, output, environment={"BERTLINE_JOB": "pbs 12.host"})
     ended = lay_out(record_of(tmp_path, output)).children[0]
     assert ended.finished
     assert ended.tags["bertline.jobs"] == "slurm 11, pbs 12.host"
     assert read_json(output / "recipe.json")["jobs"] == ["slurm 11", "pbs 12.host"]
-    assert begun.parameters == ended.parameters
-    assert begun.parameters["learning_rate"]
-    assert begun.started == ended.started
-    assert "bertline.hardware" in begun.tags
+    assert started.parameters == ended.parameters
+    assert started.parameters["learning_rate"]
+    assert started.started == ended.started
+    assert "bertline.hardware" in started.tags
 
 
 def test_each_node_s_load_is_in_the_journal_of_rank_0(card: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A training that is asked to stop inside a step: what it drops, what it saves, and what it ends with."""
+"""A training that is asked to stop inside a step: the dropped work, the saved state, and the final weights."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def start_ranks(*given: Any, ranks: int, asked: int, way: str) -> list[int | Non
         pytest.param(3, 2, "signal", {"sharded_optimizer": True}, [1, 1, 3], marks=pytest.mark.slow),
     ],
 )
-def test_asked_to_stop_within_a_step_one_rank_is_enough_and_it_goes_on_with_the_same_bits(
+def test_a_stop_of_one_rank_within_a_step_continues_with_the_same_bits(
     card: Path, tmp_path: Path, ranks: int, asked: int, way: str, options: dict[str, Any], most: list[int]
 ) -> None:
     """No rank computes its whole part of 16 samples, of which a micro-batch has one, or a few short ones."""

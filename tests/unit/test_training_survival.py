@@ -1,4 +1,4 @@
-"""Training that is killed, stopped, or led astray, and what it ends with."""
+"""Training that is killed, stopped, or diverges, and its end."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_compiled_network_killed_on_two_ranks_ends_with_the_same_bits(card, tm
 
 
 @pytest.mark.slow
-def test_a_compiled_optimizer_stopped_goes_on_with_the_same_bits(card, tmp_path):
+def test_a_compiled_optimizer_stopped_continues_with_the_same_bits(card, tmp_path):
     given, output = recipe(steps=4), tmp_path / "phase"
     train(given, card, tmp_path / "straight", compiled_optimizer=True)
     assert Trainer(given, card, output, compiled_optimizer=True, stop_after_minutes=0.0).finish() == 75
@@ -165,7 +165,7 @@ def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path)
     straight, output = tmp_path / "straight", tmp_path / "phase"
     train(given, card, straight)
     trainer = Trainer(given, card, output, checkpoint_every=3)
-    # Inside the ramp.
+    # Inside the warmup.
     assert trainer.kill_when(lambda: (output / "checkpoints" / "step-00000006").exists())
     resumed = train(given, card, output)
     assert "resuming" in resumed.log.read_text()
@@ -190,7 +190,7 @@ def test_an_optimizer_with_a_state_of_its_own_is_resumed_with_the_same_bits(card
 
 
 @pytest.mark.parametrize("way", ["SIGUSR1", "deadline"])
-def test_told_to_stop_it_saves_and_goes_on_later(card, tmp_path, way):
+def test_asked_to_stop_it_saves_and_continues_later(card, tmp_path, way):
     output = tmp_path / "phase"
     options = {"stop_after_minutes": 0.0} if way == "deadline" else {}
     trainer = Trainer(recipe(steps=4000), card, output, **options)
@@ -290,7 +290,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_p
     )
 
 
-def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group, card, tmp_path, caplog):
+def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(group, card, tmp_path, caplog):
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
     assert "returning to step 10 and continuing after them" in caplog.text
@@ -301,7 +301,7 @@ def test_many_in_a_row_lead_back_to_the_last_checkpoint_and_on_behind_them(group
     assert steps == sorted(set(steps))
 
 
-def test_two_ranks_skip_what_is_not_finite_on_one_and_go_on_later_with_the_same_bits(card, tmp_path):
+def test_two_ranks_skip_what_is_not_finite_on_one_and_continue_later_with_the_same_bits(card, tmp_path):
     given = {"poisoned": {3, 4, 9}, "steps": 14}
     assert run_two_ranks(card, tmp_path / "whole", **given)[:2] == (0, ["14 3", "14 3"])
     # Stopped between two skipped batches.

@@ -24,5 +24,5 @@ def write_wheel(folder: Path, name: str, requires: tuple[str, ...] = (), code: s
 
 
 def build_editable(wheel_directory: str, config_settings: object = None, metadata_directory: object = None) -> str:
-    """Build the project itself, as PEP 660 says."""
+    """Build the project itself, as PEP 660 defines."""
     return write_wheel(Path(wheel_directory), "bertline").name

@@ -51,7 +51,7 @@ def programs(kind: str, folder: Path) -> dict[str, str]:
 
 
 class Job:
-    """One job: what it is, its state and its script are in files."""
+    """One job: its kind, its state and its script are in files."""
 
     def __init__(self, folder: Path, number: str) -> None:
         self.number, self.path = number, folder / "jobs" / number

@@ -1,4 +1,4 @@
-"""Bad input through the whole graph: one line that says what, where and what to do, and nothing half-written."""
+"""Bad input through the whole graph: one line with the problem, the place and advice, and nothing half-written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def a_part(graph: Path) -> Path:
 
 
 def put_part(graph: Path, content: bytes) -> None:
-    """Replace a part of the dump by another that the mirror says is right."""
+    """Replace a part of the dump by another that the mirror's listing declares to be right."""
     part = a_part(graph)
     part.write_bytes(content)
     status = json.loads((graph / STATUS).read_text())

@@ -63,7 +63,7 @@ def test_every_document_read_is_in_the_samples_or_counted_as_left_out(encoded: P
     assert card["documents"] + card["held_out_documents"] == in_shards
 
 
-def test_what_repeats_and_what_quotes_is_left_out_and_named(encoded: Path) -> None:
+def test_duplicates_and_quotations_are_left_out_and_named(encoded: Path) -> None:
     wikipedia, shelf, again = card_of(encoded)["corpora"]
     assert again["kept"] == shelf["documents"] + 1 > 2
     assert again["removed"] == {"exact_duplicate": shelf["documents"], "evaluation_overlap": 1}

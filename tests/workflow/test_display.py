@@ -19,7 +19,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(folder: Path, *arguments: str, verbose: bool = False) -> str:
-    """Run snakemake on a terminal of its own; return what it showed, without colours and movements of the cursor."""
+    """Run snakemake on a terminal of its own; return its output, without colours and movements of the cursor."""
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--configfile=small.yaml", *arguments]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"} | ({"VERBOSE": "1"} if verbose else {})

@@ -1,4 +1,4 @@
-"""The graph of a run that fine-tunes weights from elsewhere, to MLflow and the report; bad tasks beside good ones."""
+"""The graph of a run that fine-tunes external weights, up to MLflow and the report; with bad tasks among good ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
-    """With the sample and the weights. The second test goes on with what the first one made."""
+    """With the sample and the weights. The second test continues with the results of the first."""
     workflow_folder = copy_workflow(tmp_path_factory.mktemp("theirs"))
     shutil.copytree(sample, workflow_folder / "resources/sample")
     write_external_weights(workflow_folder / "models/theirs")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
 
 
 def reasons_of(output: str) -> list[str]:
-    """What stands below all that snakemake prints around failed jobs."""
+    """The text below everything that snakemake prints around failed jobs."""
     return output.split("Exiting because a job execution failed.")[1].splitlines()
 
 
@@ -40,7 +40,7 @@ def page_of(folder: Path, name: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
 
 
-def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
+def test_tasks_without_a_file_are_reported_first_and_last_and_all_else_is_made(folder: Path, sample: Path) -> None:
     """Of SQuAD, of GLUE and of a table; with the retries of a cluster's profile, which would say it four times."""
     config = json.loads(json.dumps(CONFIG))
     squad = "resources/sample/squad"
@@ -65,10 +65,12 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert finished.returncode != 0
     assert "Traceback (most recent call last)" not in finished.stdout
     lines = finished.stdout.splitlines()
-    begun = next(number for number, line in enumerate(lines) if line.startswith("Execute "))
+    started = next(number for number, line in enumerate(lines) if line.startswith("Execute "))
     for task, file in absent.items():
         told = f"runs.theirs.finetune.{task} is left out: "
-        assert sum(told in line and f"{file} does not exist; put the file there" in line for line in lines[:begun]) == 1
+        assert (
+            sum(told in line and f"{file} does not exist; put the file there" in line for line in lines[:started]) == 1
+        )
         assert sum(told in line for line in reasons_of(finished.stdout)) == 1
         assert sum(told in line for line in dry.splitlines()[-len(absent) :]) == 1
         assert sum(line.startswith(f"error: {told}") for line in lines) == 1  # of one attempt
@@ -95,7 +97,7 @@ def test_tasks_without_a_file_are_told_first_and_last_and_all_else_is_made(folde
     assert "results/report/" in (folder / "jobs.html").read_text()
 
 
-def test_a_run_from_weights_from_elsewhere_and_one_bad_task_beside_it(folder: Path, sample: Path) -> None:
+def test_a_run_of_external_weights_and_another_with_a_bad_task(folder: Path, sample: Path) -> None:
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
     good = (sample / "glue/RTE/dev.tsv").read_text()
     dev.write_text(good.replace("\tentailment", "\tperhaps", 1))

@@ -1,4 +1,4 @@
-"""Disks that are full, over a quota or read-only at a random stage: one line, and the same command goes on later."""
+"""Disks that are full, over a quota or read-only at a random stage: one line, and the same command continues later."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def graph(tmp_path: Path, sample: Path) -> Path:
 
 
 def fail(graph: Path, reason: str) -> str:
-    """Run the graph into the fault; returns the rule that met it, or `start` if none had begun."""
+    """Run the graph into the fault; returns the rule that met it, or `start` if none had started."""
     output = run_snakemake(graph, *OPTIONS, check=False).stdout
     assert "Traceback (most recent call last)" not in output, output[-4000:]
     errors = [text.strip() for text in output.splitlines() if text.strip().startswith("error: ")]

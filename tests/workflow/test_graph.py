@@ -45,7 +45,7 @@ def test_a_result_is_finished_when_all_that_its_rule_declares_is_there(default_d
         assert sorted(Path(path).name for path in declared) == sorted(names)
 
 
-def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Path) -> None:
+def test_a_duplicate_key_is_refused_and_not_dropped(workflow_folder: Path) -> None:
     config = (workflow_folder / "config/demo.yaml").read_text()
     (workflow_folder / "twice.yaml").write_text(config.replace("  books:", "  wikipedia:"))
     options = ("--profile", "profiles/local", "--configfile", "twice.yaml", "--dry-run")
@@ -56,7 +56,7 @@ def test_a_key_that_stands_twice_is_refused_and_not_dropped(workflow_folder: Pat
 @pytest.mark.parametrize(
     ("name", "number"), [("one-gpu-day", 2), ("nvidia-bert-large", 2), ("roberta", 1), ("mini", 2)]
 )
-def test_other_recipes_dry_run_and_nothing_runs_beside_a_training_on_one_machine(
+def test_other_recipes_dry_run_and_nothing_runs_with_a_training_on_one_machine(
     workflow_folder: Path, name: str, number: int
 ) -> None:
     """A fine-tuning there could take the memory of its GPU."""
@@ -75,7 +75,7 @@ def test_a_real_run_with_absent_inputs_is_refused_in_one_line(workflow_folder: P
     assert not (workflow_folder / "resources").exists()
 
 
-def test_the_linter_is_not_told_which_inputs_are_absent(workflow_folder: Path) -> None:
+def test_the_linter_does_not_list_absent_inputs(workflow_folder: Path) -> None:
     linted = run_snakemake(workflow_folder, "--lint", "--configfile", "config/demo.yaml").stdout
     assert linted.splitlines()[-1] == "Congratulations, your workflow is in a good condition!"
 
@@ -98,7 +98,7 @@ def test_a_given_configuration_replaces_the_default_one(demo_jobs: dict[str, int
     assert demo_jobs["list_dump_parts"] == 1
 
 
-def test_every_stage_can_be_asked_for_by_name(demo_jobs: dict[str, int]) -> None:
+def test_every_stage_can_be_requested_by_name(demo_jobs: dict[str, int]) -> None:
     assert {name for name in STAGES if demo_jobs[name] != 1} == set()
 
 
@@ -154,12 +154,12 @@ def sized(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> str:
 
 
 def job_of(output: str, phase: str) -> str:
-    """What a dry run says of a phase's job."""
+    """The output of a dry run for a phase's job."""
     jobs = [part for part in output.split("rule ") if part.startswith("pretrain_phase")]
     return jobs[PHASES.index(phase)]
 
 
-def test_a_size_for_a_phase_that_no_run_has_is_told(sized: str) -> None:
+def test_a_size_for_a_phase_that_no_run_has_is_reported(sized: str) -> None:
     told = [line for line in sized.splitlines() if "no run here has a phase" in line]
     assert told == ["site.yaml: phases.absent: no run here has a phase of this name"]
 
@@ -238,14 +238,14 @@ def test_every_job_that_slurm_gets_has_the_partition_of_the_site_file(workflow_f
     assert "without a partition" not in finished.stdout
 
 
-def test_without_a_site_file_the_slurm_profile_says_where_to_get_one(workflow_folder: Path) -> None:
+def test_without_a_site_file_the_slurm_profile_explains_where_to_get_one(workflow_folder: Path) -> None:
     finished = run_snakemake(workflow_folder, "--profile", "profiles/slurm", "--dry-run", check=False)
     assert finished.returncode != 0
     assert "error: site.yaml does not exist; copy profiles/slurm/site.example.yaml there" in finished.stdout
 
 
 def test_the_example_of_a_site_file_is_refused_without_slurm(workflow_folder: Path) -> None:
-    """It names no real partition; where there is no Slurm at all, that is said."""
+    """It names no real partition; without Slurm, this is reported."""
     shutil.copy(workflow_folder / "profiles/slurm/site.example.yaml", workflow_folder / "site.yaml")
     check = [sys.executable, "workflow/scripts/check_site.py", "site.yaml"]
     nowhere = {**os.environ, "PATH": ""}

@@ -36,7 +36,7 @@ def leipzig_archive(path: Path) -> None:
 
 
 def test_what_users_have_in_hand_becomes_documents(workflow_folder: Path, sample: Path) -> None:
-    """The dump is cut off; the mirror of Project Gutenberg is a folder, so that nobody waits."""
+    """The dump is cut off; the mirror of Project Gutenberg is a folder, so that no test waits."""
     folder = workflow_folder
     (folder / "dumps").mkdir()
     first, second = sorted(sample.glob("mirror/**/*.xml-*.bz2"))[:2]

@@ -12,7 +12,7 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, jobs_of, run_snakemake
 
 PARTS, SHARDS = 600, 60
-LONGEST_COMMAND = 2000  # characters; Linux allows 131,072, which the files of 2,200 parts exceed
+MAX_COMMAND_LENGTH = 2000  # characters; Linux allows 131,072, which the files of 2,200 parts exceed
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_no_command_grows_with_the_parts_of_a_corpus_and_no_shard_has_them_all_a
     assert jobs_of(output)["read_part"] == PARTS
     commands = [line for line in output.splitlines() if "python workflow/scripts/" in line]
     assert len(commands) > 3 * PARTS
-    assert max(map(len, commands)) < LONGEST_COMMAND
+    assert max(map(len, commands)) < MAX_COMMAND_LENGTH
     _, *shards = output.split("rule write_shard:")
     assert len(shards) == SHARDS + 1  # and the held-out one
     inputs = [re.search(r"^    input: (.*)$", shard, re.MULTILINE)[1] for shard in shards]

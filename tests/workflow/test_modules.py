@@ -114,7 +114,7 @@ def test_snakedeploy_deploys_it(elsewhere: Path, repository: Path, tmp_path: Pat
     assert_the_book_is_read(deployed)
 
 
-def test_without_the_packages_it_says_in_one_line_how_to_get_them(elsewhere: Path, repository: Path) -> None:
+def test_without_the_packages_one_line_explains_how_to_get_them(elsewhere: Path, repository: Path) -> None:
     broken = shutil.copytree(repository, elsewhere / "broken")
     (broken / "src/bertline/planning/resolve.py").write_text("import a_package_that_is_absent\n")
     # A new process: this one may have imported bertline already.

@@ -79,7 +79,7 @@ def test_a_name_asks_for_the_files_of_the_folder_to_which_its_link_leads(planned
     assert f"results/finetunings/{run['finetunings']['glue/cola/seed1']}/metrics.json" in jobs
 
 
-def test_every_listed_name_can_be_asked_for(planned: Path) -> None:
+def test_every_listed_name_can_be_requested(planned: Path) -> None:
     names = list_targets(planned, "--names")
     assert {f"{RUN}/{name}" for name in ("phase2", "export", "glue/cola/model", "corpora/wikipedia", "report")} <= set(
         names
@@ -96,7 +96,7 @@ def test_a_step_of_a_phase_is_kept_by_its_training_and_exported(planned: Path) -
     assert "given step 5, allowed are 0 to 4" in refused(planned, "--", f"{RUN}/phase1@step-5")
 
 
-def test_the_link_of_a_result_that_is_no_longer_whole_is_not_taken_for_a_source_file(planned: Path) -> None:
+def test_the_link_of_an_incomplete_result_is_not_a_source_file(planned: Path) -> None:
     (run,) = plan_of(planned).runs.values()
     folder = planned / "results/phases" / run["phases"]["phase1"]
     folder.mkdir(parents=True)
@@ -144,7 +144,7 @@ def test_a_wrong_name_is_one_line_with_the_nearest(planned: Path, name: str, nea
     assert nearest in line
 
 
-def test_a_file_that_no_rule_makes_alone_names_what_to_ask_for(planned: Path) -> None:
+def test_the_error_for_a_file_that_no_rule_makes_by_itself_names_what_to_request(planned: Path) -> None:
     (run,) = plan_of(planned).runs.values()
     log = planned / "results/phases" / run["phases"]["phase1"] / "checkpoints/training.log"
     log.parent.mkdir(parents=True)

@@ -133,8 +133,8 @@ def test_a_new_setting_with_its_default_runs_nothing_again(copied: Path) -> None
     assert "Nothing to be done" in snakemake(copied, "--dry-run")
 
 
-def test_what_snakemake_forgot_is_told(copied: Path) -> None:
-    """A book that lies elsewhere is read again, and leads to the same sentences; the new tokenizer is behind it."""
+def test_what_snakemake_forgot_is_reported(copied: Path) -> None:
+    """A book that was moved is read again and gives the same sentences; the new tokenizer depends on them."""
     changed = copy.deepcopy(SMALL_CONFIG)
     (copied / "shelf").mkdir()
     shutil.move(copied / "resources/sample/books/book-001.txt", copied / "shelf")

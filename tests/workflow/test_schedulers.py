@@ -163,7 +163,7 @@ def start_training(cluster: Cluster, weights: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(("kind", "number"), [("pbs", "{}.fake"), ("cobalt", "{}")])
-def test_a_training_that_its_walltime_ended_goes_on_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
+def test_a_training_that_its_walltime_ended_continues_in_the_next_job(encoded: Cluster, kind: str, number: str) -> None:
     """On two nodes, of which Cobalt tells only the first."""
     if encoded.kind != kind:
         encoded.use(kind)
@@ -231,7 +231,7 @@ def texts(*paths: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cluster", list(PROGRAMS), indirect=True)
-def test_a_job_that_fails_is_told_with_its_reason_and_the_others_finish(cluster: Cluster) -> None:
+def test_a_job_that_fails_is_reported_with_its_reason_and_the_others_finish(cluster: Cluster) -> None:
     (cluster.folder / "bad.txt").write_bytes("Das M\u00e4dchen\n".encode("latin-1"))
     cluster.write_config(texts("text.txt", "bad.txt"))
     output = cluster.run("corpus", "--retries", "0", succeeds=False)

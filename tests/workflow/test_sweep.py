@@ -65,7 +65,7 @@ def test_a_sweep_of_a_fine_tuning(folder: Path) -> None:
     [
         (["first/phase3"], "error: there is no training called first/phase3; near it are first/phase"),
         (["first/phase1", "--from", "8", "--to", "4"], "error: FROM=8 TO=4: give 1 or more, and the larger one for TO"),
-        (["first/phase1", "--processes", "two"], "error: --processes two: give numbers from 1 with commas between"),
+        (["first/phase1", "--processes", "two"], "error: --processes two: give numbers from 1 separated by commas"),
         (["first/phase1", "--options=--no-such"], "error: a trial of some steps failed: "),
     ],
 )

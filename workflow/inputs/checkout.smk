@@ -1,4 +1,4 @@
-"""The configuration, and the folder with the code of this workflow: a checkout, or what a module's git repository has."""
+"""The configuration, and the folder with the code of this workflow: a checkout, or the files of a module's git repository."""
 
 import io
 import shlex
@@ -48,7 +48,7 @@ except ModuleNotFoundError as error:
         "elsewhere `pip install` with the address of bertline's repository"
     )
 
-# In the checkout itself, shell lines are as a person would write them.
+# In the checkout itself, shell lines have the form in which a user would write them.
 FOLDER = "" if CHECKOUT == Path.cwd() else shlex.quote(f"{CHECKOUT}/")
 SCRIPTS = FOLDER.translate({123: "{{", 125: "}}"}) + "workflow/scripts/"
 

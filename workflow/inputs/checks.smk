@@ -10,7 +10,7 @@ from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
 
-# Machines of one cluster may differ by so much.
+# Machines of one cluster may differ by this much.
 CLOCK_SKEW_SECONDS = 60
 
 
@@ -56,7 +56,7 @@ def print_warnings():
 
 
 def print_warnings_of_datasets():
-    """Print what the cards of finished datasets warn of."""
+    """Print the warnings in the cards of finished datasets."""
     cards = {
         entry["name"]: plan.dataset_file(key, paths.CARD)
         for key, entry in plan.datasets.items()

@@ -91,7 +91,7 @@ def download_options(wildcards, output):
     """Return the source of a file to download: its URL and, if given, digest and path in an archive."""
     path = output[0]
     if path not in plan.downloads:
-        raise ValueError(f"{path} is no download of this configuration")
+        raise ValueError(f"{path} is not a download of this configuration")
     source = plan.downloads[path]
     keys = [key for key in ("url", "sha256", "member") if key in source]
     return shlex.join(word for key in keys for word in (f"--{key}", source[key]))

@@ -8,7 +8,7 @@ def recipe_of_dataset(wildcards):
 
 
 def datasets_by_tokenizer(key):
-    """Return the datasets whose tokenizer has the setting `key`: `train`, or `file`, which is taken as it is."""
+    """Return the datasets whose tokenizer has the setting `key`: `train`, or `file`, which is used unchanged."""
     datasets = plan.built_datasets.items()
     return [name for name, entry in datasets if key in entry["settings"]["tokenizer"]]
 

@@ -1,4 +1,4 @@
-"""Targets by the path that a person reads: results/runs/demo/phase1 asks for what this link leads to."""
+"""Targets by their readable paths: results/runs/demo/phase1 requests the result to which this link leads."""
 
 from bertline.planning import names
 
@@ -8,7 +8,7 @@ def makes(file):
 
 
 def named_files(given):
-    """Return what Snakemake is to be asked for, given targets of the command line."""
+    """Return the targets to request from Snakemake, given targets of the command line."""
     every = {rule.name for rule in workflow.rules}
     whole = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     asked = names.files_of_names(plan, set(given) - every, whole, makes)
@@ -22,7 +22,7 @@ def steps_to_keep():
 
 
 def pass_on_steps():
-    """Let the jobs of a cluster know, as an argument of theirs, the checkpoints that were asked for by name."""
+    """Pass to cluster jobs, as an argument, the checkpoints that were requested by name."""
     added = sorted(steps_to_keep() - STEPS_OF_CONFIGURATION)
     settings = workflow.config_settings
     if added:

@@ -15,7 +15,7 @@ with exit_on_errors():
     )
 
 
-# What shows this run on the terminal: none if Snakemake prints its own log, nor in the jobs of a cluster.
+# The display of this run on the terminal; none if Snakemake prints its own log, and none in the jobs of a cluster.
 DISPLAY = next(
     (
         handler.display
@@ -69,7 +69,7 @@ def from_site(size_of, field, elsewhere):
 
 
 def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
-    """Return the resources of a rule that starts processes, by site.yaml or a profile. They affect no result.
+    """Return the resources of a rule that starts processes, by site.yaml or a profile. They do not affect any result.
 
     Args:
         size_of: function of the wildcards that returns the size of the job in site.yaml.
@@ -93,7 +93,7 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
         "launched_nodes": from_site(size_of, "nodes", 1),
         "processes_per_node": from_site(size_of, "processes_per_node", 1),
         "additional_nodes": additional_nodes,
-        # On which ssh or mpirun starts the processes, as in a,b; empty: on those of the job.
+        # Hosts on which ssh or mpirun starts the processes, as in a,b; empty: those of the job.
         "hosts": "",
         "by": "ssh",
         # Cores and memory of each process: those of a socket or of a NUMA node, or none.
@@ -104,7 +104,7 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
         ),
         # Site-specific options of the script, such as --compile and --activation-checkpointing.
         "trainer_options": trainer_options,
-        # Before a job's walltime ends: time for the current step and for saving.
+        # Time before the end of a job's walltime, for the current step and for saving.
         "minutes_to_save": 5,
         "attempt": lambda wildcards, attempt: attempt,
         # Constant over attempts, since the memory of a training does not grow.

@@ -110,7 +110,7 @@ def initial_weights_option(wildcards, input):
 
 
 def registered_name(wildcards):
-    """Return the words of the option that registers a run's models; none if its configuration does not ask for it."""
+    """Return the words of the option that registers a run's models; none if its configuration does not request it."""
     name = plan.runs[wildcards.run]["config"].get("register")
     return ["--register", name] if name else []
 

@@ -56,7 +56,7 @@ rule clean_part:
         )
 
 
-# Of every other source than Wikimedia's dumps.
+# For all sources other than Wikimedia's dumps.
 rule read_part:
     input:
         ancient(local_files),

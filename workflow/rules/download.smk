@@ -3,7 +3,7 @@
 # Wikimedia allows at most two connections at a time; this limit applies with every profile and without one.
 if "wikimedia_connections" not in workflow.global_resources:
     workflow.register_resource("wikimedia_connections", 2)
-# Mirrors of Project Gutenberg are lent by universities: one connection at a time.
+# Universities provide the mirrors of Project Gutenberg: use one connection at a time.
 if "gutenberg_connections" not in workflow.global_resources:
     workflow.register_resource("gutenberg_connections", 1)
 

@@ -1,7 +1,7 @@
-"""Rules that download and convert weights from elsewhere, to resources/. These are never deleted automatically."""
+"""Rules that download and convert external weights, to resources/. These files are never deleted automatically."""
 
 
-# Only safetensors, JSON and vocabularies at one commit. An interrupted download is continued.
+# Fetches only safetensors, JSON and vocabularies at one commit. An interrupted download continues.
 rule fetch_hub_weights:
     output:
         directory(paths.HUB_WEIGHTS),

@@ -3,7 +3,7 @@
 from bertline.finetuning.options import Options as FinetuningOptions
 
 
-# Shared by all fine-tunings that rank its passages with the same tokenizer.
+# All fine-tunings that rank the passages with the same tokenizer share this collection.
 rule tokenize_collection:
     input:
         source=ancient(of(inputs.source_of_collection, "collection")),
@@ -57,7 +57,7 @@ rule finetune_task:
             runtime=240,
         ),
         **FINETUNING_JOB,
-        # Fine-tunings of one process that may use a GPU at once.
+        # Number of fine-tunings of one process that may use a GPU at once.
         fine_tunings_per_gpu=FinetuningOptions.fine_tunings_per_gpu,
     params:
         recipe=planned_recipe("finetuning"),

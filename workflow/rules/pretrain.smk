@@ -27,7 +27,7 @@ rule pretrain_phase:
             runtime=1440,
         ),
         checkpoint_every_minutes=Options.checkpoint_every_minutes,
-        # That other runs start from.
+        # Checkpoints from which other runs start.
         keep_steps=lambda wildcards: ",".join(
             map(str, sorted(plan.checkpoints.get(wildcards.phase, ())))
         ),

@@ -21,7 +21,7 @@ rule describe_run:
         "cp {params.record:q} {output:q} > {log:q} 2>&1"
 
 
-# A job of its own creates MLflow's database: several processes that start on a new file corrupt it.
+# A separate job creates MLflow's database, because several processes that start on a new file corrupt it.
 rule initialise_mlflow:
     output:
         touch(paths.MLFLOW_IS_INITIALISED),

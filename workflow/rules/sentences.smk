@@ -51,7 +51,7 @@ rule split_sentences:
         )
 
 
-# By the name of a corpus whose parts are not listed yet: see planning/names.py.
+# Targets by the name of a corpus whose parts are not listed yet: see planning/names.py.
 for key in DUMPS:
 
     rule:

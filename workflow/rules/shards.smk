@@ -119,8 +119,8 @@ rule plan_shards:
         )
 
 
-# The plan is made from all sentences. As inputs of each shard, too, they would be the product of parts and shards: 600 of
-# each took 46 s and 871 MB to plan.
+# The plan is made from all sentences. If they were inputs of each shard, too, their number would be the product of parts and
+# shards: a graph with 600 of each took 46 s and 871 MB to plan.
 rule write_shard:
     input:
         plan=ancient(paths.SHARD_PLAN),

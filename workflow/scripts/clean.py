@@ -16,7 +16,7 @@ from bertline.results import paths
 
 
 def folders_of(plan: Plan) -> list[str]:
-    """Return the folders that belong to the plan alone."""
+    """Return the folders that belong only to this plan."""
     return [
         *(paths.CORPUS.format(corpus=key) for key in plan.corpora),
         *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),

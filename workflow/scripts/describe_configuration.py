@@ -14,20 +14,20 @@ from bertline.settings.reference import describe_schema
 BEGINNING = """\
 # Configuration
 
-A configuration is one YAML file: `config/config.yaml`, or the one after `--configfile`, which replaces it. It says what
-is made: corpora, datasets, evaluation data and runs. Where jobs run, on how many nodes and GPUs, is in a profile and in
-`site.yaml` (docs/cluster.md), and alters no result.
+A configuration is one YAML file: `config/config.yaml`, or the file after `--configfile`, which replaces it. It
+describes the results: corpora, datasets, evaluation data and runs. A profile and `site.yaml` (docs/cluster.md) set
+where jobs run, and on how many nodes and GPUs; they do not alter any result.
 
 1. Put your e-mail address into `contact`: Wikimedia blocks downloads without one.
-2. Name your text under `corpora`, how it is divided and tokenized under `datasets`.
+2. Name your text under `corpora`, and set under `datasets` how it is divided and tokenized.
 3. Name a network, its phases and its tasks under `runs`.
-4. `snakemake --profile profiles/local -n` shows what would run, and what is still missing.
+4. Run `snakemake --profile profiles/local -n` to see what would run, and what is still missing.
 
-`config/demo.yaml` is a small whole example; the other files here are recipes. A second file after `--configfile` is
-merged over the first. `--config set=runs.demo.seed=2` replaces a value by its path. A wrong key or value is one line
-that names the nearest right one.
+`config/demo.yaml` is a small complete example; the other files here are recipes. A second file after `--configfile` is
+merged over the first. `--config set=runs.demo.seed=2` replaces a value by its path. A wrong key or value gives one line
+that names the nearest valid one.
 
-The tables are written by `python workflow/scripts/describe_configuration.py` from `config/config.schema.yaml`.
+`python workflow/scripts/describe_configuration.py` generates these tables from `config/config.schema.yaml`.
 
 """
 

@@ -1,4 +1,4 @@
-"""Encode one shard: its text once to token ids, and these to samples for every sequence length.
+"""Encode one shard: tokenize its text once, and make samples for every sequence length.
 
 example:
   python workflow/scripts/encode_shard.py --shard 00000 \\

@@ -28,12 +28,12 @@ def extract(
 
     Args:
         model: folder of a model in Hugging Face's layout.
-        inputs: .txt with a text, or a pair with ` ||| ` between, a line; .tsv, .csv, .jsonl or .parquet.
+        inputs: .txt with a text, or a pair separated by ` ||| `, on each line; .tsv, .csv, .jsonl or .parquet.
         output: a .jsonl in Google's format, a .parquet or an .h5.
         layers: -1 is the last layer, 0 the embeddings (default: the last four).
-        pooling: one vector per input, that of [CLS] or the mean over its tokens, instead of one per token.
+        pooling: write one vector per input, that of [CLS] or the mean over its tokens, instead of one per token.
         columns: columns of the texts in tables (default: text).
-        max_sequence_length: in tokens; longer inputs are truncated.
+        max_sequence_length: maximum number of tokens; longer inputs are truncated.
         precision: of the matrix products.
         threads: of the CPU (default: all).
     """

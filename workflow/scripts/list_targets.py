@@ -29,7 +29,7 @@ def list_targets(
         configfile: the configuration; a further file is merged over it.
         settings: replaced settings, PATH=VALUE.
         run: a run, or a name below one: what is in it one by one, such as seeds and shards.
-        names: print all names alone, as a shell completes them.
+        names: print only the names, all of them, for the completion of a shell.
     """
     plan = plan_of_files(configfile, settings)
     if names:

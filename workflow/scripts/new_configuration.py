@@ -76,7 +76,7 @@ def new_configuration(
     print("\n".join(line[2:] for line in made.content.splitlines()[:2]))
     if made.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
-        print(f"Not read, because their names are of no text: {others}")
+        print(f"Not read, because their names are not those of texts: {others}")
     if made.slowdown > 1.5:
         print(
             "Other programs use this machine: as long as they do, training takes about "

@@ -39,13 +39,13 @@ def predict(
         model: folder of a fine-tuned model in Hugging Face's layout.
         text: a text to classify, to score or to tag.
         text_pair: the second text of a pair.
-        question: to answer from the context.
+        question: a question to answer from the context.
         context: the text that contains the answer.
         inputs: files with many inputs: .tsv, .csv, .jsonl or .parquet with named columns, .conll to tag, SQuAD's .json.
         output: file for their predictions: .jsonl, .tsv in GLUE's format, .conll, or .json in SQuAD's format.
-        columns: columns of the texts; for answers those of id, question and context.
+        columns: columns of the texts; for answers, the columns of id, question and context.
         n_best: number of answers to print or to write to a .jsonl.
-        null_threshold: leave a question without an answer if the score of that exceeds the best answer's by more.
+        null_threshold: give no answer if the score of "no answer" exceeds the best answer's by more than this.
         precision: of the matrix products.
         threads: of the CPU (default: all).
     """

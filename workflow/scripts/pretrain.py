@@ -1,4 +1,4 @@
-"""Train one phase. Started through launch.py, which sets torchrun's environment.
+"""Train one phase. launch.py starts it, and sets torchrun's environment.
 
 example:
   python workflow/scripts/launch.py --processes-per-node 2 --threads 4 -- \\

@@ -25,7 +25,7 @@ def prune(
     """Show or delete files.
 
     Args:
-        configfile: what other configurations ask for is shown, and never deleted; a further file is merged over it.
+        configfile: results of other configurations are shown, but never deleted; a further file is merged over it.
         settings: replaced settings, PATH=VALUE.
         delete: the files that can be deleted without loss.
     """

@@ -1,4 +1,4 @@
-"""Show what would be sent of a run's model to a Hub; send it only with --push.
+"""Show the files of a run's model that would be sent to a Hub; send them only with --push.
 
 example:
   python workflow/scripts/publish.py demo user/name --push

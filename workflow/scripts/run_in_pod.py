@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run a job of Snakemake in the first Pod of an Indexed Job, and in the others the ranks that it needs there.
+"""Run a job of Snakemake in the first Pod of an Indexed Job, and the ranks that it needs in the other Pods.
 
 example:
   python workflow/scripts/run_in_pod.py --script logs/kubernetes/job/job.sh --folder logs/kubernetes/job

@@ -50,7 +50,7 @@ def sweep(
         configfile: the configuration; a further file is merged over it.
         first: sequences of the smallest micro-batch.
         last: sequences of the largest one; sizes double, and the first that does not fit the memory ends the sweep.
-        processes: numbers of processes with commas between. Sizes are timed with the first number, by default one a
+        processes: numbers of processes separated by commas. Sizes are timed with the first number, by default one a
             GPU, or one; with several, the fastest size is timed with each.
         threads: of all processes together; by default all cores.
         seconds: to time each size for.
@@ -104,7 +104,7 @@ def sweep(
 
 def numbers_of(processes: str) -> list[int]:
     if not all(part.isdecimal() and int(part) for part in processes.split(",")):
-        raise BertlineError(f"--processes {processes}: give numbers from 1 with commas between, such as 1,2,4")
+        raise BertlineError(f"--processes {processes}: give numbers from 1 separated by commas, such as 1,2,4")
     return sorted(set(map(int, processes.split(","))))
 
 

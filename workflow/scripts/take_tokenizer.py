@@ -16,7 +16,7 @@ def take(vocabulary: Path, output: Path, *, lowercase: bool = True, strip_accent
     Args:
         vocabulary: vocab.txt, one token per line, or tokenizer.json.
         output: the tokenizer.json to write.
-        lowercase: case of a vocab.txt; a tokenizer.json specifies it itself.
+        lowercase: case of a vocab.txt; a tokenizer.json contains this setting.
         strip_accents: remove accents in a text for a vocab.txt; like lowercase if not given.
     """
     save_tokenizer(take_tokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents), output)

@@ -1,4 +1,4 @@
-"""Time the steps of a fine-tuning's recipe on random tokens. Started through launch.py, as finetune.py.
+"""Time the steps of a fine-tuning's recipe on random tokens. launch.py starts it, as it does finetune.py.
 
 example:
   python workflow/scripts/launch.py --processes-per-node 2 --threads 2 -- \\

@@ -1,4 +1,4 @@
-"""Time the training steps of a recipe on random tokens. Started through launch.py, as pretrain.py.
+"""Time the training steps of a recipe on random tokens. launch.py starts it, as it does pretrain.py.
 
 example:
   python workflow/scripts/launch.py --processes-per-node 2 --threads 2 -- \\

@@ -16,7 +16,7 @@ def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path, *, thread
     """Tokenize a collection.
 
     Args:
-        recipe: the file with the source and what it is.
+        recipe: the file that names the source and its kind.
         tokenizer: the tokenizer.json, or the vocab.txt, of the network.
         output: the folder to write.
         threads: of the CPU (default: all).

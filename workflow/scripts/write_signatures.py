@@ -1,4 +1,4 @@
-"""Write the signatures of a part's documents, by which duplicates are found.
+"""Write the signatures of a part's documents, which serve to find duplicates.
 
 example:
   python workflow/scripts/write_signatures.py --documents part-00000.jsonl.zst \\

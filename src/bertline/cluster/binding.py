@@ -41,7 +41,7 @@ def bound(command: list[str], bind: Bind, local_rank: int, processes: int) -> li
 
 
 def share(found: Sequence[Domain], local_rank: int, processes: int) -> Domain:
-    """Return the part of a node's domains that is the process's `local_rank`'s. Raises BertlineError if it is empty."""
+    """Return the part of a node's domains for the process `local_rank`. Raises BertlineError if it is empty."""
     if processes <= len(found):
         # Whole domains: with fewer processes than domains, several for each.
         first, last = (len(found) * rank // processes for rank in (local_rank, local_rank + 1))
@@ -82,7 +82,7 @@ def domains(bind: Bind, allowed: set[int], system: Path = SYSTEM) -> list[Domain
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """Parse numbers and ranges with commas between, as in 0-3,8-11."""
+    """Parse numbers and ranges separated by commas, such as 0-3,8-11."""
     cpus: set[int] = set()
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         cpus |= set(range(int(first), int(last or first) + 1))

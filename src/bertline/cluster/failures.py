@@ -33,7 +33,7 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
 
 
 def last_words(log: Path) -> str:
-    """Return the last line of a job's log, ignoring srun's, which report how tasks ended but not why."""
+    """Return the last line of a job's log, without srun's lines, which report how tasks ended but not why."""
     lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
     return lines[-1] if lines else "ended without output"
 

@@ -1,6 +1,6 @@
 """Submission, query and cancellation of Snakemake's jobs on LSF, PBS, Cobalt and Grid Engine, for cluster-generic.
 
-A job's script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after a while do not
+A job's script writes its exit status to a file, because Cobalt, PBS without a history, and LSF after some time do not
 keep it.
 """
 

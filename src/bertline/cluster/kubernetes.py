@@ -1,7 +1,7 @@
 """Submission, query and cancellation of Snakemake's jobs on Kubernetes, with kubectl, for the executor cluster-generic.
 
 Every job is an Indexed Job with a Pod for each node, made from the manifests of a kustomization; those in
-deploy/kubernetes/graph say what the Pods may do and which volumes they have. Here a Job gets its name, size and script.
+deploy/kubernetes/graph define the Pods' rights and volumes. This module sets the name, size and script of a Job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bertline.files import write_text
 
 LOGS = Path("logs", "kubernetes")
 ENDED = LOGS / "ended"
-# In the manifests. It is replaced wherever a name, an address or a label contains it.
+# The name in the manifests. It is replaced wherever a name, an address or a label contains it.
 NAME = "bertline-training"
 GPU = "nvidia.com/gpu"
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.

@@ -1,4 +1,4 @@
-"""Launcher of a training's ranks: here, through srun, on each node of a job elsewhere or in Kubernetes, or on hosts."""
+"""Launcher of a training's ranks: on this node, through srun, on nodes of other schedulers, in Pods, or on hosts."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def launch(
         nodes: of the first kind, that of this node; more than one only inside a job of a scheduler.
         processes_per_node: one per GPU.
         additional_nodes: nodes of other kinds in the same Slurm job, and processes per node, as in 1x2,4x8.
-        hosts: with commas between, and perhaps processes of each, as in a,b or a:1,b:4: the processes are started on
-            these, which share this folder.
+        hosts: separated by commas, optionally with processes of each, as in a,b or a:1,b:4. The processes are started
+            on these hosts, which share this folder.
         by: what starts them on `hosts`: ssh, without a password, or Open MPI's mpirun.
         port: at which rank 0 listens; 0 for a free one, of `hosts` with mpirun one that is free here.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.

@@ -26,7 +26,7 @@ from bertline.training.stop import LOST, STOPPED, TOKEN
 
 # Folder of the scripts for the other Pods of this job.
 SCRIPTS = "BERTLINE_NODE_SCRIPTS"
-# As long as a rank waits for rank 0: a node that is added to the cluster and fetches the image takes a while.
+# How long a rank waits for rank 0: a node that is added to the cluster and fetches the image takes some time.
 MAX_SECONDS = 1800.0
 POLL_SECONDS = 1.0
 STATUS, OVER = "status", "over"
@@ -118,13 +118,13 @@ def wait_for_address(name: str) -> None:
 
 
 def report_status(status: int) -> None:
-    """Leave the status of a training that was stopped, or that lost a rank, for `run_in_pod`: Snakemake ends with 1."""
+    """Leave the status of a training that was stopped, or lost a rank, for `run_in_pod`, as Snakemake ends with 1."""
     if SCRIPTS in os.environ and status in (LOST, STOPPED):
         write_text(Path(os.environ[SCRIPTS], STATUS), str(status))
 
 
 def run_in_pod(script: Path, folder: Path) -> NoReturn:
-    """Run the script of a job of Snakemake in its first Pod, and in each other what the launcher left there; exit.
+    """Run the script of a job of Snakemake in its first Pod, and the launcher's script in each other Pod; exit.
 
     Args:
         script: a shell script.

@@ -57,7 +57,7 @@ def start(
         preexec_fn=prepare,
     )
     if text is not None and process.stdin is not None:
-        with suppress(BrokenPipeError):  # it has ended, and said why
+        with suppress(BrokenPipeError):  # it has ended, and printed the reason
             process.stdin.write(text.encode())
             process.stdin.flush()
     return process

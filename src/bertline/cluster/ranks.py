@@ -55,7 +55,7 @@ class Host(NamedTuple):
 
 
 def parse_hosts(text: str, processes_per_node: int) -> list[Host]:
-    """Parse names with commas between, each perhaps with its own number of processes, as in a,b:4.
+    """Parse names separated by commas, optionally with a number of processes each, as in a,b:4.
 
     Raises BertlineError for anything else.
     """
@@ -67,7 +67,7 @@ def parse_hosts(text: str, processes_per_node: int) -> list[Host]:
     names = [host.name for host in known]
     if len(known) < len(hosts) or len(set(names)) < len(names):
         raise BertlineError(
-            f"--hosts: given '{text}', allowed are different names with commas between, as in a,b, or with processes, "
+            f"--hosts: given '{text}', allowed are different names separated by commas, as in a,b, or with processes, "
             "as in a:1,b:4"
         )
     if "localhost" in names and len(names) > 1:
@@ -107,7 +107,7 @@ class NodeRanks:
 
 
 def _thread_waiting() -> Mapping[str, str]:
-    """Return the variables by which a rank's threads wait for each other.
+    """Return the variables that set how a rank's threads wait for each other.
 
     There are none if the user has set them, or within a scheduler's job, which has its cores for itself: there the
     longer loop is faster.

@@ -64,7 +64,7 @@ class Scheduler:
         return JOB_NUMBERS[self.name]
 
     def hosts(self) -> list[str]:
-        """Return the hosts of this job's slots; on the first one its script runs."""
+        """Return the hosts of this job's slots; its script runs on the first one."""
         return [line.split()[0] for line in Path(os.environ[self.hosts_file]).read_text().splitlines() if line.strip()]
 
     @property

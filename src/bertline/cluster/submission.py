@@ -1,6 +1,6 @@
 """Submission of Slurm jobs while the controller is restarted or too busy to answer.
 
-The executor (2.8) reports a job as failed when sbatch fails once, so a controller that is away for a minute would end a
+The executor (2.8) reports a job as failed when sbatch fails once, so a controller that is down for a minute would end a
 run of weeks. `workflow/slurm/sbatch`, which the executor finds on the PATH before Slurm's own, waits instead.
 """
 
@@ -59,7 +59,7 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
 
     Args:
         arguments: of sbatch.
-        wrapper: the file on the PATH that stands before Slurm's sbatch.
+        wrapper: the file on the PATH that precedes Slurm's sbatch.
     """
     folders = [
         folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder).resolve() != wrapper.parent.resolve()
@@ -116,7 +116,7 @@ def _job_in_queue(arguments: Sequence[str]) -> str | None:
 
 
 def _announce(state: tenacity.RetryCallState) -> None:
-    """Say once, in snakemake's output, that the submission waits."""
+    """Print once, in snakemake's output, that the submission waits."""
     error = state.outcome.exception() if state.outcome else None
     if state.attempt_number == 1:
         with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:

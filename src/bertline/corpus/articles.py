@@ -34,15 +34,15 @@ class _Site(NamedTuple):
 def write_articles(part: Path, folder: Path, number: int, of: int, settings: Json) -> Json:
     """Write `articles.jsonl` and `headings.jsonl` of a part, or of one slice of it, and return the counts of its pages.
 
-    The counts have a further one, `left_out`: the constructs that are not read, see `wikitext.text_of_page`. The
-    settings `list_items`, `templates` and `tables` are used.
+    The counts also contain `unread`, the constructs that are not read: see `wikitext.text_of_page`. The settings
+    `list_items`, `templates` and `tables` are used.
 
     See `extract.extract_part` for the contents of both files and the errors raised. Without a <siteinfo>, which names
     the namespaces of files and categories, `articles.jsonl` is empty.
     """
     more = {known_name(name): show_arguments(arguments) for name, arguments in settings["templates"].items()}
     choices = settings["list_items"], more, settings["tables"]
-    left_out: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
     counts: Json = {}
     site: _Site | None = None
     with (
@@ -57,7 +57,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, settings: Jso
                 continue
             headings: list[str] = []
             if site and page:
-                text, headings = text_of_page(_wikitext(page), site.hidden, *choices, left_out)
+                text, headings = text_of_page(_wikitext(page), site.hidden, *choices, unread)
                 fields = {
                     "id": article,
                     "revid": _field(_REVISION, page),
@@ -69,7 +69,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, settings: Jso
             # As wikitext, which the cleaning expects.
             as_wikitext = [f"== {html.escape(heading, quote=False)} ==" for heading in headings]
             of_articles.write(json.dumps([article, as_wikitext], ensure_ascii=False) + "\n")
-    return {**counts, "left_out": dict(sorted(left_out.items()))}
+    return {**counts, "unread": dict(sorted(unread.items()))}
 
 
 def _site(header: bytes) -> _Site:

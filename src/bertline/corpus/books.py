@@ -1,7 +1,7 @@
 """Books of Project Gutenberg, by their numbers, from its mirrors.
 
-https://www.gutenberg.org/policy/robot_access.html: the project's own site is for people, and blocks programs; these
-take the files from a mirror, with two seconds between requests.
+https://www.gutenberg.org/policy/robot_access.html: the project's own site is for people and blocks programs. Programs
+use a mirror, with two seconds between requests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def download_book(
 ) -> None:
     """Download the plain text of a book in UTF-8, and wait if it came over the network.
 
-    The checksum of what comes first is recorded beside it, in a file `{output}.sha256` as `sha256sum` writes it. It is
-    never deleted automatically, and compared when the book is downloaded again.
+    The first download records its checksum in the file `{output}.sha256`, in the format of `sha256sum`. This file is
+    never deleted automatically; later downloads are compared with it.
 
     Args:
         book: its number.

@@ -66,7 +66,7 @@ class Expected:
 
     @property
     def has_checksum(self) -> bool:
-        """Whether the file can be verified, so that nobody on the way can replace it."""
+        """Whether the file can be verified, so that it cannot be replaced in transit."""
         return self.sha1 is not None or self.sha256 is not None
 
     def problem_of(self, path: Path) -> str | None:
@@ -290,7 +290,7 @@ def _is_continuation(response: requests.Response, part: Path, offset: int) -> bo
 
 
 def _check_way(response: requests.Response, expected: Expected) -> None:
-    """Raise SourceRefused for a redirect from https to http without a checksum, or an encoding nobody asked for."""
+    """Raise SourceRefused for a redirect from https to http without a checksum, or an unrequested encoding."""
     way = [*(answer.url for answer in response.history), response.url]
     if not expected.has_checksum and any(a.startswith("https:") and b.startswith("http:") for a, b in pairwise(way)):
         raise SourceRefused(f"redirects from https to {without_credentials(way[-1])}; give a checksum, or another URL")

@@ -26,7 +26,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_PAGE_BYTES = 1 << 24
 END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
-# Dumps as they lie; a downloaded one is a .xml.bz2.
+# File names of dumps, packed or not; a downloaded one is a .xml.bz2.
 DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
 DOWNLOAD_AGAIN = "delete it and download it again"
 
@@ -56,7 +56,7 @@ def read_dump(
         part: the file, one of DUMP_FILES; only a multistream `.xml.bz2` can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
-        unpack_ratio: to how many times its size a file that is no `.bz2` may unpack.
+        unpack_ratio: how many times its size a file other than a `.bz2` may unpack to.
         advice: for the errors of a damaged file.
 
     Raises BertlineError if the file is missing, damaged, ends before its last tag, or has a stream that does not begin

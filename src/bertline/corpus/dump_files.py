@@ -38,7 +38,7 @@ END = b"</mediawiki>\n"
 def check_name(path: Path) -> None:
     """Raise BertlineError for a file whose name is not that of a dump."""
     if not path.name.lower().endswith(DUMP_FILES):
-        raise BertlineError(f"{path} is no dump by its name; name {', '.join(DUMP_FILES[:-1])} files")
+        raise BertlineError(f"{path} does not have the name of a dump; name {', '.join(DUMP_FILES[:-1])} files")
 
 
 def natural_order(name: object) -> list[tuple[int, str]]:
@@ -93,7 +93,7 @@ def read_pages(part: Path, number: int, of: int, settings: Json, counts: Json) -
 def salvage_dump(part: Path, number: int, of: int, unpack_ratio: float, lost: Json) -> Iterator[bytes]:
     """Yield the lines of what can be read of a damaged dump: header, whole pages, end tag.
 
-    In a `.bz2`, reading goes on with the next stream: a hundred pages later in a multistream file. Any other file is
+    In a `.bz2`, reading continues with the next stream: a hundred pages later in a multistream file. Any other file is
     read up to the first damage.
 
     Args:
@@ -232,7 +232,7 @@ def _streams_between_gaps(part: Path, start: int, end: int, lost: Json) -> Itera
                 lost["places"] += 1
                 lost["bytes"] += max(0, position - readable)
                 yield None
-        # The next slice begins with a stream: if none begins here, nobody else counts what is before it.
+        # The next slice begins with a stream: if none begins here, nothing else counts the bytes before it.
         file.seek(position)
         if position < size and not STREAM_START.match(file.read(STREAM_START_BYTES)):
             lost["places"] += 1

@@ -8,8 +8,8 @@ percent).
 
 The signatures are read once. Their keys, 16 bytes a document and band, go to temporary files in buckets of about
 `DOCUMENTS_AT_ONCE` documents, which are processed one after the other; so do the duplicates found. The time grows with
-the number of documents. The memory is fixed, but for one bit of each document; and all with the same key are
-in one bucket, where a million take 50 MB.
+the number of documents. The memory is fixed, except for one bit of each document. All documents with the same key are
+in one bucket, where a million of them take 50 MB.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _FlagOfEach:
 
 
 class _Found(NamedTuple):
-    """What is known of the duplicates: who is out, and the links found, by the range of either end."""
+    """The duplicates found so far: which documents are removed, and the links, by the range of either end."""
 
     is_out: _FlagOfEach
     by_document: BucketSpool
@@ -90,8 +90,8 @@ def find_duplicates(
     Yields:
         for each range of DOCUMENTS_AT_ONCE documents its duplicates, of LINK_TYPE, sorted by document.
 
-    A document is removed if it is similar to an earlier one in some band. If that one is itself a duplicate of an even
-    earlier one, both are duplicates of the latter. The result depends only on the documents and their order.
+    A document is removed if it is similar to an earlier one in some band. If that document is itself a duplicate of an
+    even earlier one, both are duplicates of the earliest. The result depends only on the documents and their order.
     """
     signatures = SignatureFiles(parts)
     ranges = -(-int(signatures.firsts[-1]) // DOCUMENTS_AT_ONCE)

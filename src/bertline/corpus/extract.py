@@ -3,7 +3,7 @@
 bertline's own extractor is `articles.write_articles`. wikiextractor is a separate program (its licence is AGPL-3.0, so
 it is run, never imported). It detects no errors: it exits with success without any article, and hangs on a truncated
 file. So this module reads the dump, counts its pages, passes it on through a pipe, and stops the program if it makes no
-progress. A guard kills it with all its processes when this process ends, however that happens.
+progress. A guard kills it with all its processes when this process ends for any reason.
 """
 
 from __future__ import annotations

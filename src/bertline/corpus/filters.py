@@ -21,7 +21,7 @@ FILTERS: dict[str, Callable[[str], str | None]] = {
 }
 LINE_FILTER = "c4"  # it also drops lines
 
-# From a text to what is kept of it, and the reason to drop the document, or None.
+# Maps a text to the part that is kept, and to the reason to drop the document, or None.
 Judge = Callable[[str], tuple[str, str | None]]
 
 

@@ -40,7 +40,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     rows = _numbered_rows(corpus, part, name, columns, counts)
     for file, number, row in progress(rows, description=converter.source, unit="rows"):
         where, row_id = f"{name}, data file {file}, row {number + 1}", f"{file:05d}#{number}"
-        text, origin = text_and_origin(row, columns, where=where, identity=row_id)
+        text, origin = text_and_origin(row, columns, where=where, default_id=row_id)
         yield from converter.documents(lines_of(text), origin)
 
 

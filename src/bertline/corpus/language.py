@@ -12,13 +12,13 @@ PIECES, CHARACTERS_OF_PIECE = 3, 500
 
 
 def language_filter(keep: Collection[str], at_least: float) -> Callable[[str], str | None]:
-    """Return a function from a text to its language if it is to be dropped, or None.
+    """Return a function that maps a text to its language if the text should be dropped, else to None.
 
     Args:
         keep: languages by their codes, as `de` or `ltg`.
         at_least: the probability that the language must have; the language of a text below it is `unsure`.
 
-    Raises BertlineError for a language that the model does not know.
+    Raises BertlineError for a language that the model does not support.
     """
     identifier = _load()
     known = sorted(set(identifier.labels))
@@ -37,7 +37,7 @@ def language_filter(keep: Collection[str], at_least: float) -> Callable[[str], s
 
 
 def language_identifier() -> Callable[[str], tuple[str, float]]:
-    """Return a function from a text to its language, by its code, and the probability that this is right."""
+    """Return a function that maps a text to the code of its language and the probability that this is right."""
     identifier = _load()
 
     def identify(text: str) -> tuple[str, float]:

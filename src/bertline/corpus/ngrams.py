@@ -4,14 +4,14 @@ A word is a run of letters, digits, underscores and the marks that combine with 
 Arabic with vowels), in lower case: `\\w` of Unicode Technical Standard #18, annex C. Punctuation, white space and
 paragraph boundaries are ignored.
 
-Scripts written without spaces have no words to be found without a dictionary, and a character is much less than a word:
-a sequence of 13 characters is a common phrase. Two Han characters or kana count as a word, and three characters with
-their marks in Thai, Lao, Khmer and Burmese, about as many as a word has there: the 1000 sentences of the parallel
-treebanks PUD have 18,000 words in German, and 74,000 such characters in Thai.
+In scripts without spaces, words cannot be found without a dictionary, and a character is much less than a word: a
+sequence of 13 characters is a common phrase. Two Han characters or kana count as a word. In Thai, Lao, Khmer and
+Burmese, three characters with their marks do, about as many as a word has: the 1000 sentences of the parallel treebanks
+PUD have 18,000 words in German, and 74,000 such characters in Thai.
 
-A sequence is known by a hash of 64 bits: that of its words' hashes, which are those of their characters. Both are
-polynomials with random odd bases, taken from running sums, so that a text takes a few array operations and no string
-is made for any of its words.
+A hash of 64 bits represents a sequence: it is computed from the hashes of its words, which are computed from their
+characters. Both are polynomials with random odd bases, taken from running sums, so that a text takes a few array
+operations, and no word is copied to a string.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _powers(number: int) -> tuple[Hashes, Hashes]:
 
 @cache
 def _kinds() -> npt.NDArray[np.uint8]:
-    """Return what each code point is."""
+    """Return the kind of each code point."""
     characters = "".join(chr(code) for codes in _ASSIGNED for code in codes)
     kinds = np.zeros(0x110000, dtype=np.uint8)
 

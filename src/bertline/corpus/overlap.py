@@ -33,7 +33,7 @@ def collect_ngrams(recipe: Recipe, output: Path) -> None:
         output: the `.npz` to write. It contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32,
             bit i for names[i]).
 
-    Raises BertlineError for a file that is missing, damaged, or not in the format that its name says.
+    Raises BertlineError for a file that is missing, damaged, or not in the format of its name.
     """
     sets: dict[str, list[str]] = recipe["sets"]
     hashes, bits = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.uint32)]
@@ -125,7 +125,7 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
 def _look_up(
     wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64], sets: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.uint32]:
-    """Return the sets of those that are among `hashes`, in no particular order."""
+    """Return the evaluation sets of the sequences that are among `hashes`, in no particular order."""
     if not len(hashes):
         return np.empty(0, dtype=np.uint32)
     wanted = np.sort(wanted)  # four times faster than looking them up in text order

@@ -1,4 +1,4 @@
-"""Division of long text into pieces, for what takes time or memory that grows faster than its length."""
+"""Split long text into pieces, for steps whose time or memory grows faster than the length of their input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def pieces_of(text: str, most: int) -> Iterator[str]:
-    """Yield pieces of at most `most` characters, which end at white space, or anywhere where a whole piece has none."""
+    """Yield pieces of at most `most` characters, which end at white space, or anywhere if a piece has none."""
     start = 0
     while start < len(text):
         end = start + most

@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise BertlineError for an encoding that Python does not support, or that is none of text, such as base64."""
+    """Raise BertlineError for an encoding that Python does not support, or that is not one of text, such as base64."""
     try:
         "x".encode(encoding)
     except (LookupError, ValueError):
@@ -95,8 +95,8 @@ class Converter:
 def paragraphs(lines: list[str], *, wrapped: bool = True) -> Iterator[str]:
     """Yield the tidy paragraphs of a text that contain a letter or digit.
 
-    Blank lines separate them; the lines between are joined, because books are hard-wrapped. Every line is a paragraph
-    if any is too long to be wrapped, or unless `wrapped`.
+    Blank lines separate them; the lines between are joined, because books are hard-wrapped. If any line is too long to
+    be wrapped, or without `wrapped`, every line is a paragraph.
     """
     tidied = [tidy(line) for line in lines]
     is_wrapped = wrapped and all(len(line) <= MAX_WRAPPED_LINE_LENGTH for line in tidied)

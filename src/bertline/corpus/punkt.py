@@ -1,8 +1,8 @@
 """Sentence boundaries by a Punkt model: Kiss and Strunk, Unsupervised Multilingual Sentence Boundary Detection, 2006.
 
-Written after NLTK 3.10's `nltk.tokenize.punkt` (Copyright NLTK Project, Apache License 2.0), and decides as it does,
-which the tests compare. NLTK itself only trains models: its import takes 1.6 seconds of processor time, mostly for
-scipy and scikit-learn, in each of a corpus's many jobs.
+This code follows NLTK 3.10's `nltk.tokenize.punkt` (Copyright NLTK Project, Apache License 2.0) and makes the same
+decisions, which the tests compare. NLTK itself only trains models, because its import takes 1.6 seconds of processor
+time, mostly for scipy and scikit-learn, and a corpus has many jobs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Kind = Literal["end", "abbreviation", "ellipsis", "other"]
 
 @dataclass(frozen=True)
 class PunktModel:
-    """What Punkt learns of a language; the names are NLTK's.
+    """Parameters that Punkt learns from a text, under NLTK's names.
 
     Attributes:
         abbrev_types: abbreviations, in lower case, without their full stop.
-        collocations: pairs of words of which a full stop between is no end of a sentence.
+        collocations: pairs of words between which a full stop does not end a sentence.
         sent_starters: words that often begin sentences.
         ortho_context: in which positions and cases a word occurs: a sum of the `_BEGINS_...` below.
     """
@@ -76,7 +76,7 @@ def split_by_punkt(text: str, model: PunktModel) -> list[str]:
 def _ends_of_sentences(text: str, model: PunktModel) -> list[int]:
     """Return the positions after the marks that end a sentence, without the text's last."""
     ends = []
-    # Of the candidates inside a word only the last one counts, and one that begins it.
+    # Inside a word, only the last candidate counts, and one at the beginning of the word.
     waiting = -1
     for match in _CANDIDATE.finditer(text):
         mark = match.start()
@@ -111,7 +111,7 @@ def _is_end(text: str, mark: int, model: PunktModel) -> bool:
 
 
 def _kind(token: str, model: PunktModel) -> Kind:
-    """Return what a token is by itself: the paper's type-based classification, section 3."""
+    """Return the kind of a token by itself: the paper's type-based classification, section 3."""
     if token in (".", "?", "!"):
         return "end"
     if _ELLIPSIS.match(token):

@@ -1,4 +1,4 @@
-"""Published filters of low-quality documents, by the numbers of their authors.
+"""Published filters of low-quality documents, with the numbers of their authors.
 
 - `gopher_quality`, `gopher_repetition`: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from
   Training Gopher", section A.1.1 and table A1.
@@ -6,10 +6,10 @@
   with the lines on cookies and policies that its published code drops.
 - `fineweb`: Penedo et al. 2024, "The FineWeb Datasets", section 3.6.
 
-They are made for web pages with spaces between words. A word is what stands between white space; of scripts without
-spaces each character with its marks, counted as half a word of Han characters and kana and as a third of Thai, Lao,
-Khmer and Burmese. The length of words is measured where most have spaces between them. Paragraphs are lines, as in all
-documents.
+They are made for web pages with spaces between words. Words are separated by white space. In scripts without spaces,
+each character with its marks counts as a part of a word: half a word for Han characters and kana, a third of a word for
+Thai, Lao, Khmer and Burmese. The length of words is measured only where most words have spaces between them. Paragraphs
+are lines, as in all documents.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-        all: in order; of scripts without spaces, characters.
-        number: with characters of scripts without spaces counted as parts of a word.
-        spaced: those of scripts with spaces.
+        all: words in order; for scripts without spaces, their characters.
+        number: of words; characters of scripts without spaces count as parts of a word.
+        spaced: the words of scripts with spaces.
     """
 
     all: list[str]
@@ -92,10 +92,10 @@ def gopher_quality(text: str, stop_words: Sequence[str] = ENGLISH_STOP_WORDS) ->
     Reasons are `words`, `word_length`, `symbols`, `bullets`, `ellipses`, `letters`, `stop_words`.
 
     Args:
-        stop_words: of its language, in lower case; none turns this rule off.
+        stop_words: of its language, in lower case; an empty list turns this rule off.
     """
     words = words_of(text)
-    # Marks alone are no words.
+    # Marks alone are not words.
     number = words.number - sum(not any(map(str.isalnum, word)) for word in words.spaced)
     if not MIN_WORDS <= number <= MAX_WORDS:
         return "words"

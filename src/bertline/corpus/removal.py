@@ -37,7 +37,7 @@ _Line = tuple[int, int, str]  # the number of its place, and of its document in 
 
 
 def removal_inputs(dataset: Json) -> dict[str, str]:
-    """Return the templates of the files that the removal list of a dataset's recipe is made from, by their kind.
+    """Return the templates of the files from which the removal list of a dataset's recipe is made, by their kind.
 
     The kinds are `signatures` and `overlaps`, as in `write_removals`; none if no document is removed.
     """
@@ -64,8 +64,8 @@ def write_removals(signatures: Corpora, overlaps: Corpora, output: Path | str, *
         output: the `.jsonl.zst` to write.
         near: whether to remove near-duplicates in addition to exact ones.
 
-    A document that overlaps with an evaluation set is no duplicate's original: a similar one that does not overlap is
-    kept.
+    A document that overlaps with an evaluation set is not the original of a duplicate: a similar one that does not
+    overlap is kept.
     """
     places = [(corpus, part_of(path)) for corpus, paths in signatures or overlaps for path in paths]
     parts, reports = ([path for _, paths in corpora for path in paths] for corpora in (signatures, overlaps))

@@ -1,7 +1,7 @@
 """Sentence splitting of a corpus: by Punkt, see `punkt`, by marks alone, see `unicode_sentences`, or by sentencex.
 
-A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`: an external one, or one trained here
-on the corpus. No model is downloaded or taken from the environment.
+A Punkt model is a folder of four text files in the layout of NLTK's `punkt_tab`. It is given, or trained here on the
+corpus. No model is downloaded or taken from the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Splitter = Callable[[str], list[str]]
 MODEL_FILES = ("abbrev_types.txt", "collocations.tab", "ortho_context.tab", "sent_starters.txt")
 TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer stores every token as an object: about 100 MB for this many
 MAX_PIECE_CHARACTERS = 20_000
-# Parts of a corpus that the sample for Punkt is taken from: at least so many, of at least so many times its size.
+# The sample for Punkt is taken from at least this many parts of a corpus, with at least this multiple of its size.
 SAMPLED_PARTS, SAMPLED_TIMES = 64, 16
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
@@ -40,7 +40,7 @@ _UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉�
 
 
 def splitter_of(corpus: Json) -> Splitter:
-    """Return the splitter that a corpus's recipe names; one of Punkt's is in the corpus's folder unless it is given."""
+    """Return the splitter that a corpus's recipe names. A Punkt model is in the corpus's folder unless it is given."""
     settings = corpus["settings"]
     if settings["sentences"] == "lines":
         return lambda line: [line]

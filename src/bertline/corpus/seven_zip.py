@@ -35,12 +35,12 @@ def unpack_seven_zip(path: Path) -> Iterator[tuple[bytes, int]]:
                 if any_yet:
                     raise BertlineError(f"{path} holds several dumps; unpack it, and name its .xml files")
                 any_yet = True
-                # Not `get_blocks`: it goes on after a wrong checksum, which is a negative size and no exception.
+                # Not `get_blocks`: it continues after a wrong checksum, which is a negative size and not an exception.
                 while size := read_data(archive._pointer, block, BLOCK_BYTES):
                     if size < 0:
                         raise EOFError("its checksum is wrong")
                     yield string_at(block, size), archive.bytes_read
     except libarchive.ArchiveError as error:
-        raise EOFError(error.msg or "it is no 7z archive, or its end is missing") from None
+        raise EOFError(error.msg or "it is not a 7z archive, or its end is missing") from None
     if not any_yet:
         raise BertlineError(f"{path} holds no .xml; name the archive of a dump")

@@ -39,14 +39,14 @@ FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part o
 COPY_BYTES = 1 << 20
 # Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).
 LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
-# The fate of a document: in the held-out set, removed, or in a training shard.
+# The split of a document: in the held-out set, removed, or in a training shard.
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
 Removals = Mapping[tuple[str, str], Removed]
 
 
 class _Choice(NamedTuple):
-    """What decides on the fate of a document.
+    """Criteria that assign a document to a split.
 
     Attributes:
         threshold: documents of a lower hash are held out.
@@ -118,7 +118,7 @@ def make_plan(
 
     Args:
         corpora: pairs of a corpus's name and the `.txt.zst` of its parts, in order; the index of `x.txt.zst` is
-            `x.index.npy` beside it.
+            `x.index.npy` next to it.
         shards: number of shards, named 00000, 00001, ... With few documents some may be empty.
         held_out: a document is held out if its hash / 2**64 is below this. If none is, that of the lowest hash is held
             out, unless there are fewer than FEW_DOCUMENTS.
@@ -133,11 +133,11 @@ def make_plan(
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """
-    plan, pieces = cut_plan(corpora, shards, held_out, removed, sample)
+    plan, pieces = stream_plan(corpora, shards, held_out, removed, sample)
     return {**plan, "shards": dict(pieces)}
 
 
-def cut_plan(
+def stream_plan(
     corpora: list[tuple[str, list[str]]],
     shards: int,
     held_out: float,
@@ -168,8 +168,8 @@ def cut_plan(
         for corpus_index, (name, parts) in enumerate(corpora):
             for part in parts:
                 index = read_index(index_of(part))
-                fate = _fates(index, part, name, choice)
-                shard_of_document, position = _assign(index, fate, shards, position, training_bytes)
+                split = _splits(index, part, name, choice)
+                shard_of_document, position = _assign(index, split, shards, position, training_bytes)
                 for shard, ranges in _ranges(index, shard_of_document).items():
                     piece = {"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges}
                     waiting[shard].append(piece)
@@ -192,7 +192,7 @@ def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Ch
             for name, parts in corpora:
                 for part in parts if name in names else ():
                     index = read_index(index_of(part))
-                    kept = index[_fates(index, part, name, choice) != _REMOVED]
+                    kept = index[_splits(index, part, name, choice) != _REMOVED]
                     amounts = dict(zip(UNITS, (np.ones(len(kept)), kept["sentences"], kept["length"]), strict=True))
                     yield sampling_order(kept["id_hash"]), amounts[unit].astype(np.int64)
 
@@ -207,7 +207,7 @@ def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> n
     for name, parts in corpora:
         for part in parts:
             index = read_index(index_of(part))
-            hashes = index["id_hash"][_fates(index, part, name, choice) == _TRAINED]
+            hashes = index["id_hash"][_splits(index, part, name, choice) == _TRAINED]
             documents += len(hashes)
             lowest = min(lowest, int(hashes.min(initial=lowest)))
     return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
@@ -218,21 +218,21 @@ def index_of(part: str) -> str:
     return part.removesuffix(".txt.zst") + ".index.npy"
 
 
-def _fates(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
+def _splits(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
     """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
-    fates = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
+    splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
     if (last_place := choice.last_places.get(corpus)) is not None:
-        fates[sampling_order(index["id_hash"]) > last_place] = _REMOVED
+        splits[sampling_order(index["id_hash"]) > last_place] = _REMOVED
     removed = choice.removals.get((corpus, part_of(part)))
     if removed is None:
-        return fates
+        return splits
     if (last := max(removed.documents)) >= len(index):
         raise BertlineError(
             f"the removal list names document {last} of {part}, which has {len(index)}; "
             "delete the list and make it again"
         )
-    fates[np.array(removed.documents)] = _REMOVED
-    return fates
+    splits[np.array(removed.documents)] = _REMOVED
+    return splits
 
 
 def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
@@ -242,8 +242,8 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
     seen = 0
     for part in parts:
         index = read_index(index_of(part))
-        fates = _fates(index, part, name, choice)
-        taken = index[fates != _REMOVED]
+        splits = _splits(index, part, name, choice)
+        taken = index[splits != _REMOVED]
         seen += len(index)
         removed = choice.removals.get((name, part_of(part)))
         # `+=` keeps no zeros, so a whole corpus has no entry for its sample.
@@ -253,10 +253,10 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
         lengths += np.histogram(taken["length"], LENGTH_EDGES)[0]
         numbers.update(
             documents=len(taken),
-            held_out_documents=int((fates == _HELD_OUT).sum()),
+            held_out_documents=int((splits == _HELD_OUT).sum()),
             sentences=int(taken["sentences"].sum(dtype=np.int64)),
             bytes=int(taken["length"].sum()),
-            training_bytes=int(index["length"][fates == _TRAINED].sum()),
+            training_bytes=int(index["length"][splits == _TRAINED].sum()),
         )
     if seen == 0:
         raise BertlineError(f"the corpus {name} is empty: its {len(parts)} parts hold no document; see its counts.json")
@@ -265,15 +265,15 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
 
 
 def _assign(
-    index: Index, fates: npt.NDArray[np.int8], shards: int, position: int, training_bytes: int
+    index: Index, splits: npt.NDArray[np.int8], shards: int, position: int, training_bytes: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the shard of every document of a part, or its fate, and the training bytes up to the part's end."""
-    lengths = np.where(fates == _TRAINED, index["length"], 0).astype(np.int64)
+    """Return the shard of every document of a part, or its split, and the training bytes up to the part's end."""
+    lengths = np.where(splits == _TRAINED, index["length"], 0).astype(np.int64)
     ends = position + np.cumsum(lengths)
     # In half bytes, and divided before multiplying: products of bytes and shards could exceed 64 bits.
     middles = (2 * ends - lengths).astype(np.float64) / (2.0 * training_bytes)
     shard_of_document = np.minimum((middles * shards).astype(np.int64), shards - 1)
-    return np.where(fates == _TRAINED, shard_of_document, fates), int(ends[-1]) if len(index) else position
+    return np.where(splits == _TRAINED, shard_of_document, splits), int(ends[-1]) if len(index) else position
 
 
 def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int, list[list[int]]]:
@@ -291,7 +291,7 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
 
 
 def write_plan(path: Path | str, plan: Json, pieces: Iterable[tuple[str, list[Json]]] | None = None) -> None:
-    """Write a plan of `make_plan`, or of `cut_plan` with its iterator of pieces, atomically."""
+    """Write a plan of `make_plan`, or of `stream_plan` with its iterator of pieces, atomically."""
     pieces = sorted(plan["shards"].items()) if pieces is None else pieces
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write(json.dumps({**plan, "shards": list(plan["shards"])}, ensure_ascii=False) + "\n")
@@ -357,7 +357,7 @@ def plan_shards(recipe: Recipe, output: Path) -> None:
     """
     removed = paths.REMOVED.format(dataset=recipe["fingerprint"]) if removal_inputs(recipe) else None
     corpora, settings = list(files_of_dataset(recipe, paths.SENTENCES).items()), recipe["settings"]
-    write_plan(output, *cut_plan(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
+    write_plan(output, *stream_plan(corpora, settings["shards"], settings["held_out"], removed, settings.get("sample")))
 
 
 def write_shard(plan: Path | str, shard: str, output: Path | str) -> None:

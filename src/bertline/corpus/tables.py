@@ -67,12 +67,12 @@ def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> I
         )
 
 
-def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) -> tuple[str, Origin]:
+def text_and_origin(row: Row, columns: Columns, *, where: str, default_id: str) -> tuple[str, Origin]:
     """Return a row's text, empty if it is null, and the other fields of its document.
 
     Args:
         where: for errors, such as `file, row 3`.
-        identity: the document's id if no column contains one.
+        default_id: the document's id if no column contains one.
 
     Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor an integer.
     """
@@ -87,7 +87,7 @@ def text_and_origin(row: Row, columns: Columns, *, where: str, identity: str) ->
         values[key] = value if key == "text" else tidy(value)
     if columns.id is not None and not values["id"]:
         raise BertlineError(f"{where}: its '{columns.id}' is empty; take another column as id, or none")
-    return values["text"], Origin(values["id"] or identity, values["title"], values["url"])
+    return values["text"], Origin(values["id"] or default_id, values["title"], values["url"])
 
 
 def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:

@@ -28,12 +28,12 @@ from bertline.corpus.unpacking import (
     UNPACK_RATIO,
     Allowance,
     as_damage_error,
+    check_markup,
     is_text,
     is_web_page,
     members,
     name_without_compression,
     open_unpacked,
-    refuse_markup,
 )
 from bertline.corpus.web_pages import read_web_page
 from bertline.files import Json
@@ -41,7 +41,7 @@ from bertline.files import Json
 logger = logging.getLogger(__name__)
 
 NAME_STARTS = "/./"
-# At the beginning of a text; lines may have a million characters.
+# The examined beginning of a text; lines may have a million characters.
 LINES_TO_JUDGE, CHARACTERS_TO_JUDGE = 2000, 1 << 20
 # The sentences of the Leipzig corpora are in no order. Some make a document, as a sample is no longer than that.
 LEIPZIG_LINE = re.compile(r"\d+\t(.*)")
@@ -99,12 +99,12 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
 
     def records_of(file: str) -> Iterator[Document | Dropped]:
         nonlocal look_split
-        refuse_markup(Path(file))
+        check_markup(Path(file))
         allowance = Allowance(Path(file), settings.get("unpack_ratio", UNPACK_RATIO))
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
-                text, origin = text_and_origin(row, columns, where=where, identity=row_id)
+                text, origin = text_and_origin(row, columns, where=where, default_id=row_id)
                 yield from converter.documents(lines_of(text), origin)
             return
         for where, origin, stream in texts_of(file, allowance):

@@ -4,8 +4,9 @@ For Chinese, Japanese, Burmese, Khmer, Tibetan, Amharic and others, whose full s
 corpora too small to train Punkt on. Abbreviations are not detected: "Dr. Smith" is split in two. Thai and Lao do not
 mark the ends of sentences; there a space between two letters of the script ends one.
 
-A quotation in corner brackets of up to MAX_QUOTATION_LENGTH characters stays whole, and with the sentence that goes on
-after it in hiragana, as in 彼は「行く。でも遅れる。」と言った。 Longer ones are speeches of several sentences.
+A quotation in corner brackets of up to MAX_QUOTATION_LENGTH characters is not split, nor separated from a sentence that
+continues after it in hiragana, as in 彼は「行く。でも遅れる。」と言った。 Longer quotations are speeches of several
+sentences.
 """
 
 from __future__ import annotations

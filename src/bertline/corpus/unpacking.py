@@ -148,7 +148,7 @@ def name_without_compression(name: str) -> str:
     return _COMPRESSION.sub("", name)
 
 
-def refuse_markup(path: Path) -> None:
+def check_markup(path: Path) -> None:
     """Raise BertlineError for XML: its tags would be taken for text."""
     if name_without_compression(path.name.lower()).removesuffix(".7z").endswith(".xml"):
         raise BertlineError(

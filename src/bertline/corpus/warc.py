@@ -83,5 +83,5 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
             yield headers, content if wanted <= MAX_RECORD_BYTES else None
     except ArchiveLoadFailed as error:
         raise BertlineError(
-            f"{file}, record {number + 1} is no WARC record ({error}); download the file again"
+            f"{file}, record {number + 1} is not a WARC record ({error}); download the file again"
         ) from None

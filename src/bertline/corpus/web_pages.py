@@ -12,7 +12,7 @@ from bertline.corpus.documents import Dropped
 MAX_PAGE_BYTES = 1 << 23  # read as a whole
 # Chrome has 512. The time of resiliparse grows with depth times length: at this depth, a megabyte takes five seconds.
 MAX_DEPTH = 256
-# Of menus, and of ruby without end tags: its parser takes the square of their number, for these a tenth of a second.
+# Tags of menus, and of ruby without end tags: the parser takes the square of their number, here a tenth of a second.
 MAX_COSTLY_TAGS = 4000
 DECLARED = re.compile(rb"<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
 DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset

@@ -47,7 +47,7 @@ _EXTERNAL_LINK = re.compile(
     r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
 )
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
-# With namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
+# A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
 _LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(
@@ -83,7 +83,7 @@ def text_of_page(
     list_items: ListItems,
     templates: Mapping[str, Shown] | None = None,
     tables: Tables = "none",
-    left_out: Counter[str] | None = None,
+    unread: Counter[str] | None = None,
 ) -> Text:
     """Return the text of a page.
 
@@ -93,29 +93,29 @@ def text_of_page(
         list_items: which ones to keep; see `wikitext_lines`.
         templates: further ones that show words, by `wikitext_templates.known_name`.
         tables: whether to leave them out.
-        left_out: the constructs that are not read are added: `templates`, `tables`, `list_items`, `language_links`,
+        unread: the constructs that are not read are added: `templates`, `tables`, `list_items`, `language_links`,
             `files_and_categories`, and the elements of extensions by their names, as `ref` and `math`.
     """
-    left_out = Counter() if left_out is None else left_out
+    unread = Counter() if unread is None else unread
     if "<poem" in wikitext:
         wikitext = _POEM.sub(lambda match: match[1].replace("\n", "\n\n"), wikitext)
     text = "\n" + wikitext
     if "<" in text:
-        text = _without_elements(text, left_out)
+        text = _without_elements(text, unread)
     if "{{" in text or "}}" in text:
-        text = _without_templates(text, hidden, templates or {}, left_out)
+        text = _without_templates(text, hidden, templates or {}, unread)
     if "{|" in text or "<t" in text or "<T" in text:
-        text, count = replace_tables(text, tables, lambda table: _without_links(table, hidden, left_out))
-        left_out["tables"] += count
+        text, count = replace_tables(text, tables, lambda table: _without_links(table, hidden, unread))
+        unread["tables"] += count
     if "-{" in text:
         text = _VARIANTS.sub(_of_first_variant, text)
     if "__" in text:
         text = _MAGIC_WORD.sub(lambda match: "" if match[0] == match[0].upper() else match[0], text)
-    text = _without_links(text, hidden, left_out)
+    text = _without_links(text, hidden, unread)
     if "<" in text:
         text = _INLINE.sub("", _BLOCK.sub("\n\n", _BREAK.sub(" ", text)))
     lines, headings, count = join_lines(text, list_items)
-    left_out["list_items"] += count
+    unread["list_items"] += count
     return Text(_finished(lines), [_finished(heading) for heading in headings])
 
 
@@ -126,7 +126,7 @@ def _finished(text: str) -> str:
     return html.unescape(_NO_CHARACTER.sub("", text)) if "&" in text else text
 
 
-def _without_elements(text: str, left_out: Counter[str]) -> str:
+def _without_elements(text: str, unread: Counter[str]) -> str:
     """Remove comments, and replace the elements of extensions by their visible text."""
     pieces: list[str] = []
     numbers = {"formula": 0, "codice": 0}
@@ -149,7 +149,7 @@ def _without_elements(text: str, left_out: Counter[str]) -> str:
                 at = closed.end()
                 kind = _EXTENSIONS[element]
                 if element != "nowiki":
-                    left_out[element] += 1
+                    unread[element] += 1
                 if kind in numbers:
                     numbers[kind] += 1
                     pieces.append(f"{kind}_{numbers[kind]}")
@@ -158,14 +158,12 @@ def _without_elements(text: str, left_out: Counter[str]) -> str:
             else:
                 endless.add(element)
     if references:
-        left_out["ref"] += references
+        unread["ref"] += references
     pieces.append(text[at:])
     return "".join(pieces)
 
 
-def _without_templates(
-    text: str, hidden: Collection[str], templates: Mapping[str, Shown], left_out: Counter[str]
-) -> str:
+def _without_templates(text: str, hidden: Collection[str], templates: Mapping[str, Shown], unread: Counter[str]) -> str:
     """Replace templates by their visible text."""
     tokens = _BRACES.split(text)
     pieces: list[str] = [tokens[0]]
@@ -183,13 +181,13 @@ def _without_templates(
                 call = "".join(pieces[first:]) if shown else ""
                 del pieces[first:]
                 if shown:
-                    pieces.append(show_call(_without_links(call, hidden, left_out), shown))
+                    pieces.append(show_call(_without_links(call, hidden, unread), shown))
                 else:
                     dropped += not opened
                     if pieces and pieces[-1].endswith("''") and rest.startswith("''"):
                         pieces.append(_NOTHING)
         pieces.append(rest)
-    left_out["templates"] += dropped
+    unread["templates"] += dropped
     return "".join(pieces)
 
 
@@ -209,7 +207,7 @@ def _of_first_variant(match: re.Match[str]) -> str:
     return shown.strip() if colon and _LANGUAGE.fullmatch(variant.strip()) else text
 
 
-def _without_links(text: str, hidden: Collection[str], left_out: Counter[str]) -> str:
+def _without_links(text: str, hidden: Collection[str], unread: Counter[str]) -> str:
     """Replace every link by its visible text; pictures, categories and links to other languages have none."""
 
     def shown(match: re.Match[str]) -> str:
@@ -218,10 +216,10 @@ def _without_links(text: str, hidden: Collection[str], left_out: Counter[str]) -
         if colon and prefix:
             prefix = prefix.strip().replace("_", " ")
             if prefix.lower() in hidden or _MEDIA.search(target):
-                left_out["files_and_categories"] += 1
+                unread["files_and_categories"] += 1
                 return ""
             if _LANGUAGE.fullmatch(prefix):
-                left_out["language_links"] += 1
+                unread["language_links"] += 1
                 return ""
         return label if bar else target.strip().removeprefix(":")
 

@@ -10,8 +10,8 @@ but they are at the end of a page and have no paragraphs. So an item is kept if
 - it ends like a sentence, in any script, or with a semicolon, and has 40 bytes or more, which are seven English words
   or a dozen Chinese characters; in scripts without such marks, as Thai, if it has 120 bytes or more;
 - it has no link to another site and no number of a book or an article;
-- its own or a later section has a paragraph of text; or its section, at the end of the page, is no bibliography: few of
-  its items have a link, a number of a book, or a year where bibliographies have one;
+- its own or a later section has a paragraph of text; or its section, at the end of the page, is not a bibliography: few
+  of its items have a link, a number of a book, or a year where bibliographies have one;
 - the page has a paragraph, or at least half of its items are sentences.
 """
 
@@ -63,7 +63,7 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str], in
     shown: list[str] = []
     headings: list[str] = []
     waiting: list[_Line] = []  # headings without text so far
-    left_out = 0
+    unread = 0
     for at, line in enumerate(lines):
         kind, level, text = line
         if kind == "heading":
@@ -77,8 +77,8 @@ def join_lines(wikitext: str, list_items: ListItems) -> tuple[str, list[str], in
             waiting = []
             shown.append(text)
         else:
-            left_out += 1
-    return "\n".join(shown).replace(OTHER_SITE, ""), headings, left_out
+            unread += 1
+    return "\n".join(shown).replace(OTHER_SITE, ""), headings, unread
 
 
 def _is_sentence_item(item: str) -> bool:

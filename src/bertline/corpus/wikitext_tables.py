@@ -33,7 +33,7 @@ def replace_tables(text: str, tables: Tables, without_links: Callable[[str], str
     """
     pieces: list[str] = []
     opened: list[int] = []  # where the pieces of each table begin
-    left_out = at = 0
+    unread = at = 0
     for place, mark in _marks(text):
         start = place if mark[0] == "<" else _start_of_line(text, at, place)
         if start < at:
@@ -47,11 +47,11 @@ def replace_tables(text: str, tables: Tables, without_links: Callable[[str], str
             first = opened.pop()
             is_text = tables == "text" and len(opened) < MAX_TABLE_DEPTH
             rows = _rows(without_links("".join(pieces[first:]))) if is_text else ""
-            left_out += tables == "none" and not opened
+            unread += tables == "none" and not opened
             pieces[first:] = [f"\n\n{rows}\n\n" if rows else "\n\n"]
             at = place + len(mark)
     pieces.append(text[at:])
-    return "".join(pieces), left_out
+    return "".join(pieces), unread
 
 
 def _marks(text: str) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Warnings about a dataset that is of little use as it was asked for, decided from its card."""
+"""Warnings about a dataset that is of little use with its settings, derived from its card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SENTENCE_TOKENS = 128  # on average; English has 25
 
 
 def warnings_of(card: Json) -> list[str]:
-    """Return one line for each problem of a dataset: what it is, and what to do.
+    """Return one line for each problem of a dataset, with advice.
 
     Args:
         card: its dataset.json, without `warnings`. Keys that older and imported datasets lack may be absent.
@@ -39,13 +39,14 @@ def _of_text(card: Json) -> Iterator[str]:
         is_random = corpus.get("settings", {}).get("format") == "leipzig"
         if is_random and card.get("settings", {}).get("pair_objective", "none") != "none":
             yield (
-                f"the sentences of {corpus['name']} are in no order, so none follows another; set pair_objective: none "
-                "for the dataset"
+                f"the sentences of {corpus['name']} are in no order, so no sentence continues another; set "
+                "pair_objective: none for the dataset"
             )
         if texts := corpus.get("look_split", 0):
             yield (
                 f"{texts} of the texts of {corpus['name']} look like one sentence per line with an empty line between "
-                "documents, but each was read as one document; if they are, set sentences: lines for the corpus"
+                "documents, but each was read as one document; if they have this form, set sentences: lines for the "
+                "corpus"
             )
         dropped = corpus.get("dropped", {})
         judged = {reason: count for reason, count in dropped.items() if reason.startswith(FILTERS)}
@@ -53,12 +54,13 @@ def _of_text(card: Json) -> Iterator[str]:
             share, reason = sum(judged.values()) / corpus["read"], max(judged, key=lambda reason: judged[reason])
             yield (
                 f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made "
-                "for English web pages: set stop_words, or leave them out of cleaning"
+                "for English web pages: set stop_words, or remove the filters from cleaning"
             )
         if (lost := corpus.get("lost", {})).get("places"):
             yield (
                 f"the dump of {corpus['name']} is damaged in {lost['places']} places: {lost['bytes']:,} bytes of "
-                f"it could not be unpacked, and {lost['pages']:,} pages are cut off; take a whole file if there is one"
+                f"it could not be unpacked, and {lost['pages']:,} pages are incomplete; use an intact file if there is "
+                "one"
             )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:
@@ -72,7 +74,7 @@ def _of_tokens(card: Json) -> Iterator[str]:
     characters = card.get("characters", 0)
     if (hidden := card.get("unknown_characters", 0)) > UNKNOWN_SHARE * characters:
         yield (
-            f"[UNK] stands for {hidden / characters:.1%} of the characters; take a vocabulary of this language, a "
+            f"[UNK] replaces {hidden / characters:.1%} of the characters; take a vocabulary of this language, a "
             "larger vocab_size, or train: bpe"
         )
     if (altered := card.get("stripped_characters", 0)) > STRIPPED_SHARE * characters:

@@ -234,7 +234,7 @@ def validate_dataset(card: Path, *, processes: PositiveInt = 1) -> str:
     tokenizer = content["tokenizer"]
     _check(
         tokenizer == describe_tokenizer(directory / tokenizer["file"]),
-        f"{card} does not describe the {tokenizer['file']} beside it",
+        f"{card} does not describe the {tokenizer['file']} next to it",
     )
     files: dict[str, list[SampleFile]] = {}
     for length, section in content["sequence_lengths"].items():

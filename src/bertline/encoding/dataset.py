@@ -20,13 +20,13 @@ from bertline.files import Json, read_json
 
 HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
-# Of a card; it has more, without which it can be used.
+# Required keys of a card; it has more, which are optional.
 CARD_KEYS = ("fingerprint", "settings", "corpora", "tokenizer", "sequence_lengths")
 TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuation_bitmap")
 
 
-# After one that waited for storage, so many batches are read ahead. One shortly before the end of them is not: whether
-# it waits decides if this goes on.
+# After a batch that waited for storage, this many batches are read ahead. The one TRIAL before their end is not read
+# ahead: if it waits, reading ahead continues.
 BATCHES_TO_READ_AHEAD, TRIAL = 10_000, 16
 READS_AT_ONCE = 32
 

@@ -1,10 +1,10 @@
-"""Opening of HDF5 files: those that may come from elsewhere, and new ones on disks that may be full.
+"""Opening of HDF5 files: untrusted files from elsewhere, and new files on disks that may be full.
 
 HDF5 can take a dataset's values from any file of the machine (external storage, virtual datasets, links), and can claim
-a size for which nothing is stored. What a file describes has to be stored in it.
+a size for which nothing is stored. Therefore everything that a file describes has to be stored in it.
 
-A write that fails is no error where h5py closes an object that is no longer used, and may end the process where HDF5
-closes the file. So its writes go through a Python file, which keeps the error.
+A failed write is ignored where h5py closes an object that is no longer used, and may end the process where HDF5 closes
+the file. Therefore all writes go through a Python file, which keeps the error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.files import write_atomically
 
-LARGEST_CHUNK = 1 << 30  # bytes; a chunk is unpacked as a whole
-LARGEST_RATIO = 2000  # of a dataset's size to what is stored; gzip reaches 1,032
-LARGEST_ATTRIBUTE = 1 << 16  # bytes
+MAX_CHUNK = 1 << 30  # bytes; a chunk is unpacked as a whole
+MAX_RATIO = 2000  # of a dataset's size to what is stored; gzip reaches 1,032
+MAX_ATTRIBUTE = 1 << 16  # bytes
 # Type -> NumPy's kinds and the number of dimensions. Strings have a fixed length.
 ATTRIBUTES: dict[type, tuple[str, int]] = {int: ("iu", 0), str: ("S", 0), np.ndarray: ("iu", 1)}
 
 
 class _Output(io.FileIO):
-    """A file that fails for nobody who writes to it; `error` is the first failure, after which nothing is written."""
+    """A file whose writes never raise; `error` is the first failure, after which nothing is written."""
 
     error: OSError | None = None
 
@@ -108,11 +108,11 @@ def _problem_of(file: h5py.File, name: str, file_size: int) -> str | None:
         if not h5py.h5z.filter_avail(number):
             return f"needs the filter {number} {filter_name.decode(errors='replace')}, which is not installed"
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
-    if chunk > LARGEST_CHUNK:
-        return f"has chunks of {chunk} bytes, allowed are {LARGEST_CHUNK}"
+    if chunk > MAX_CHUNK:
+        return f"has chunks of {chunk} bytes, allowed are {MAX_CHUNK}"
     size = math.prod(dataset.shape) * dataset.dtype.itemsize if dataset.shape is not None else 0
     stored = min(dataset.id.get_storage_size(), file_size)
-    if size > stored * LARGEST_RATIO or (dataset.chunks is None and size > stored):
+    if size > stored * MAX_RATIO or (dataset.chunks is None and size > stored):
         return f"claims {size} bytes, of which {stored} are stored"
     return None
 
@@ -128,7 +128,7 @@ def read_attribute(owner: h5py.File | h5py.Dataset, name: str, kind: type) -> An
         stored.shape is None
         or len(stored.shape) != dimensions
         or stored.dtype.kind not in kinds
-        or math.prod(stored.shape) * stored.dtype.itemsize > LARGEST_ATTRIBUTE
+        or math.prod(stored.shape) * stored.dtype.itemsize > MAX_ATTRIBUTE
     ):
         raise ValueError(f"the attribute {name} is {stored.dtype} {stored.shape}")
     value = owner.attrs[name]

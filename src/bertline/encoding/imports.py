@@ -1,8 +1,8 @@
 """Import of sample files of other programs into a dataset: native files, their tokenizer and a dataset.json.
 
-Training reads samples in random order from memory maps; of compressed rows such as NVIDIA's a machine reads a few
-hundred per second. So files are read once, checked against every rule of their layout, and written in the native layout
-as text without masks plus the original masks (see `bertline.encoding.layout`).
+Training reads samples in random order from memory maps; a machine reads only a few hundred compressed rows, such as
+NVIDIA's, per second. So files are read once, checked against every rule of their layout, and written in the native
+layout as text without masks plus the original masks (see `bertline.encoding.layout`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _problems_of_native(file: SampleFile, tokenizer: Json | None) -> Iterator[st
 
 
 def _beside(path: Path, name: str) -> Path:
-    """Return a file of the dataset that a native file belongs to."""
+    """Return the path of a file of the dataset to which a native file belongs."""
     return path.absolute().parent.parent / name
 
 

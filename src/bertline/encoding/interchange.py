@@ -55,7 +55,7 @@ DATASETS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 ADVICE = "get it or make it again"
-LONGEST_ROW = 65_535  # a position in a sample takes two bytes in the native layout
+MAX_ROW_LENGTH = 65_535  # a position in a sample takes two bytes in the native layout
 ROWS_OF_A_CHUNK = 64  # makes reading single rows 20 times faster than h5py's default; most readers read whole files
 TOKENS_OF_A_BLOCK = 1 << 20
 # Violations found in files of other programs: such samples are useless for training, left out and counted.
@@ -150,7 +150,7 @@ def layout_of(path: Path | str) -> str:
 
 
 def open_any(path: Path | str) -> SampleFile | InterchangeFile:
-    """Open a file of any layout. Raises BertlineError if it is none, or does not have its layout's form."""
+    """Open a file of any layout. Raises BertlineError if it is not such a file, or does not have its layout's form."""
     return open_samples(path) if layout_of(path) == "native" else open_interchange(path)
 
 
@@ -174,9 +174,9 @@ def open_interchange(path: Path | str) -> InterchangeFile:
                 f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}; make it again"
             )
     for name, (_, width) in DATASETS[layout].items():
-        if width and not 1 <= widths[width] <= LONGEST_ROW:
+        if width and not 1 <= widths[width] <= MAX_ROW_LENGTH:
             raise BertlineError(
-                f"{path}: {name} has rows of {widths[width]}, allowed are 1 to {LONGEST_ROW}; make the file again"
+                f"{path}: {name} has rows of {widths[width]}, allowed are 1 to {MAX_ROW_LENGTH}; make the file again"
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(

@@ -1,4 +1,4 @@
-"""Tokenization of lines: the ids of the `tokenizers` library, and several times its speed.
+"""Tokenization of lines: the ids of the `tokenizers` library at several times its speed.
 
 BERT's WordPiece is encoded by `nanotoken`, if it agrees with the library on `DIFFICULT` text and on the vocabulary, and
 byte-level BPE through `WordCache`. Anything else is encoded by the library itself.
@@ -23,7 +23,7 @@ from bertline.encoding.word_cache import WordCache
 # uint32 [tokens], and the number of each line's, int64 [lines].
 EncodeLines = Callable[[Sequence[str], bool], tuple[np.ndarray, np.ndarray]]
 
-# White space that is none, characters that are dropped, split off, or become several or others, long words.
+# Unusual white space, characters that are dropped, split off or replaced by one or several others, long words.
 DIFFICULT = (
     "a\x00b\x0bc\x0cd\x1ce\x85f\u00a0g\u2028h\u200bi\u3000j\ufffdk\ue000l \t\r  m\u00adn\U000e0001o",
     "É e\u0301 ǆ ß ẞ İ ı Σας ﬁ ½ Å ｋ ㎏ \u1e9b\u0323 a\u0338b x\u0345y \u037e\u1fef`´ Ж й Ё q\u20ddr",
@@ -87,11 +87,11 @@ def _same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
 
 
 class CharacterCounts:
-    """Characters of lines, and those of them that their ids do not tell.
+    """Count the characters of lines, and those that are lost in their ids.
 
     Attributes:
         characters: without spaces.
-        unknown_characters: of these, those that [UNK] stands for.
+        unknown_characters: of these, those that [UNK] replaces.
         stripped_characters: of these, those that `stripped_marks` counts, if the tokenizer strips accents.
     """
 
@@ -120,7 +120,7 @@ class CharacterCounts:
         return [lines[index] for index in np.unique(np.searchsorted(np.cumsum(lengths), places, side="right"))]
 
     def _hidden(self, words: Counter[str]) -> int:
-        """Return how many characters of words [UNK] stands for."""
+        """Return how many characters of words [UNK] replaces."""
         distinct = list(words)
         unknown = self._with_unknown(distinct, *self._encode(distinct, False))
         hidden = 0

@@ -1,4 +1,4 @@
-"""Measurement of how many tokens a text has, by a vocabulary trained on a sample of it."""
+"""Measurement of the number of tokens of a text, with a vocabulary trained on a sample of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAINED_CHARACTERS, COUNTED_TEXTS = 1_000_000, 200
 
 
 def characters_per_token(texts: Sequence[str], *, train: str, vocab_size: int, **settings: Any) -> float:
-    """Train a vocabulary on at most TRAINED_CHARACTERS of the texts, and return the characters of a token in them.
+    """Train a vocabulary on at most TRAINED_CHARACTERS of the texts; return the mean number of characters of a token.
 
     Args:
         train, vocab_size, settings: those of a dataset's `tokenizer`.

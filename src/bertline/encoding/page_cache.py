@@ -1,4 +1,4 @@
-"""The operating system's cache of mapped files: what was missing in it, and reading ahead."""
+"""The operating system's cache of mapped files: detection of missing pages, and reading ahead."""
 
 from __future__ import annotations
 

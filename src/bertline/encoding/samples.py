@@ -47,7 +47,7 @@ SAMPLES_PER_BLOCK = 4096
 # Number of random reads after which a shard's memory is freed, see `Spool`.
 READS_PER_RELEASE = 32
 # Text of scripts without spaces may have no boundary for hundreds of tokens: a longer word is split.
-LONGEST_WHOLE_WORD = 16
+MAX_WHOLE_WORD_LENGTH = 16
 # A document's last chunk that is random becomes two samples, one that is not becomes one: half of them are random.
 SHARE_OF_LAST = 1 / 3
 # Places that are tried for a random segment, and the part of its length, 1 / TOLERANCE, by which it may differ at once.
@@ -160,7 +160,7 @@ class _Splitter:
         end = begin + length
         if end >= limit:
             return limit
-        place = self.word_starts.rfind(b"\1", max(begin + 1, end - LONGEST_WHOLE_WORD), end + 1)
+        place = self.word_starts.rfind(b"\1", max(begin + 1, end - MAX_WHOLE_WORD_LENGTH), end + 1)
         return place if place > 0 else end
 
     def random_sentence(self, begin: int, end: int) -> int:
@@ -171,15 +171,15 @@ class _Splitter:
     def random_word(self, begin: int, end: int) -> int:
         """Return the beginning of a random word in [begin, end); `end` if none begins, or a token of a long word."""
         near = begin + self.below(end - begin)
-        place = self.word_starts.rfind(b"\1", max(begin, near - LONGEST_WHOLE_WORD), near + 1)
+        place = self.word_starts.rfind(b"\1", max(begin, near - MAX_WHOLE_WORD_LENGTH), near + 1)
         if place < 0:
-            place = self.word_starts.find(b"\1", near + 1, min(end, near + LONGEST_WHOLE_WORD))
+            place = self.word_starts.find(b"\1", near + 1, min(end, near + MAX_WHOLE_WORD_LENGTH))
         if place < 0:
-            place = near if end - begin > LONGEST_WHOLE_WORD else end
+            place = near if end - begin > MAX_WHOLE_WORD_LENGTH else end
         return place
 
     def other_document(self, position: int) -> tuple[int, int]:
-        """Return begin and end of a random document but the one at `position` in `with_text`."""
+        """Return begin and end of a random document other than the one at `position` in `with_text`."""
         self.reads += 1
         if self.reads % READS_PER_RELEASE == 0:
             self.shard.release()
@@ -196,9 +196,9 @@ class _Splitter:
                 return later
             if earlier >= lowest:
                 return earlier
-        found = self.word_starts.find(b"\1", place, min(end, place + LONGEST_WHOLE_WORD))
+        found = self.word_starts.find(b"\1", place, min(end, place + MAX_WHOLE_WORD_LENGTH))
         if found < 0:
-            found = self.word_starts.rfind(b"\1", max(lowest, place - LONGEST_WHOLE_WORD), place)
+            found = self.word_starts.rfind(b"\1", max(lowest, place - MAX_WHOLE_WORD_LENGTH), place)
         return found if found >= 0 else place
 
     def other_end(self, position: int, length: int, room: int, whole: bool) -> tuple[int, int]:
@@ -262,7 +262,7 @@ class _Splitter:
                 target = self.target(maximum)
                 end = self.end_of_chunk(begin, target, limit)
                 if end == begin + 1 < limit:
-                    end += 1  # a single token is no pair
+                    end += 1  # a single token is not a pair
                 middle = self.random_sentence(begin + 1, end)
                 if middle == end and end - begin > 1:
                     middle = min(self.random_word(begin + 1, end), end - 1)

@@ -67,7 +67,7 @@ def _counts_of(block: Block, sequence_length: int) -> Counter[str]:
         masked=len(positions),
         kept=int((block.ids[positions] == block.masked_input_ids).sum()),
     )
-    # [MASK] is by far the most frequent id that stands for another.
+    # [MASK] is by far the most frequent id that replaces another.
     replaced = block.masked_input_ids[block.ids[positions] != block.masked_input_ids]
     counts["[MASK]"] = int(np.bincount(replaced).max(initial=0))
     return counts

@@ -51,7 +51,7 @@ class TokenizedShard:
 def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> TokenizedShard:
     """Tokenize a whole shard.
 
-    A sentence without any token (control characters only) is left out; a document of such sentences is kept as empty.
+    A sentence without any token (control characters only) is omitted; a document of such sentences is kept as empty.
 
     Args:
         path: `{shard}.txt.zst`.

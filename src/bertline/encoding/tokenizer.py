@@ -24,7 +24,7 @@ CONTINUATION_PREFIX = "##"
 BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in characters
 SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
-BEGIN_OF_WORD = "▁"  # in Unigram; it stands for a space
+BEGIN_OF_WORD = "▁"  # in Unigram; it represents a space
 # In a folder with weights; the first existing one is read.
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 # They change single characters, or characters with their combining marks: never across a space.
@@ -143,7 +143,7 @@ def find_tokenizer(folder: Path) -> Path:
 
 
 def read_tokenizer(path: Path | str) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json beside it.
+    """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json next to it.
 
     Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers.
     """
@@ -165,7 +165,7 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
 def load_tokenizer(path: Path | str) -> Tokenizer:
     """Load and check a tokenizer.json, and set it up to treat special tokens in text as plain text.
 
-    Raises BertlineError if the file is none of BERT's WordPiece, byte-level BPE and Unigram, or lacks a special token.
+    Raises BertlineError if the file is not BERT's WordPiece, byte-level BPE or Unigram, or lacks a special token.
     """
     text = read_text(path)
     try:
@@ -274,7 +274,7 @@ def separators_in_pair(tokenizer: Tokenizer) -> int:
 
 
 def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
-    """Return the words such that each is tokenized alone as it is in the sentence.
+    """Return the words, changed so that each is tokenized by itself as in the sentence.
 
     RoBERTa's byte-level BPE has other tokens for a word after a space, and adds no space before the first one.
     """

@@ -94,7 +94,7 @@ class WordCache:
         self._numbers = _Numbers()
         self._characters = 0
         self._ids = np.zeros(0, dtype=np.uint32)
-        # By a word's number: the position and number of its ids, and whether its line has to be encoded whole.
+        # For each word: the position and number of its ids, and whether its line has to be encoded as a whole.
         self._starts = np.zeros(3, dtype=np.int64)
         self._lengths = np.zeros(3, dtype=np.int64)
         self._odd = np.append(self._words.odd([""]), [False, False])

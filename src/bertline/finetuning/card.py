@@ -54,7 +54,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     task, initial = recipe["task"], dict(recipe["initial_weights"] or {})
     group = name_of_task(task)
     if "directory" in initial:
-        initial["directory"] = Path(initial["directory"]).name  # where it is on this machine concerns nobody
+        initial["directory"] = Path(initial["directory"]).name  # the path on this machine is private
     on_official = [name for name in metrics["scores"] if describe.is_official(group, name, metrics)]
     header = ModelCardData(
         library_name="transformers",
@@ -111,7 +111,7 @@ def result_on_hub(group: str, score: str, percent: float) -> EvalResult:
 
 
 def _whose_set(group: str, metrics: Mapping[str, Any]) -> str:
-    """Return a sentence on whether the scores can be compared with published ones; none for a set of one's own."""
+    """Return a sentence on whether the scores can be compared with published ones; none for a custom set."""
     if group.removeprefix("glue/") not in TASKS:
         return ""
     official = describe.is_official(group, metrics["primary"], metrics)

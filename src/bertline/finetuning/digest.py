@@ -1,4 +1,4 @@
-"""Digests of labelled sets, by which official ones are recognised."""
+"""Digests of labelled sets, which identify the official ones."""
 
 from __future__ import annotations
 

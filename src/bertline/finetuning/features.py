@@ -1,4 +1,4 @@
-"""Features: hidden states of a BERT or a ModernBERT for new texts, of each token or pooled."""
+"""Features: hidden states of a BERT or a ModernBERT for new texts, one vector per token or pooled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def extract_features(
 
     Args:
         model: a folder in Hugging Face's layout; heads are ignored.
-        inputs: .txt with a text, or a pair with ` ||| ` between, a line; or .tsv, .csv, .jsonl, .parquet.
+        inputs: .txt with a text, or a pair separated by ` ||| `, on each line; or .tsv, .csv, .jsonl, .parquet.
         output: a .jsonl in Google's format, a .parquet, or an .h5; see docs/fine-tuning.md.
         layers: -1 is the last layer, 0 the embeddings.
         pooling: one vector per input: that of [CLS], or the mean over all its tokens; None for one per token.

@@ -35,7 +35,7 @@ from bertline.training.stop import STOPPED, StopSignal
 logger = logging.getLogger(__name__)
 
 JOURNAL_POINTS = 100
-EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are no faster on a CPU
+EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are not faster on a CPU
 
 
 @dataclass

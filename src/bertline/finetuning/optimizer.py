@@ -10,13 +10,13 @@ from torch import Tensor
 from bertline.modeling.heads import TaskNetwork
 from bertline.training.optimizers.base import decay_groups
 
-# As in Google's run_squad.py and run_classifier.py.
+# The values of Google's run_squad.py and run_classifier.py.
 BETAS = (0.9, 0.999)
 EPSILON = 1e-6
 
 
 def make_optimizer(model: TaskNetwork, *, weight_decay: float, layerwise_decay: float) -> torch.optim.AdamW:
-    """Make AdamW, without decay of biases and normalisations; each parameter group has its `factor` of `lr`."""
+    """Make AdamW without decay of biases and normalisations; each parameter group has a `factor` for its `lr`."""
     layers = len(model.encoder.layers)
     by_factor: dict[float, list[tuple[str, Tensor]]] = {}
     for name, weight in model.named_parameters():

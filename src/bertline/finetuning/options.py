@@ -10,13 +10,13 @@ class Options:
     """Types, defaults and help of the options."""
 
     threads: int | None = None
-    """Of this node, divided among its processes (default: all)."""
+    """Threads of this node, divided among its processes (default: all)."""
     micro_batch_tokens: int = 32768
-    """Computed at once by a process, with padding, at least one input; batches of more are accumulated."""
+    """Tokens, with padding, that a process computes at once, at least one input; larger batches are accumulated."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     load_balancing: str = "equal"
-    """Of a batch among the ranks: equal; measured, for unlike devices; 3,1,1: weights."""
+    """Division of a batch: equal; measured, for unlike devices; 3,1,1: rank weights."""
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints."""
     fine_tunings_per_gpu: int = 1

@@ -27,7 +27,7 @@ from bertline.modeling.huggingface import load_huggingface, read_config_json
 from bertline.results import paths
 from bertline.training.objective import prepare_precision
 
-# Of models that other programs made, which lack task.json; Google's defaults.
+# Settings for models of other programs, which lack task.json: Google's defaults.
 SETTINGS = {"max_sequence_length": 384, "doc_stride": 128, "max_query_length": 64, "max_answer_length": 30}
 
 
@@ -53,7 +53,7 @@ class FinetunedModel:
 
     @property
     def head(self) -> Head:
-        """The kind of its outputs."""
+        """Kind of its outputs."""
         return self.network.kind
 
     @property
@@ -85,7 +85,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     given = read_config_json(path)
     classes, names = given.get("architectures") or [], given.get("id2label") or {}
     if not isinstance(classes, list) or not isinstance(names, dict):
-        raise BertlineError(f"{path}: architectures is no list, or id2label no object; get it again")
+        raise BertlineError(f"{path}: architectures is not a list, or id2label is not an object; get it again")
     made = str(next(iter(classes), ""))
     heads: dict[str, Head] = {
         layout.layout.TASKS[head][0]: head for layout in ARCHITECTURES.values() for head in layout.layout.TASKS

@@ -48,7 +48,7 @@ def predict_files(
         count: number of answers per question in a .jsonl.
         null_threshold: see `predictions`.
 
-    Returns the number of predictions. Raises BertlineError for a bad file, or a suffix that the model has not.
+    Returns the number of predictions. Raises BertlineError for a bad file, or a suffix that the model does not support.
     """
     allowed = OUTPUTS[model.head]
     if output.suffix not in allowed:
@@ -105,7 +105,7 @@ def predictions(
         model: a fine-tuned model.
         records: the inputs.
         count: number of answers per question.
-        null_threshold: a question stays without an answer if the score of that exceeds the best answer's by more; None
+        null_threshold: a question gets no answer if the score of "no answer" exceeds the best one's by more; None
             for the threshold chosen in training, and for a model without one every question is answered.
     """
     predict_chunk: dict[str, Callable[[list[Mapping[str, Any]]], list[Json]]] = {

@@ -15,7 +15,7 @@ from bertline.encoding.tokenizer import separators_in_pair
 from bertline.files import read_json
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 
-LARGEST_OFFSET = 2**31 - 1
+MAX_OFFSET = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _value(holder: Any, key: str, kind: type, where: str) -> Any:
         raise BertlineError(f"{where} has no key '{key}'; it must be in SQuAD's official format")
     if not isinstance(holder[key], kind) or (kind is int and isinstance(holder[key], bool)):
         raise BertlineError(f"{where}.{key} is not of type {kind.__name__}; it must be in SQuAD's official format")
-    if kind is int and abs(holder[key]) > LARGEST_OFFSET:
+    if kind is int and abs(holder[key]) > MAX_OFFSET:
         raise BertlineError(f"{where}.{key} is too large; it must be the index of a character")
     return holder[key]
 
@@ -152,7 +152,7 @@ def make_windows(
 ) -> Windows:
     """Tokenize and split: a window starts every `doc_stride` tokens until one reaches the context's end.
 
-    With `for_training`, questions with an unusable answer are left out; otherwise every question has a window.
+    With `for_training`, questions with an unusable answer are omitted; otherwise every question has a window.
     Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
     between = separators_in_pair(tokenizer)

@@ -121,7 +121,7 @@ def train_step(
     Args:
         rows: input indices in ascending length, the same on every rank.
         step: number of the update, counted from 1.
-        votes: this rank's `VOTES`, of which any counts for all ranks.
+        votes: this rank's `VOTES`; one that any rank sets counts for all.
     """
     # Seeded by the step, so that no generator state has to be saved.
     torch.manual_seed(mix_integers(learner.seed, step, learner.group.rank))

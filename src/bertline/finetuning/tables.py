@@ -22,7 +22,7 @@ from bertline.files import parse_json
 from bertline.finetuning.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
-LARGEST_NUMBER = float(np.finfo(np.float32).max)
+MAX_NUMBER = float(np.finfo(np.float32).max)
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
@@ -245,6 +245,6 @@ def _target(cell: Any, task: TextTask, where: str) -> float:
         value = float("nan") if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell) else float(cell)
     except (TypeError, ValueError, OverflowError):
         value = float("nan")
-    if not abs(value) <= LARGEST_NUMBER:  # which NaN is not, either
+    if not abs(value) <= MAX_NUMBER:  # which NaN is not, either
         raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a number; correct the record")
     return value

@@ -41,7 +41,7 @@ from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
-# In addition to the keys of every recipe.
+# Keys in addition to those of every recipe.
 KEYS = ("task", "start", "initial_weights", "data")
 # The part of a recipe that is kept with the model.
 PREDICTED_FROM = ("fingerprint", "task", "table", "settings", "seed", "start")

@@ -33,7 +33,7 @@ def best_worker(
     best: tuple[Learner, Trained] | None = None
     highest = -math.inf
     for worker in range(group.rank, workers, group.world_size):
-        own_seed = seed if worker == 0 else mix_integers(seed, worker) >> 1  # below 2 ** 63, as PyTorch wants
+        own_seed = seed if worker == 0 else mix_integers(seed, worker) >> 1  # below 2 ** 63, PyTorch's limit for seeds
         learner, trained = fit(own_seed, alone, folder / f"worker-{worker}")
         task = learner.task
         outputs = predict(learner.model, task.dev.inputs, task.padding, learner.settings["precision"])

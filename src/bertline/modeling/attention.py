@@ -16,7 +16,7 @@ from bertline.modeling.dropout import drop
 from bertline.modeling.packed_attention import attend_one_by_one
 
 # Requirements of FlashAttention 2: the GPU's major compute capability and the largest head size.
-AMPERE, LARGEST_HEAD = 8, 256
+AMPERE, MAX_HEAD = 8, 256
 
 
 class Packed(NamedTuple):
@@ -91,7 +91,7 @@ def _attend_packed(query: Tensor, key: Tensor, value: Tensor, packed: Packed, dr
 def varlen_knows(query: Tensor) -> bool:
     """Return whether a kernel exists: FlashAttention 2 needs half precision, head sizes divisible by 8, and Ampere."""
     size = query.shape[-1]
-    if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > LARGEST_HEAD:
+    if query.dtype not in (torch.bfloat16, torch.float16) or size % 8 or size > MAX_HEAD:
         return False
     # Not get_device_capability: torch.compile treats these properties as constants.
     return torch.cuda.get_device_properties(query.device).major >= AMPERE

@@ -32,7 +32,7 @@ from bertline.modeling.weights import load_tensors
 from bertline.results.paths import WEIGHTS
 
 PICKLE = "pytorch_model.bin"
-# Of damaged files: torch.load raises what the operation raises at which it stops.
+# Errors for damaged files: torch.load raises the error of the operation at which it stops.
 PICKLE_ERRORS = (
     *(pickle.UnpicklingError, RuntimeError, EOFError, OSError, struct.error, AssertionError, MemoryError),
     *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError),

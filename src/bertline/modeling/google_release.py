@@ -29,7 +29,7 @@ def fetch_google_release(
 ) -> None:
     """Write a release in Hugging Face's layout.
 
-    The zip is kept beside `output` until it is converted, so that an interrupted download is continued.
+    The zip is kept next to `output` until it is converted, so that an interrupted download can continue.
 
     Args:
         output: the folder to write, complete or absent.
@@ -40,7 +40,7 @@ def fetch_google_release(
         contact: an e-mail address or a URL, for the User-Agent.
 
     Raises BertlineError for a download that fails, a zip that is damaged or leads out of its folder, and for files that
-    are no release.
+    are not a release.
     """
     if url is None:
         if folder is None:
@@ -66,7 +66,7 @@ def unpack_release(archive: Path, output: Path, *, source: str | None = None) ->
     Raises BertlineError for a zip that is damaged, unpacks to too much, leads out of its folder or lacks a file.
     """
     source = source or str(archive)
-    allowance = Allowance(archive, MAX_RATIO, advice="this is no release of BERT, name another archive")
+    allowance = Allowance(archive, MAX_RATIO, advice="this is not a release of BERT, name another archive")
     with as_damage_error(str(archive)):
         for name, stream in zip_members(archive, allowance, Counter(), _is_wanted):
             path = output / PurePosixPath(name).name

@@ -21,7 +21,7 @@ from bertline.results import paths
 
 FILES = ("config.json", paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json", paths.FINETUNED_TASK)
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-LARGEST_MODEL = 20_000_000_000  # bytes; the networks that are read have at most some billion
+MAX_MODEL = 20_000_000_000  # bytes; the networks that are read have at most some billion
 
 
 def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: str | None = None) -> None:
@@ -49,8 +49,8 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     _check_files(name, set(listed))
     wanted = {file: listed[file] for file in FILES if file in listed}
     size = sum(file.size or 0 for file in wanted.values())
-    if size > LARGEST_MODEL:
-        raise BertlineError(f"{name} has {size:,} bytes, allowed are {LARGEST_MODEL:,}; choose a smaller model")
+    if size > MAX_MODEL:
+        raise BertlineError(f"{name} has {size:,} bytes, allowed are {MAX_MODEL:,}; choose a smaller model")
     unfinished = output.with_name(f".{output.name}.part")
     for file, described in wanted.items():
         path = unfinished / file

@@ -269,10 +269,10 @@ def read_configuration(path: Path) -> NetworkConfig:
 
 
 def read_config_json(path: Path) -> dict[str, Any]:
-    """Read a config.json. Raises BertlineError if it is missing or no JSON object."""
+    """Read a config.json. Raises BertlineError if it is missing or not a JSON object."""
     given = read_json(path)
     if not isinstance(given, dict):
-        raise BertlineError(f"{path} is no JSON object; name the config.json of a network")
+        raise BertlineError(f"{path} is not a JSON object; name the config.json of a network")
     return given
 
 

@@ -87,7 +87,7 @@ def renamed_settings(path: Path, given: Mapping[str, Any], config: ModernConfig)
     kinds = given.get("layer_types") or by_default
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise BertlineError(
-            f"{path}: layer_types is no list of {layers} kinds, one of each layer; choose other weights"
+            f"{path}: layer_types is not a list of {layers} kinds, one of each layer; choose other weights"
         )
     local = [kind for kind in kinds if kind != "full_attention"]
     if local:

@@ -24,7 +24,7 @@ NAMES = {
         for ours, theirs in layout_bert.NAMES.items()
         if ours.startswith("encoder.embeddings.")
     },
-    # Of a classifier of sequences; the masked language network has none.
+    # The pooler of a classifier of sequences; the masked language network has no pooler.
     "encoder.pooler.weight": "classifier.dense.weight",
     "encoder.pooler.bias": "classifier.dense.bias",
     "masked_language_head.dense.weight": "lm_head.dense.weight",

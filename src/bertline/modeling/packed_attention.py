@@ -120,7 +120,7 @@ def _dropout_attention_backward(
         gradients, queries, keys, values, contexts = given
         weights = ((queries @ keys.transpose(1, 2)).to(sums.dtype) * scale).sub_(sums[:, here, None]).exp_()
         of_values = (weights * kept).to(query.dtype).transpose(1, 2) @ gradients
-        # Of the softmax: the sum over the weights times their gradients is that over the context times its gradient.
+        # Softmax: the sum over the weights times their gradients equals that over the context times its gradient.
         of_sums = (gradients * contexts).sum(-1, keepdim=True, dtype=sums.dtype)
         of_weights = (gradients @ values.transpose(1, 2)).to(sums.dtype).mul_(kept).sub_(of_sums)
         of_scores = weights.mul_(of_weights).mul_(scale).to(query.dtype)

@@ -20,7 +20,7 @@ import numpy as np
 from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
 TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 # tensorflow/core/framework/types.proto; only counters have other types.
@@ -74,7 +74,7 @@ def _entry_of(value: bytes) -> Entry:
     kind, shard, offset, size = (_last(fields, number, int) or 0 for number in (1, 3, 4, 5))
     dimensions = protocol_fields(_last(fields, 2, bytes) or b"").get(2, [])
     if not all(isinstance(dimension, bytes) for dimension in dimensions):
-        raise ValueError("a shape is no list of messages")
+        raise ValueError("a shape is not a list of messages")
     shape = tuple(_last(protocol_fields(dimension), 1, int) or 0 for dimension in dimensions)
     return Entry(kind, shape, shard, offset, size, _last(fields, 6, bytes) or b"")
 
@@ -91,7 +91,7 @@ def _tensor(prefix: Path, name: str, entry: Entry, shards: int) -> np.ndarray:
     kind, shape, shard, offset, size, checksum = entry
     path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
     dtype = TYPES.get(kind)
-    if dtype is None or size != math.prod(shape) * dtype.itemsize or len(shape) > MOST_DIMENSIONS:
+    if dtype is None or size != math.prod(shape) * dtype.itemsize or len(shape) > MAX_DIMENSIONS:
         raise BertlineError(f"{prefix}.index: {name} is of type {kind} and {size} bytes, which cannot be read")
     if not size:
         return np.zeros(shape, dtype)

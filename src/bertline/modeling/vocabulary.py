@@ -1,4 +1,4 @@
-"""Check that a network's vocabulary is a tokenizer's."""
+"""Agreement of a network's vocabulary with a tokenizer's."""
 
 from __future__ import annotations
 

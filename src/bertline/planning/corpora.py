@@ -66,7 +66,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
     elif "urls" in corpus:
         if "paths" in corpus:
             raise BertlineError(
-                f"configuration: corpora.{name}.urls: given beside paths; leave one of the two out, or make two corpora"
+                f"configuration: corpora.{name}.urls: given with paths; leave one of the two out, or make two corpora"
             )
         semantic["paths"] = _files_to_download(name, semantic.pop("urls"), downloads)
         located = [
@@ -107,7 +107,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
 
 
 def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
-    """Raise BertlineError if English stop words would be looked for in text that is known to be in another language."""
+    """Raise BertlineError if English stop words would be searched in text that is known to be in another language."""
     kept = corpus.get("language_identification", {}).get("keep", [])
     languages = {corpus.get("language"), *([kept] if isinstance(kept, str) else kept)} - {None, "simple"}
     if "gopher_quality" in corpus["cleaning"] and "stop_words" not in semantic and languages - {"en", "eng"}:
@@ -187,7 +187,7 @@ def _check_contact(config: Json, name: str, problems: list[str], mirrors: str = 
         return
     of_whom = {
         "mirrors": "Wikimedia, which blocks requests without contact information",
-        "gutenberg_mirrors": "mirrors of Project Gutenberg, which should know whom to ask",
+        "gutenberg_mirrors": "mirrors of Project Gutenberg, which ask for a contact",
     }
     reason = f"corpora.{name} downloads from {of_whom[mirrors]}"
     if "contact" not in config:

@@ -191,7 +191,7 @@ def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
 
 
 def _samples_per_second(journal: Path) -> float | None:
-    """Return the median speed of steps, less the mean share of all else, over a journal's points; None without any."""
+    """Return the median speed of steps over a journal's points, less the mean share of all else; None without any."""
     key, overall = "train/samples_per_second", "train/overall_samples_per_second"
     points = [point.metrics for point in read_journal(journal) if key in point.metrics]
     if not points:

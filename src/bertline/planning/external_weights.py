@@ -24,7 +24,7 @@ PLACES = ("directory", "name", "hub")
 def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str] | None = None) -> Json:
     """Return for the recipe the `directory` of weights and the digest of their `content`.
 
-    If they are fetched, also their `name` and, of the Hub's, the id of their model there (`hub`).
+    If the graph fetches them, also return their `name` and, for the Hub, the id of their model (`hub`).
 
     Args:
         key: of the weights in the configuration.
@@ -35,7 +35,7 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
     if isinstance(given, str):
         return _folder(problems, key, given)
     if "hub" in given:
-        identity = {"hub": given["hub"], "revision": given["revision"]}
+        identifying = {"hub": given["hub"], "revision": given["revision"]}
         directory = paths.HUB_WEIGHTS.format(repository=given["hub"], revision=given["revision"])
         name = f"{given['hub']} at {given['revision'][:12]}"
     else:
@@ -45,11 +45,11 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
             content, name = sorted(digests(files).values()), release
         else:
             content, name = release["sha256"], release["url"].rpartition("/")[2]
-        identity = {"google": content, "lowercase": given["lowercase"]}
-        directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identity))
+        identifying = {"google": content, "lowercase": given["lowercase"]}
+        directory = paths.GOOGLE_WEIGHTS.format(google=fingerprint(identifying))
     plan.fetched[directory] = given
     of_hub = {"hub": given["hub"]} if "hub" in given else {}
-    return {"directory": directory, "content": fingerprint(identity), "name": name, **of_hub}
+    return {"directory": directory, "content": fingerprint(identifying), "name": name, **of_hub}
 
 
 def _folder(problems: list[str], key: str, directory: str) -> Json:
@@ -82,7 +82,7 @@ def external_tokenizer(plan: Plan, key: str, directory: str) -> str:
 
 
 def release_files(plan: Plan, directory: str) -> list[str]:
-    """List the files of a release in a folder that the weights in `directory` are converted from."""
+    """List the files of the release, in a folder, from which the weights in `directory` are converted."""
     release = plan.fetched[directory]["google"]
     if not isinstance(release, str):
         return []

@@ -74,7 +74,7 @@ def inputs_of_prediction(plan: Plan, output: str) -> list[str]:
 
 
 def model_of_prediction(plan: Plan, output: str) -> list[str]:
-    """Return what must exist before a prediction: the choice of its model, or the model; none for a folder that
+    """Return the files that a prediction needs first: the choice of its model, or the model; none for a folder that
     the graph does not make."""
     model = plan.predictions[output]["model"]
     if "kept" in model:

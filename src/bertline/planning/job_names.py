@@ -25,7 +25,7 @@ def job_name(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> str:
 def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[str, float | None] | None:
     """Describe the last point of a running job's journal; return that and the seconds left, None if unknown.
 
-    Jobs that are no trainings, or have no point yet, have no progress.
+    Jobs that do not train, or have no point yet, have no progress.
     """
     if rule == "pretrain_phase":
         folder, steps = paths.PHASE.format(**wildcards), plan.phases[wildcards["phase"]]["settings"]["steps"]
@@ -35,7 +35,7 @@ def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[s
         return None
     try:
         points = read_last_points(Path(folder, paths.STARTED_JOURNAL))[-RECENT_POINTS:]
-    except (BertlineError, OSError):  # whoever reads the journal next reports it
+    except (BertlineError, OSError):  # the next reader of the journal reports it
         points = []
     if not points:
         return None

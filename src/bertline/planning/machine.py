@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, GPUs, disk. Without PyTorch, which takes seconds to import."""
+"""Hardware of this machine: cores, memory, GPUs, disk. Does not import PyTorch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Machine:
 
 
 def this_machine(gpus: int | None = None) -> Machine:
-    """Return what this process may use.
+    """Return the hardware that this process may use.
 
     Args:
         gpus: number to use, 0 for none; None for all.

@@ -1,6 +1,6 @@
 """Resolution and checks of a run's network, without PyTorch, because the graph runs them at every start.
 
-Without these checks problems would be found when training begins, after days of downloading and encoding.
+Without these checks, problems would only be found when training begins, after days of downloading and encoding.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def read_network(path: Path) -> Json | None:
         return None
     given, key = read_json(path), "max_position_embeddings"
     if not isinstance(given, dict) or type(given.get(key, 0)) is not int:
-        raise BertlineError(f"{path} is no JSON object, or its {key} is no integer; name the config.json of a network")
+        raise BertlineError(
+            f"{path} is not a JSON object, or its {key} is not an integer; name the config.json of a network"
+        )
     return {key: given[key]} if key in given else {}
 
 

@@ -1,4 +1,4 @@
-"""Names of results: the paths under results/runs/ that a person reads, and the files that the graph makes for each."""
+"""Names of results: the readable paths under results/runs/, and the files that the graph makes for each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bertline.results import paths
 from bertline.results.kept import missing_models
 
 RUNS = str(Path(paths.RUN).parent)
-# A checkpoint, as `pretrained` names it, and as it stands below the folder of its phase.
+# A checkpoint, as `pretrained` names it, and its path in the phase's folder.
 STEP = re.compile(r"(.+?)(?:@|/exports/|/checkpoints/)step-0*(\d+)")
-# Of the folders of results, those whose names are fingerprints in the plan.
+# The folders of results whose names are fingerprints in the plan.
 FINGERPRINTED = ("corpora", "datasets", "phases", "finetunings", "kept")
 NEAREST = 3
 
@@ -28,8 +28,8 @@ NEAREST = 3
 def names_of(plan: Plan) -> dict[str, list[str]]:
     """Return the files, or the rules without wildcards, that make each name.
 
-    A folder stands for what the graph makes in it. Files in the folder of a dataset, a phase or a corpus have names,
-    too: see `files_of_names`.
+    A folder represents the files that the graph makes in it. Files in the folder of a dataset, a phase or a corpus have
+    names, too: see `files_of_names`.
     """
     page = [targets.report_page(plan)]
     latest = paths.REPORT.format(fingerprint="latest")
@@ -95,7 +95,7 @@ def _listing(corpus: Json) -> str:
 
 
 def corpus_rule(key: str) -> str:
-    """Return the name of the rule that asks for the sentences of all parts of a corpus, which may be still unknown."""
+    """Return the name of the rule that requests the sentences of all parts of a corpus, which may still be unknown."""
     return f"corpus_{key}"
 
 
@@ -122,10 +122,10 @@ def _names_of_finetuning(plan: Plan, run: Json) -> dict[str, list[str]]:
 
 
 def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], makes: Callable[[str], bool]) -> list[str]:
-    """Return the files and the rules to ask Snakemake for, given what a person asked for.
+    """Return the files and the rules to request from Snakemake for the names that the user requested.
 
     Args:
-        plan: the plan. The steps of checkpoints that are asked for are added to its `checkpoints`.
+        plan: the plan. The steps of requested checkpoints are added to its `checkpoints`.
         given: rules, names, paths inside what a name leads to, and paths of the graph.
         rules: the names of all rules without wildcards.
         makes: returns whether a rule makes a file.
@@ -166,7 +166,7 @@ def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
 
 
 def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
-    """Return the export of a checkpoint; a training that is still to come, or goes on, keeps it for that."""
+    """Return the export of a checkpoint; a training that has not ended keeps this checkpoint."""
     export = paths.CHECKPOINT_EXPORT.format(phase=phase, step=step)
     steps, folder = plan.phases[phase]["settings"]["steps"], Path(paths.PHASE.format(phase=phase))
     if step > steps:
@@ -183,7 +183,7 @@ def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
 
 
 def _misses(plan: Plan, file: str, known: list[str] | None) -> list[str] | None:
-    """Return the nearest file names if a file that a rule could make is none of the plan's; None if it is one.
+    """Return the nearest file names if a file that a rule could make is not in the plan; None if it is.
 
     Args:
         known: the files of its folder, if the folder has a name.

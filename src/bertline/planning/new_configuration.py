@@ -1,4 +1,4 @@
-"""A configuration for a person's own texts, sized to them, to this machine and to a time."""
+"""A configuration for the user's own texts, sized to the texts, to this machine and to a time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FINETUNING_TOKENS = 64  # of a row, about
 
 
 class NewConfiguration(NamedTuple):
-    """A configuration as YAML, and what to say of it.
+    """A configuration as YAML, and what to report about it.
 
     Attributes:
-        not_read: number of files by suffix whose names are of no text.
+        not_read: number of files by suffix whose names are not those of texts.
         slowdown: by how many times other programs slow training down here, at least 1.
     """
 

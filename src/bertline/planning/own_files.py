@@ -1,4 +1,4 @@
-"""The corpora of the files that a person has: how each file is read, by its name and its beginning."""
+"""Corpora of the user's files: how each file is read, by its name and its beginning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Corpus:
     settings: Json
     files: list[Path]
     reasons: dict[str, str] = field(default_factory=dict)  # why a setting is as it is
-    bytes: int = 0  # of the files as they lie
+    bytes: int = 0  # sizes on disk
     bytes_read: int = 0
     documents_read: int = 0
     characters_read: int = 0
@@ -116,7 +116,7 @@ def _files_in(path: Path) -> Iterator[Path]:
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
-    """Return the kind of a file, and the suffix by which a pattern finds its like; None for what is no text."""
+    """Return the kind of a file, and the suffix by which a pattern finds its like; None for a file that is not text."""
     name = file.name
     if suffix := next((suffix for suffix in DUMP_FILES if name.endswith(suffix)), None):
         return _Kind("wiki", "wikimedia"), suffix

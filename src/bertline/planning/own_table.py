@@ -1,4 +1,4 @@
-"""A table that a person has, to fine-tune on: its columns, and its rows divided for training and for scores."""
+"""A table of the user's to fine-tune on: its columns, and its rows divided for training and for scores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bertline.console import BertlineError
 from bertline.files import Json, write_text
 from bertline.finetuning.tables import SUFFIXES
 
-DEV_SHARE, FEWEST_ROWS = 0.2, 20
+DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
 IDS = ("id", "index", "idx", "key")
-MOST_CLASSES = 50
+MAX_CLASSES = 50
 
 
 def describe_table(files: list[str], folder: Path) -> Json:
@@ -36,14 +36,14 @@ def describe_table(files: list[str], folder: Path) -> Json:
     label = _label_of(rows, files[0])
     texts = _texts_of(rows, label, files[0])
     values = [row[label] for row in rows if row.get(label) not in (None, "")]
-    is_number = len(set(map(str, values))) > MOST_CLASSES and all(map(_is_number, values))
+    is_number = len(set(map(str, values))) > MAX_CLASSES and all(map(_is_number, values))
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(files[0]).name.partition(".")[0]).strip("-")
     name = name or "table"
     train, dev = files[0], files[-1]
     reasons = {"label": f"{len(set(map(str, values)))} different values", "texts": "the columns with the longest texts"}
     if len(files) == 1:
-        if len(rows) < FEWEST_ROWS:
-            raise BertlineError(f"{files[0]} has {len(rows)} rows; {FEWEST_ROWS} or more are needed to score on some")
+        if len(rows) < MIN_ROWS:
+            raise BertlineError(f"{files[0]} has {len(rows)} rows; {MIN_ROWS} or more are needed to score on some")
         train, dev = (f"{folder.as_posix()}/{name}-{split}.jsonl" for split in ("train", "dev"))
         divided: dict[str, list[str]] = {train: [], dev: []}
         for row in rows:
@@ -92,7 +92,7 @@ def _label_of(rows: list[Json], file: str) -> str:
     few = {
         column: len({str(row.get(column)) for row in rows})
         for column in columns
-        if 1 < len({str(row.get(column)) for row in rows}) <= min(MOST_CLASSES, len(rows) // 2)
+        if 1 < len({str(row.get(column)) for row in rows}) <= min(MAX_CLASSES, len(rows) // 2)
     }
     if not few:
         raise BertlineError(
@@ -110,7 +110,7 @@ def _texts_of(rows: list[Json], label: str, file: str) -> list[str]:
     }
     lengths = {column: length for column, length in lengths.items() if length > 3 and not _all_numbers(rows, column)}
     if not lengths:
-        raise BertlineError(f"TABLE={file} has no column of texts beside '{label}'; add one")
+        raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
     longest = max(lengths.values())
     chosen = [column for column, length in lengths.items() if 3 * length >= longest]
     return chosen if len(chosen) <= 2 else [max(lengths, key=lambda column: lengths[column])]

@@ -1,6 +1,6 @@
-"""A look at texts that a person has: what they are, how much, in which language. A bounded sample of them is read.
+"""Examination of the user's texts: their kinds, amount and language. A bounded sample of them is read.
 
-The graph's own readers read the sample, so what they refuse is refused here, in the same line.
+The graph's own readers read the sample, so files that they refuse are refused here, with the same line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OwnText:
         script: the first word of the Unicode names of most of its letters, as LATIN.
         alphabet: number of different characters that make up 99.95 percent of the sample.
         sample: texts of documents, whole or their beginnings.
-        not_read: suffixes of files that are no text, with their numbers.
+        not_read: suffixes of files that are not text, with their numbers.
     """
 
     corpora: list[Corpus]
@@ -143,7 +143,7 @@ def look_at(
 
 @contextmanager
 def _advice_on_encoding() -> Iterator[None]:
-    """Say how an encoding is given here, where there is no configuration yet."""
+    """Describe how an encoding is given here, where there is no configuration yet."""
     try:
         yield
     except BertlineError as error:

@@ -43,13 +43,13 @@ def add_phase(
         earlier = phase_with_same_data(plan, initial, {**entry, "settings": settings})
     if earlier is not None:
         entry["continues_data_of"] = earlier
-    identity = {
+    identifying = {
         **entry,
         "settings": semantic,
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    key = fingerprint(identity)
+    key = fingerprint(identifying)
     filled = {name: value for name, value in settings.items() if name != "initial_weights"}
     plan.phases[key] = {**entry, "fingerprint": key, "settings": filled, "initial_weights": initial}
     return key

@@ -12,7 +12,7 @@ from bertline.planning.external_weights import external_weights
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
-# By key of the configuration, which is also that of the plan's entries.
+# Default files by key of the configuration, which is also the key of the plan's entries.
 DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
 RANKED = ("collection", "queries", "candidates")  # the files of a ranking
 # Folders of the graph, in which no output overwrites a result.

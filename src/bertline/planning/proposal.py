@@ -2,8 +2,8 @@
 
 They interpolate between two recipes: config/mini.yaml, for some megabytes on two cores, and config/one-gpu-day.yaml,
 for a Wikipedia on a GPU. The network is the largest one that sees TOKENS_PER_PARAMETER tokens for each weight of its
-layers (Hoffmann et al. 2022, arXiv 2203.15556) in the time there is, reading the text at most EPOCHS times, as often as
-BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
+layers (Hoffmann et al. 2022, arXiv 2203.15556) in the available time, reading the text at most EPOCHS times, as often
+as BERT read its own (Devlin et al. 2019, arXiv 1810.04805).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from bertline.planning.machine import Machine
 
 TOKENS_PER_PARAMETER = 20
 EPOCHS = 40
-# Without a time: so long for up to so much text, in proportion for more, and at most a day.
-DEFAULT_SECONDS, DEFAULT_BYTES, LONGEST_SECONDS = 900.0, 10e6, 86400.0
+# The default time for up to DEFAULT_BYTES of text; proportionally more for more text, and at most a day.
+DEFAULT_SECONDS, DEFAULT_BYTES, MAX_SECONDS = 900.0, 10e6, 86400.0
 # config/mini.yaml: 4,096 tokens for 5 MB of text; BERT's 30,522 are reached at 15 GB.
 VOCABULARY, VOCABULARY_CHARACTERS, VOCABULARY_EXPONENT = 4096, 5e6, 0.25
-SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 1024, 30522
+MIN_VOCABULARY, MAX_VOCABULARY = 1024, 30522
 # Tokens of a global batch: 2,048 for the 7.3 million of config/mini.yaml, 524,288 for the 36.7 billion of
 # config/one-gpu-day.yaml, and powers of two between.
 BATCH, BATCH_OF_TOKENS, BATCH_EXPONENT = 2048, 7.3e6, 0.65
-LARGEST_BATCH = 1 << 19
-FEWEST_STEPS = 20
+MAX_BATCH = 1 << 19
+MIN_STEPS = 20
 MASKED = 0.3
 SECONDS_TO_COMPILE = 1200.0  # of training, from which compiling, a minute, pays
 COMPILED_GAIN = 1.25  # on a CPU; 1.38 measured of BERT-mini on a quiet machine
 # What a network takes besides its activations: weights, gradients and two moments; a process of PyTorch.
 BYTES_PER_WEIGHT, BYTES_PER_PROCESS = 16, 700_000_000
 MEMORY_SHARE = 0.7
-MOST_PROCESSES = 16
+MAX_PROCESSES = 16
 CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
-# On one core of an AMD EPYC: jobs of the graph before and after the training, and the text's way to samples.
+# Measured on one core of an AMD EPYC: jobs of the graph before and after training, and the stages from text to samples.
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -55,15 +55,15 @@ class Network(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Number of the weights of the layers' matrices."""
+        """Number of weights of the layers' matrices."""
         return 12 * self.layers * self.hidden**2
 
     def all_weights(self, vocab_size: int) -> int:
-        """Number of weights with the embeddings."""
+        """Return the number of weights, embeddings included."""
         return self.weights + (vocab_size + 512) * self.hidden
 
     def flops_per_token(self, vocab_size: int, length: int) -> float:
-        """Operations of a training step per token, see `bertline.training.flops`."""
+        """Return the operations of a training step per token, see `bertline.training.flops`."""
         head = MASKED * (self.hidden**2 + self.hidden * vocab_size)
         return 6.0 * self.weights + 12 * self.layers * self.hidden * length + 6 * head
 
@@ -148,17 +148,17 @@ def seconds_of(time: str) -> float:
 
 def default_seconds(size: int) -> float:
     """Return the time for so many bytes of text."""
-    return min(LONGEST_SECONDS, DEFAULT_SECONDS * max(1.0, size / DEFAULT_BYTES))
+    return min(MAX_SECONDS, DEFAULT_SECONDS * max(1.0, size / DEFAULT_BYTES))
 
 
 def vocabulary_size(characters: int, alphabet: int) -> int:
     """Return the size of a vocabulary for a text, at least twice its alphabet: half is left for words."""
     grown = VOCABULARY * (characters / VOCABULARY_CHARACTERS) ** VOCABULARY_EXPONENT
-    size = min(max(grown, SMALLEST_VOCABULARY, 2 * alphabet), LARGEST_VOCABULARY)
-    return LARGEST_VOCABULARY if size == LARGEST_VOCABULARY else 64 * round(size / 64)
+    size = min(max(grown, MIN_VOCABULARY, 2 * alphabet), MAX_VOCABULARY)
+    return MAX_VOCABULARY if size == MAX_VOCABULARY else 64 * round(size / 64)
 
 
-def processes_for(network: Network, vocab_size: int, machine: Machine, batch: int = LARGEST_BATCH) -> int:
+def processes_for(network: Network, vocab_size: int, machine: Machine, batch: int = MAX_BATCH) -> int:
     """Return how many processes train: one a GPU, or one a core, as memory allows; 0 if not even one fits.
 
     Args:
@@ -168,7 +168,7 @@ def processes_for(network: Network, vocab_size: int, machine: Machine, batch: in
     if machine.gpus:
         return len(machine.gpus) if 2 * needed < MEMORY_SHARE * machine.gpu_memory else 0
     fitting = MEMORY_SHARE * machine.memory // (BYTES_PER_PROCESS + 2 * needed)
-    return int(min(machine.cores, MOST_PROCESSES, fitting, max(1, batch // CPU_MICRO_BATCH)))
+    return int(min(machine.cores, MAX_PROCESSES, fitting, max(1, batch // CPU_MICRO_BATCH)))
 
 
 def micro_batch_for(machine: Machine) -> int | None:
@@ -184,7 +184,7 @@ def precision_for(machine: Machine) -> str:
 def batch_for(tokens: float) -> int:
     """Return the tokens of a global batch for a training of so many tokens."""
     wanted = BATCH * (tokens / BATCH_OF_TOKENS) ** BATCH_EXPONENT
-    return int(min(LARGEST_BATCH, max(BATCH, 2 ** round(math.log2(max(1.0, wanted))))))
+    return int(min(MAX_BATCH, max(BATCH, 2 ** round(math.log2(max(1.0, wanted))))))
 
 
 def propose(
@@ -200,7 +200,7 @@ def propose(
 
     Args:
         vocab_size: as `vocabulary_size` returns it; `text.tokens` are of this vocabulary.
-        seconds: for everything.
+        seconds: the time for everything.
         speed: tokens per second on this machine in training a network, not compiled, by the sequence length and the
             tokens of a global batch.
         more_seconds: of what is done with the finished network.
@@ -217,7 +217,7 @@ def propose(
     _check_disk(text, machine)
     other = _seconds_of_data(text, shards, machine)
     reference_batch = (
-        131072 * len(machine.gpus) if machine.gpus else CPU_MICRO_BATCH * min(machine.cores, MOST_PROCESSES)
+        131072 * len(machine.gpus) if machine.gpus else CPU_MICRO_BATCH * min(machine.cores, MAX_PROCESSES)
     )
     rate = speed(REFERENCE, 128, max(BATCH, reference_batch)) * REFERENCE.flops_per_token(vocab_size, 128)
     chosen = fitting[0]
@@ -240,7 +240,7 @@ def propose(
     phases = []
     for number, (length, share) in enumerate(lengths):
         sequences = max(1, batch // length)
-        steps = max(FEWEST_STEPS, round(share * tokens / (sequences * length)))
+        steps = max(MIN_STEPS, round(share * tokens / (sequences * length)))
         phases.append(
             Phase(
                 sequence_length=length,

@@ -1,4 +1,4 @@
-"""The file of a proposed configuration: YAML with a short reason beside each line."""
+"""The file of a proposed configuration: YAML with a short reason next to each line."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def duration(seconds: float) -> str:
 def sentence_settings(language: str) -> tuple[Json, str]:
     """Return the settings that split the sentences of a language, and the reason."""
     if language in NO_SENTENCE_MARKS:
-        return {"sentences": "unicode"}, "few ends are marked: a program for the language, and `lines`, are better"
+        return {"sentences": "unicode"}, "few ends are marked: better use a program for the language, and `lines`"
     if language in NO_SPACES:
         return {"sentences": "unicode"}, "by the marks of all scripts: there are no spaces to split at"
     if language in SENTENCEX:
         return {
             "sentences": "sentencex",
             "sentence_language": language,
-        }, "its rules: Punkt takes ends of verbs for abbreviations"
+        }, "rules for the language: Punkt mistakes ends of verbs for abbreviations"
     return {"sentences": "punkt"}, "learns the abbreviations of your text"
 
 
@@ -62,9 +62,9 @@ def command(path: str, proposal: Proposal) -> str:
 
 OF_EACH_PHASE = ("sequence_length", "global_batch_size", "steps", "learning_rate", "warmup")
 REASONS_OF_NETWORK = {
-    "hidden_size": "more are slower, and learn more from more text",
+    "hidden_size": "a larger one is slower, and learns more from more text",
     "num_hidden_layers": "the same",
-    "num_attention_heads": "of 64",
+    "num_attention_heads": "each of size 64",
     "intermediate_size": "4 times hidden_size, as in BERT",
     "hidden_dropout_prob": "the masks change in every epoch",
     "attention_probs_dropout_prob": "the same",
@@ -75,14 +75,14 @@ REASONS_OF_PHASE = {
     "optimizer": "muon needs fewer steps in small networks, adamw is BERT's",
     "schedule": "down to 0 at the last step",
     "betas": "RoBERTa's",
-    "carry_over": "from the phase before: its optimizer starts anew",
+    "carry_over": "from the phase before; the optimizer starts anew",
     "sequence_length": "tokens; short ones first teach attention, longer ones follow",
     "steps": "twice as many take twice as long, and give a better model",
-    "learning_rate": "its peak",
+    "learning_rate": "at its peak",
     "warmup": "steps",
     "packing": "no padding",
-    "precision": "what this hardware computes fast",
-    "masking": "of the tokens are guessed",
+    "precision": "the fast one on this hardware",
+    "masking": "share of the tokens to predict",
 }
 
 
@@ -132,8 +132,10 @@ def configuration(
     found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {text.words:,} words"
     lines.comment(f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).")
     training = duration(sum(phase.seconds for phase in proposal.phases))
-    lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, of which {training} are training.")
-    lines.comment(f"The {proposal.limit} ends it. Change what you like; `make plan` shows what then runs. Run it:")
+    lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, including {training} of training.")
+    lines.comment(
+        f"The {proposal.limit} limits the training. Change any value; `make plan` then shows what will run. Run it:"
+    )
     lines.comment(f"    {command(path, proposal)}")
     lines.add(0, "", "")
     lines.add(0, "experiment", name, why="in MLflow")
@@ -159,7 +161,7 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
         more, reason = sentence_settings(text.language)
         settings |= more
         reasons["sentences"] = reason
-    usual = {"source": "what reads them", "paths": "** is any folder", "encoding": "as given"}
+    usual = {"source": "how they are read", "paths": "** is any folder", "encoding": "as given"}
     for key, value in settings.items():
         lines.add(2, key, value, why={**usual, **reasons}.get(key, ""))
     if text.others:
@@ -167,7 +169,7 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
             f"{language} {share:.0%}" for language, share in list(text.others.items())[:3] if share >= 0.01
         )
         if seen:
-            lines.add(2, f"# language_identification: {{keep: {text.language}}}", why=f"to leave out others: {seen}")
+            lines.add(2, f"# language_identification: {{keep: {text.language}}}", why=f"drops other languages: {seen}")
 
 
 def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> None:
@@ -175,7 +177,7 @@ def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> Non
     lines.add(1, f"{name}:")
     lines.add(2, "corpora", [corpus.name for corpus in text.corpora], why="those above")
     lines.add(2, "shards", proposal.shards, why="files of samples; more only for hundreds of megabytes")
-    lines.add(2, "held_out", proposal.held_out, why="share of the documents that only measures")
+    lines.add(2, "held_out", proposal.held_out, why="share of the documents kept for the held-out loss")
     lines.add(2, "duplicates", "exact", why="`near` also drops documents that nearly repeat another")
     settings, why = tokenizer_settings(text.language, proposal.vocab_size, has_case=text.has_case)
     lines.add(2, "tokenizer:")
@@ -184,15 +186,15 @@ def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> Non
     lines.add(
         3, "lowercase", settings["lowercase"], why="false keeps capitals" if text.has_case else "the script has none"
     )
-    lines.add(3, "strip_accents", settings["strip_accents"], why="letters keep their marks")
-    lines.add(2, "pair_objective", "none", why="masked words only: sentence pairs did not help RoBERTa")
+    lines.add(3, "strip_accents", settings["strip_accents"], why="false: letters keep their marks")
+    lines.add(2, "pair_objective", "none", why="only masked words: sentence pairs did not help RoBERTa")
 
 
 def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Json | None) -> None:
     network = proposal.network
     lines.add(0, "runs:")
     lines.add(1, f"{name}:")
-    lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of own text.", why="for the report")
+    lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of custom text.", why="for the report")
     lines.add(2, "dataset", name, why="above")
     lines.add(
         2,
@@ -227,12 +229,12 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
         }
         lines.add(2, "finetune:")
         lines.add(3, "tables:")
-        lines.add(4, f"{table['name']}:", why="random_weights: the same network without pretraining, to compare")
+        lines.add(4, f"{table['name']}:", why="random_weights: the same network without pretraining, for comparison")
         for key, value in tuning.items():
             lines.add(5, key, value)
     lines.add(2, "model_card:")
     lines.add(3, "language", [text.language], why="for the Hub")
-    lines.add(3, "# license: cc-by-4.0", why="yours, before `make publish`")
+    lines.add(3, "# license: cc-by-4.0", why="set it before `make publish`")
 
 
 class _Lines:

@@ -28,7 +28,7 @@ def prunable(plan: Plan) -> list[Prunable]:
     """Return the files of finished datasets, phases and fine-tunings that are no longer needed, ordered by path.
 
     The newest checkpoint of a phase is kept: the next phase takes the optimizer's moments from it. An unfinished phase
-    keeps everything, and so do the fine-tunings among which the plan has still to choose.
+    keeps everything, and so do the fine-tunings among which the plan still has to choose.
     """
     found = []
     for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
@@ -53,7 +53,7 @@ def prunable(plan: Plan) -> list[Prunable]:
 
 
 def _remains() -> Iterator[Path]:
-    """Yield beginnings of outputs, and extracted text that is cleaned already, which no living job has in its hands."""
+    """Yield incomplete outputs, and extracted text that is cleaned already, that no running job uses."""
     before = time.time() - SECONDS_OF_A_JOB
     extracted = Path(paths.EXTRACTED.format(corpus="*", part="*"))
     cleaned = (

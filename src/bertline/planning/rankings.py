@@ -32,7 +32,7 @@ def add_collection(
     """Add a tokenized collection to the plan; return its folder.
 
     Args:
-        source: the file; `content` identifies what is in it.
+        source: the file; `content` identifies its content.
         tfrecords: whether it is a TFRecord file.
         dataset, tokenizer: a dataset by its fingerprint, or the file of another tokenizer.
     """

@@ -62,7 +62,7 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
 
 
 def digest_of_record(plan: Plan, run: str) -> str:
-    """Return a digest of what a run's fingerprint omits: description, what cards say, folders of the stages."""
+    """Return a digest of what a run's fingerprint omits: description, the content of cards, folders of the stages."""
     return fingerprint({key: value for key, value in record(plan, run).items() if key != "config"})
 
 

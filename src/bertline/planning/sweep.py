@@ -13,8 +13,8 @@ from bertline.planning.names import nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
-# A step of a phase accumulates at most so many micro-batches: more change the speed by less than the noise.
-MOST_MICRO_BATCHES = 8
+# A step of a phase accumulates at most this many micro-batches: more change the speed by less than the noise.
+MAX_MICRO_BATCHES = 8
 # Settings of a phase without which its steps are the same.
 ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}
 
@@ -79,7 +79,7 @@ def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial:
     """Yield the speed with micro-batches of each number of sequences, up to the first that does not fit.
 
     Each row has `micro_batch_size` and what `run_trial` returns, or `fits: False`. On a CPU, a size whose memory,
-    extrapolated from two before it, is not there is not tried: the system would kill other programs, too.
+    extrapolated from two before it, is not available is not tried: the system would kill other programs, too.
     """
     memory: list[tuple[int, int]] = []
     for size in tried:
@@ -118,7 +118,7 @@ def by_processes(recipe: Json, numbers: Sequence[int], *, micro_batch_size: int,
 def _sequences(recipe: Json, at_once: int) -> int:
     """Return the sequences of a step: of a phase, several micro-batches, as far as its global batch has so many."""
     wanted = recipe["settings"].get("global_batch_size", 1)
-    return at_once * max(1, min(MOST_MICRO_BATCHES, wanted // at_once))
+    return at_once * max(1, min(MAX_MICRO_BATCHES, wanted // at_once))
 
 
 def _with_batch(recipe: Json, sequences: int) -> Json:

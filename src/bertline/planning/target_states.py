@@ -10,8 +10,8 @@ from bertline.planning.names import RUNS, names_of, nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
-# Entries of a run that are no results of their own, or those of another name.
-LEFT_OUT = ("record.json", "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
+# Entries of a run that are not results of their own, or that have another name.
+SKIPPED = ("record.json", "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
 
 
 def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]:
@@ -21,7 +21,7 @@ def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]
         under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
             shards; without it, they are counted.
 
-    Raises BertlineError with the nearest names for an `under` that is none.
+    Raises BertlineError with the nearest names if `under` is not such a name.
     """
     names, links = names_of(plan), links_of(plan)
     if under is None:
@@ -33,7 +33,7 @@ def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]
         below = {
             name for name in names if not tasks.isdisjoint(map(str, Path(name).parents)) and Path(name).name != "model"
         }
-        without = {name for name in names if "/random-weights/" in name or Path(name).name in LEFT_OUT}
+        without = {name for name in names if "/random-weights/" in name or Path(name).name in SKIPPED}
         shown = [name for name in names if name not in below | without]
         return [(name, _state(plan, name, names[name], links)) for name in shown]
     folder = f"{RUNS}/{under.strip('/')}"

@@ -50,7 +50,7 @@ def dump_listings(plan: Plan) -> list[str]:
 
 
 def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SAMPLES) -> list[str]:
-    """List a file for every shard and sequence length of `datasets`; by default the samples themselves.
+    """List a file for every shard and sequence length of `datasets`; by default the files of samples.
 
     A `pattern` with {split} has training and test files, one without has none for the held-out shard.
     """

@@ -1,4 +1,4 @@
-"""What each figure of the report shows, in words: for those who hear the page, and where a figure is not loaded."""
+"""Descriptions of the report's figures, for screen readers and for figures that are not loaded."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from bertline.results.records import Phase
 
 
 def of_loss_curve(phase: Phase) -> str:
-    """Say where the losses of a phase begin and end."""
+    """Describe where the losses of a phase begin and end."""
     baseline = "" if phase.trigram_loss is None else f" The trigram model's held-out loss is {phase.trigram_loss:.2f}."
     return f"{_losses([phase])} over {counted(phase.journal[-1].step, 'step')}.{baseline}"
 
 
 def of_loss_over(phases: Sequence[Phase], axis: str) -> str:
-    """Say where the losses of all phases begin and end."""
+    """Describe where the losses of all phases begin and end."""
     if axis == "hours":
         return f"{_losses(phases)} over {duration(sum(map(hours_of, phases)))} of training."
     return f"{_losses(phases)} over {_tokens(phases)} tokens."
 
 
 def of_held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
-    """Say with which held-out loss each evaluated run ends."""
+    """Describe the held-out loss at the end of each evaluated run."""
     ends = [
         f"{name} {values[-1]:.3f} after {places[-1].tokens:,.0f} tokens"
         for name, phases in runs.items()
@@ -35,7 +35,7 @@ def of_held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
 
 
 def of_scores_by_step(lines: Mapping[str, Sequence[tuple[int, Spread]]]) -> str:
-    """Say the first and the last score of each line."""
+    """Describe the first and the last score of each line."""
     parts = [
         f"{name} from {points[0][1]} at step {points[0][0]:,} to {points[-1][1]} at step {points[-1][0]:,}"
         for name, points in lines.items()
@@ -44,7 +44,7 @@ def of_scores_by_step(lines: Mapping[str, Sequence[tuple[int, Spread]]]) -> str:
 
 
 def of_throughput(phases: Sequence[Phase]) -> str:
-    """Say the range of the speed, and the last share of the device's peak."""
+    """Describe the range of the speed, and the last share of the device's peak."""
     _, speeds = curve(phases, "train/tokens_per_second")
     _, shares = curve(phases, "train/model_flops_utilization")
     if not speeds:
@@ -55,14 +55,14 @@ def of_throughput(phases: Sequence[Phase]) -> str:
 
 
 def of_length_histogram(edges: Sequence[float], counts: Sequence[int]) -> str:
-    """Say how many samples there are, and the length that most of them have."""
+    """Describe how many samples there are, and the length that most of them have."""
     top = max(range(len(counts)), key=counts.__getitem__)
     span = f"from {number(edges[top])} to {number(edges[top + 1])} tokens"
     return f"{counted(sum(counts), 'sample')}; the most frequent length is {span}, with {counts[top]:,} of them."
 
 
 def of_document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[int]]]) -> str:
-    """Say the most frequent length of each corpus's documents."""
+    """Describe the most frequent length of each corpus's documents."""
     parts = []
     for name, (edges, counts) in histograms.items():
         top = max(range(len(counts)), key=counts.__getitem__)
@@ -72,7 +72,7 @@ def of_document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence
 
 
 def of_score_dots(rows: Sequence[ScoreRow]) -> str:
-    """Say the main score of each task, from pretrained and from random weights, and the baselines."""
+    """Describe the main score of each task, from pretrained and from random weights, and the baselines."""
     parts = []
     for row in rows:
         if row.primary:

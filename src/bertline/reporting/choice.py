@@ -1,4 +1,4 @@
-"""A report of any runs, by the names that a person uses."""
+"""A report of any runs, by their readable names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
             default all runs.
         directory: the folder to write (default: results/report/of-NAMES).
 
-    Returns the page's path. Raises BertlineError for an unknown run, with the names that are most like it.
+    Returns the page's path. Raises BertlineError for an unknown run, with the most similar names.
     """
     names = [name for run in runs for name in ([run] if Path(run).is_file() else run.split(","))]
     names = [name.strip() for name in names if name.strip()]

@@ -48,7 +48,7 @@ Files = Mapping[str, Path | bytes]
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published of a run.
+    """The published files of a run.
 
     Attributes:
         folder: the model in Hugging Face's layout.
@@ -64,7 +64,7 @@ class Publication:
 
 
 def find_publication(run: str, task: str | None = None) -> Publication:
-    """Find what is published of a run, or of its kept model of a task such as glue/cola.
+    """Find the files to publish of a run, or of its kept model of a task such as glue/cola.
 
     Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
     """
@@ -109,7 +109,7 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     """Push a run's model, and return the address of its commit after loading it from there in a clean process.
 
     Args:
-        publication: what to push; of it, what the repository already has is not sent again.
+        publication: the files to push; those that the repository already has are not sent again.
         repository: user/name, made if it does not exist.
         public: whether everyone can see it.
 

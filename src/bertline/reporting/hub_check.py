@@ -26,7 +26,7 @@ TEXTS, WORDS = 4, 6
 
 
 def compare_logits(folder: Path, repository: str, revision: str, *, endpoint: str, is_finetuned: bool) -> None:
-    """Load a pushed model with transformers in a process of its own, into an empty cache, and compare its logits.
+    """Load a pushed model with transformers in a separate process, into an empty cache, and compare its logits.
 
     Args:
         folder: the local model, in Hugging Face's layout.

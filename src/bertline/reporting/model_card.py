@@ -52,7 +52,7 @@ def template(name: str, **settings: Any) -> jinja2.Template:
 
 
 def metadata_of_run(run: Record) -> dict[str, Any]:
-    """Return what cards of all models of a run say: `license` and `language`, as far as they are known."""
+    """Return the content of the cards of all models of a run: `license` and `language`, as far as they are known."""
     codes = (corpus.get("settings", {}).get("language", "") for corpus in run.dataset.card.get("corpora", []))
     # A Wikipedia's code is not always that of a language: simple, zh_yue.
     languages = [code for code in dict.fromkeys(codes) if re.fullmatch("[a-z]{2,3}", code)]

@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def read_kernels(path: Path) -> list[Kernel]:
-    """Read what ncu printed; lines of the profiled program before the table are skipped.
+    """Read the output of ncu; lines of the profiled program before the table are skipped.
 
     Raises BertlineError for a file without the table, without `CYCLES`, or with a number that cannot be read.
     """
@@ -71,13 +71,13 @@ def read_kernels(path: Path) -> list[Kernel]:
 
 
 def _number(path: Path, text: str) -> float:
-    """Parse a number with commas between thousands; one that the GPU does not measure is 0."""
+    """Parse a number with commas between thousands; a number that the GPU does not measure is 0."""
     if text in ("n/a", ""):
         return 0.0
     try:
         return float(text.replace(",", ""))
     except ValueError:
-        raise BertlineError(f"{path}: '{text}' is no number; run ncu with LC_ALL=C") from None
+        raise BertlineError(f"{path}: '{text}' is not a number; run ncu with LC_ALL=C") from None
 
 
 def utilization(kernels: list[Kernel]) -> list[Row]:

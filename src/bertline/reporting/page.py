@@ -38,7 +38,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
 
     Args:
         records: record-*.json of each run to show. Those of one name, from before and after a change of its recipe, are
-            told apart by the beginnings of their fingerprints.
+            distinguished by the beginnings of their fingerprints.
         directory: the folder to write.
     """
     runs = [read_record(path) for path in records]

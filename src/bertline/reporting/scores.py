@@ -122,7 +122,7 @@ def without_published(rows: Sequence[ScoreRow]) -> list[str]:
         if published_score(row.group, row.score):
             tasks.setdefault(row.official, {})[task_title(row.group)] = None
     return [
-        f"No published scores stand beside {', '.join(tasks[official])}: {reason}."
+        f"No published scores are shown for {', '.join(tasks[official])}: {reason}."
         for official, reason in reasons.items()
         if official in tasks
     ]

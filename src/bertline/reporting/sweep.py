@@ -27,7 +27,7 @@ def write_sweep(folder: Path, sweep: Json) -> None:
     """Write a sweep's tables and figures to a folder, and last the sweep itself.
 
     Args:
-        sweep: rows of `bertline.planning.sweep` below `micro_batches` and `scaling`, besides what describes it.
+        sweep: rows of `bertline.planning.sweep` below `micro_batches` and `scaling`, in addition to its description.
     """
     for name, columns in COLUMNS.items():
         if sweep[name]:

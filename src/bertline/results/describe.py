@@ -98,7 +98,7 @@ def duration(hours: float) -> str:
     return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
 
 
-# By the names that the templates use.
+# Filters by the names that the templates use.
 FILTERS = {"number": number, "duration": duration, "task": task_title, "score": score_title}
 
 
@@ -168,8 +168,8 @@ def _masked(masking: Mapping[str, Any]) -> str:
     return f"tokens masked{whole}" + (", all by [MASK]" if masking.get("mask_only") else "")
 
 
-def _batch_size_warmup(ramp: Mapping[str, Any] | None) -> str:
-    return f", at first of {number(ramp['from'])}, growing over {_span(ramp['steps'])}" if ramp else ""
+def _batch_size_warmup(warmup: Mapping[str, Any] | None) -> str:
+    return f", at first of {number(warmup['from'])}, growing over {_span(warmup['steps'])}" if warmup else ""
 
 
 def _span(value: float) -> str:

@@ -24,7 +24,7 @@ SHOWN = {
 
 
 def describe_metrics(metrics: Mapping[str, float]) -> str:
-    """Describe what a person watches of a point's metrics, as in `loss 2.4983, 13,746 tokens/s`."""
+    """Describe the most important metrics of a point, as in `loss 2.4983, 13,746 tokens/s`."""
     return ", ".join(text.format(metrics[key]) for key, text in SHOWN.items() if key in metrics)
 
 

@@ -79,7 +79,7 @@ def model_of(finetuning: str) -> Path:
 
 
 def read_choice(kept: str) -> Json | None:
-    """Return a choice: `best`, all `kept` fine-tunings, and the `scores` of all; None while it is not made."""
+    """Return a choice: `best`, all `kept` fine-tunings, and the `scores` of all; None before it is made."""
     path = Path(paths.KEPT_CHOICE.format(kept=kept))
     return read_json(path) if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""Reading of run records and of the results on disk that they refer to.
+"""Reading of run records and of the results on disk to which they refer.
 
 A record lists a run's stages with names and fingerprints. Everything else (recipes, journals, scores, the dataset's
 card) is read from the folders it refers to, as far as it exists.

@@ -13,9 +13,9 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.settings.configuration import load_schema, parse_yaml, read_yaml, schema_of
 
-# The key of Snakemake's --config under which a path and its value stand: its own keys have no dots.
+# The key of Snakemake's --config that contains a path and its value: Snakemake's own keys have no dots.
 KEY = "set"
-# Of one with a checkpoint to keep that was asked for by its name: see workflow/inputs/names.smk.
+# The key for a checkpoint to keep that was requested by its name: see workflow/inputs/names.smk.
 KEEP = "keep_step"
 OWN = {KEY, KEEP}
 
@@ -82,7 +82,7 @@ def apply_settings(config: Any, settings: Iterable[str], schema_path: Path | str
             if not equals or not path:
                 raise BertlineError(f"{setting}: a setting is PATH=VALUE, as runs.demo.seed=2")
             if not isinstance(config, dict):
-                raise BertlineError(f"{path}: the configuration is no mapping of keys to values")
+                raise BertlineError(f"{path}: the configuration is not a mapping of keys to values")
             config = _replace(config, path, value, schema, schema, ())
     return config
 

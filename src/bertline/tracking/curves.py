@@ -1,4 +1,4 @@
-"""Curves of trainings as CSV and as TensorBoard's events, beside MLflow.
+"""Curves of trainings as CSV and as TensorBoard's events, in addition to MLflow.
 
 Both contain what MLflow gets: the points of the metrics journals up to the last checkpoint, with the journals' times. A
 CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the

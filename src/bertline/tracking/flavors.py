@@ -13,7 +13,7 @@ from typing import Any, cast
 from bertline.files import read_json
 
 REQUIREMENTS = ["mlflow", "torch", "transformers"]
-# Of the classes of transformers.
+# Kinds by the suffixes of the classes of transformers.
 _KINDS = {
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def kind_of(folder: Path) -> str:
-    """Return what a model in Hugging Face's layout is for: fill-mask or the name of a task's pipeline."""
+    """Return the purpose of a model in Hugging Face's layout: fill-mask or the name of a task's pipeline."""
     architecture = read_json(folder / "config.json")["architectures"][0]
     return next((kind for suffix, kind in _KINDS.items() if architecture.endswith(suffix)), "fill-mask")
 
@@ -33,7 +33,7 @@ def load_expression(kind: str, address: str) -> str:
 
 
 def save_model(folder: Path, saved: Path) -> None:
-    """Save a model in Hugging Face's layout to `saved`, a folder that is made, in MLflow's.
+    """Save a model in Hugging Face's layout to a new folder `saved` in MLflow's layout.
 
     It is a pipeline of transformers and a `mlflow.pyfunc` model. One for fill-mask is also a network for
     `mlflow.pytorch`; one for question answering is a `mlflow.pyfunc` model only, as transformers has no such pipeline.

@@ -1,6 +1,6 @@
 """MLflow's logged models: entries with metrics that the Models table of an experiment ranks.
 
-A pretraining checkpoint is one by its path, without files.
+A pretraining checkpoint is logged with its path, without files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def add_logged_model(
     folder: Path | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> LoggedModel:
-    """Add a model of `run` with its metrics; one that a kill leaves incomplete has not the status READY.
+    """Add a model of `run` with its metrics; a model that a kill leaves incomplete does not have the status READY.
 
     Args:
         client: of the store.
@@ -120,7 +120,7 @@ def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -
 
     logged = _sort_out(client, run, entry, origin)
     missing = [checkpoint for checkpoint in entry.checkpoints if str(checkpoint.path) not in logged]
-    tags = {FINGERPRINT_TAG: entry.identity[FINGERPRINT_TAG], HOST_TAG: platform.node(), ORIGIN_TAG: origin}
+    tags = {FINGERPRINT_TAG: entry.identity_tags[FINGERPRINT_TAG], HOST_TAG: platform.node(), ORIGIN_TAG: origin}
     for checkpoint in missing:
         path = str(checkpoint.path)
         try:
@@ -145,15 +145,15 @@ def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[
     """Return the paths of the logged checkpoints of a phase; delete entries of deleted ones, and duplicates.
 
     A path names a file of one machine only. Logged models from another one, of another origin, or of another run whose
-    checkpoints are in another folder, are left alone. An incomplete one is deleted if there is a complete one of the
+    checkpoints are in another folder, are not changed. An incomplete one is deleted if there is a complete one of the
     same checkpoint: else another tracker may be writing it.
     """
     from mlflow.exceptions import MlflowException
 
     folder = Path(entry.tags[PATH_TAG], paths.CHECKPOINTS).absolute()
-    found = find_logged_models(client, run.info.experiment_id, entry.identity[FINGERPRINT_TAG])
+    found = find_logged_models(client, run.info.experiment_id, entry.identity_tags[FINGERPRINT_TAG])
     logged: set[str] = set()
-    # In an order on which all trackers agree, so that no two delete each other's.
+    # All trackers use this order, so that no two delete each other's models.
     for model in sorted(found, key=lambda model: (model.status != "READY", model.model_id)):
         path = model.tags.get(PATH_TAG)
         if path is None or model.tags.get(ORIGIN_TAG, origin) != origin:

@@ -71,17 +71,19 @@ class _Pass:
 
     def look(self, entry: Entry) -> list[Run]:
         """Return the runs with an entry's fingerprint as they are now."""
-        fingerprint = entry.identity["bertline.fingerprint"]
+        fingerprint = entry.identity_tags["bertline.fingerprint"]
         found = _search(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
         self.known[fingerprint] = found
         return found
 
     def own(self, entry: Entry) -> list[Run]:
         """Return the runs of an entry that are of this origin."""
-        found = self.known.get(entry.identity["bertline.fingerprint"])
-        identity = entry.identity | {ORIGIN_TAG: self.origin}
+        found = self.known.get(entry.identity_tags["bertline.fingerprint"])
+        identity_tags = entry.identity_tags | {ORIGIN_TAG: self.origin}
         return [
-            run for run in (self.look(entry) if found is None else found) if identity.items() <= run.data.tags.items()
+            run
+            for run in (self.look(entry) if found is None else found)
+            if identity_tags.items() <= run.data.tags.items()
         ]
 
     def continuable(self, entry: Entry) -> list[Run]:
@@ -108,8 +110,8 @@ class _Pass:
         """
         if found := self.continuable(entry):
             return found[0]
-        for run in self.known[entry.identity["bertline.fingerprint"]]:
-            without = ORIGIN_TAG not in run.data.tags and entry.identity.items() <= run.data.tags.items()
+        for run in self.known[entry.identity_tags["bertline.fingerprint"]]:
+            without = ORIGIN_TAG not in run.data.tags and entry.identity_tags.items() <= run.data.tags.items()
             certain = _sent(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
             if without and certain and _can_continue(run, entry):
                 return run
@@ -121,7 +123,7 @@ class _Pass:
             if SUPERSEDED_TAG not in run.data.tags:
                 logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
                 self.client.delete_run(run.info.run_id)
-                self.known[entry.identity["bertline.fingerprint"]].remove(run)
+                self.known[entry.identity_tags["bertline.fingerprint"]].remove(run)
 
     def is_complete(self) -> bool:
         """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
@@ -167,7 +169,7 @@ def publish(
         try:
             published = _publish(here, entry)
         except MlflowException as error:
-            # Of two trackers that write one parameter at once, the store refuses one, which finds it in the next pass.
+            # If two trackers write one parameter at once, the store refuses one, which finds it in the next pass.
             is_conflict = CONFLICT in str(error)
             conflicts += is_conflict
             if here.is_complete() and (not is_conflict or conflicts > MAX_CONFLICTS):
@@ -238,7 +240,7 @@ def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Ru
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
     """Mark the MLflow runs that this folder sent of this run before its recipe changed."""
-    name, record = entry.identity["bertline.run"], entry.identity["bertline.record"]
+    name, record = entry.identity_tags["bertline.run"], entry.identity_tags["bertline.record"]
     others = [
         run
         for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
@@ -260,7 +262,7 @@ def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
 
     That is so if the parent was deleted or superseded, or is of another origin.
     """
-    is_shared = "bertline.record" not in entry.identity
+    is_shared = "bertline.record" not in entry.identity_tags
     parent = run.data.tags.get(PARENT_TAG) if run is not None and is_shared else None
     if parent is None:
         return None
@@ -278,13 +280,13 @@ def _links(here: _Pass, entry: Entry) -> str:
         parent = _other_parent(here, one, run)
         if run is not None and parent is not None and parent not in own:
             lines.append(f"- [{one.name}](#/experiments/{here.experiment_id}/runs/{run.info.run_id})")
-    return "\n\nShared with another run, below which they stand:\n" + "\n".join(lines) if lines else ""
+    return "\n\nShared with another run, whose children they are:\n" + "\n".join(lines) if lines else ""
 
 
 def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
     client, run = here.client, here.find(entry, parent)
-    tags = entry.identity | {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
+    tags = entry.identity_tags | {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
     tags |= entry.tags | {"mlflow.note.content": description}
     if parent is not None:
         tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
@@ -301,7 +303,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         run = here.find(entry, parent) or created
     here.used.append(run.info.run_id)
     here.withdraw_duplicates(entry)
-    _supersede(here, (one for one in here.old if entry.identity.items() <= one.data.tags.items()), run.info.run_id)
+    _supersede(here, (one for one in here.old if entry.identity_tags.items() <= one.data.tags.items()), run.info.run_id)
     if SUPERSEDED_TAG in run.data.tags:
         client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # it is again the present state
     parameters = _parameters(entry)

@@ -1,6 +1,6 @@
 """A model for MLflow that answers questions: the code that MLflow stores with the weights and loads, without Bertline.
 
-Transformers has no pipeline for question answering any more. The windows and the choice of the answer are those of
+Transformers no longer has a pipeline for question answering. The windows and the choice of the answer are those of
 Google's run_squad.py, as in `bertline.finetuning.squad_answers`.
 """
 

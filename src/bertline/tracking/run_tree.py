@@ -76,12 +76,12 @@ class Checkpoint(NamedTuple):
 class Entry:
     """Target state of one MLflow run. Times are Unix milliseconds.
 
-    Data, phases and fine-tunings that several runs share have an identity without a run: they are one MLflow run each,
-    a child of the first of these runs and linked from the others. The root alone has the name of their experiment.
+    Data, phases and fine-tunings that several runs share have identity tags without a run: each is one MLflow run,
+    a child of the first of these runs and linked from the others. Only the root has the name of their experiment.
     """
 
     name: str
-    identity: dict[str, str]
+    identity_tags: dict[str, str]
     description: str
     finished: bool
     started: int | None = None
@@ -110,7 +110,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     started, ended = _span(children)
     return Entry(
         name=record.name,
-        identity=_identity("run", record.fingerprint, run=record.name, record=record.fingerprint),
+        identity_tags=_identity_tags("run", record.fingerprint, run=record.name, record=record.fingerprint),
         description=_run_description(record),
         finished=record.finished,
         started=started,
@@ -125,7 +125,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     )
 
 
-def _identity(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
+def _identity_tags(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
     tags = {"stage": stage, "fingerprint": fingerprint, **more}
     return {f"bertline.{key}": str(value) for key, value in tags.items()}
 
@@ -143,7 +143,7 @@ def _data_entry(record: Record) -> Entry:
     settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
     return Entry(
         name="data",
-        identity=_identity("data", record.dataset.fingerprint),
+        identity_tags=_identity_tags("data", record.dataset.fingerprint),
         description=describe.describe_dataset(card),
         finished=True,
         started=written,
@@ -165,7 +165,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
     seeds = len({finetuning.seed for finetuning in planned})
     return Entry(
         name=group,
-        identity=_identity(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
+        identity_tags=_identity_tags(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
         description=f"{describe.task_title(group)}: {len(planned)} fine-tunings over {seeds} seeds.",
         finished=finished,
         started=started_at,
@@ -189,12 +189,12 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
 def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     final: dict[str, float | None] = {}
     if isinstance(training, Phase):
-        identity, describe_recipe = _identity(training.name, training.fingerprint), describe.describe_phase
+        identity_tags, describe_recipe = _identity_tags(training.name, training.fingerprint), describe.describe_phase
         if training.finished:
             final = {"baseline/trigram_loss": training.trigram_loss}
     else:
         group, start, describe_recipe = training.group, training.start, describe.describe_finetuning
-        identity = _identity(group, training.fingerprint, task=group, seed=training.seed, start=start)
+        identity_tags = _identity_tags(group, training.fingerprint, task=group, seed=training.seed, start=start)
         for prefix, values in (("score", "scores"), ("baseline", "baselines")):
             final |= {f"{prefix}/{name}": value for name, value in training.result.get(values, {}).items()}
     recipe = describe_recipe(training.recipe, record.phase_names) if training.recipe else ""
@@ -211,7 +211,7 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     points += [Point(key, last_step, ended, float(value)) for key, value in final.items() if value is not None]
     return Entry(
         name=training.name,
-        identity=identity,
+        identity_tags=identity_tags,
         description=recipe if training.finished else f"Still training. {recipe}".strip(),
         finished=training.finished,
         started=_moment(training, "started", 0),

@@ -193,9 +193,9 @@ def _upgrade_schema(tracking_uri: str) -> None:
 
 
 def _find_moved_artifacts(database: Path) -> None:
-    """Enter the present folder for artifacts in the database, if the project was moved or copied.
+    """Set the current folder for artifacts in the database, if the project was moved or copied.
 
-    MLflow stores absolute paths, and would go on writing to the folder that the project was in before.
+    MLflow stores absolute paths, and would continue to write to the previous folder of the project.
     """
     here = _artifact_folder(database)
     if database.absolute().parent != Path.cwd():
@@ -288,7 +288,7 @@ def _explain(error: Exception, tracking_uri: str) -> str:
         if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):
             return f"{place} does not accept the token in MLFLOW_TRACKING_TOKEN; set a valid one and run `make track`"
         wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
-        return f"{place} does not know you; set {wanted} in the environment and run `make track`"
+        return f"{place} did not accept the credentials; set {wanted} in the environment and run `make track`"
     if "error code 403" in reason:
         return f"{place} does not let you write; ask for the permission to edit its experiment, then run `make track`"
     if "valid JSON" in reason:

@@ -35,7 +35,7 @@ def entry_of(folder: Path) -> Entry:
     return Entry(
         name=name,
         # Every sweep is a run of its own: another one, of another time, does not replace it.
-        identity={
+        identity_tags={
             "bertline.stage": "sweep",
             "bertline.fingerprint": digest,
             "bertline.run": f"{name} {digest}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bertline.results.records import Phase, Training
 
-# A metric of a phase has about so many points in MLflow at the end.
+# A metric of a phase has about this many points in MLflow at the end.
 POINTS = 2000
 # Keys that a trainer writes at every point of the journal. All others, such as evaluations, are rare.
 FREQUENT = ("train/", "system/")

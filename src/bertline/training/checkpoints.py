@@ -8,7 +8,7 @@
     checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 
 A checkpoint is written to a temporary directory, flushed to the disk and renamed. The newest valid one is used: a
-damaged one is reported and the one before it is used; one of another fingerprint is reported and left alone.
+damaged one is reported and the one before it is used; one of another fingerprint is reported and not changed.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
         if state and state.get("fingerprint") != fingerprint:
             if report:
                 logger.warning(
-                    "the checkpoint %s is of another model (fingerprint %s, not %s); it is left alone",
+                    "the checkpoint %s is of another model (fingerprint %s, not %s); it is not changed",
                     path,
                     state.get("fingerprint"),
                     fingerprint,

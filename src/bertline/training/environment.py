@@ -13,7 +13,7 @@ SAME_BITS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring", "NCCL_PR
 
 
 def set_environment(options: Options) -> None:
-    """Set the variables that the options call for, except those that are set already."""
+    """Set the variables that the options need, except those that are set already."""
     variables: dict[str, str] = {}
     if not options.compiled and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
         variables |= GROWING_SEGMENTS

@@ -112,9 +112,9 @@ def load_carried_over_moments(
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     """Return a phase's first position in the order of samples.
 
-    It is where an earlier phase with the same samples ended: that which the recipe names in `continues_data_of`, or the
-    previous one with carry_over: everything. Otherwise it is 0. Raises BertlineError if everything is carried over and
-    the phases have different datasets, sequence lengths or seeds.
+    It is where an earlier phase with the same samples ended: the phase that the recipe names in `continues_data_of`,
+    or, with carry_over: everything, the previous phase. Otherwise it is 0. Raises BertlineError if everything is
+    carried over and the phases have different datasets, sequence lengths or seeds.
     """
     initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
     earlier = recipe.get("continues_data_of")
@@ -122,7 +122,7 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         return 0
     folder = _folder(initial, path)
     if earlier is not None:
-        # Phases are beside each other, in folders named by their fingerprints.
+        # The folders of phases are next to each other, named by their fingerprints.
         of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
         return int(read_json(of_earlier / paths.RECIPE)["next_position"])
     before = read_json(folder / paths.RECIPE)

@@ -1,4 +1,4 @@
-"""Choice of a micro-batch's rows: as requested, or as is best on this machine."""
+"""Choice of a micro-batch's rows: the requested ones, or the best ones on this machine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from bertline.training.options import Options
 
 logger = logging.getLogger(__name__)
 
-# A phase gets one compiled program for so many micro-batches of a rank: in fewer, it would not win back the half minute
-# in which it is compiled.
+# A phase gets one compiled program for this many micro-batches of a rank: with fewer, a program would not save the half
+# minute of its compilation.
 MICRO_BATCHES_OF_A_PROGRAM = 200
 # Fraction of a GPU's memory: fragmentation and the optimizer's step take the rest.
 HEADROOM = 0.9
@@ -43,7 +43,7 @@ TYPICAL = 1 << 16  # number of samples whose lengths are taken for those of all
 def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) -> int:
     """Return the rows of a micro-batch: as many as fit, such that a rank's part of a global batch is split evenly."""
     most = max(1, micro_batch_tokens // settings["sequence_length"])
-    of_rank = _most_rows(settings, world_size)
+    of_rank = _max_rows(settings, world_size)
     pieces = -(-of_rank // most)
     return -(-of_rank // pieces)
 
@@ -93,7 +93,7 @@ def fix_shapes_of_phase(layout: Layout, data: TrainingData, recipe: dict[str, An
     """Return `layout` with the fixed shapes that compiled programs need, the same on every rank."""
     settings = recipe["settings"]
     masking, typical = Masking(**settings["masking"]), _typical_batch(data, recipe)
-    samples = _most_rows(settings, world_size)
+    samples = _max_rows(settings, world_size)
     micro_batches = settings["steps"] * max(1.0, samples * float(typical.lengths.mean()) / layout.tokens)
     most = min(MAX_WIDTHS, max(1, int(micro_batches / MICRO_BATCHES_OF_A_PROGRAM)))
     return fix_shapes(layout, data.train, masking, typical, samples=samples, most=most)
@@ -142,7 +142,7 @@ def find_micro_batch_tokens(
         (found.mlm_loss + found.pair_loss).backward()
         model.zero_grad(set_to_none=True)
 
-    most = _most_rows(settings, group.world_size)
+    most = _max_rows(settings, group.world_size)
     if group.device.type == "cuda":
         # The most that the optimizer will allocate.
         optimizer, new_state = make_optimizer(model, settings), OPTIMIZERS[settings["optimizer"]].new_state
@@ -189,7 +189,7 @@ def _doubled(most: int) -> list[int]:
     return [*(1 << bits for bits in range((most - 1).bit_length())), most]
 
 
-def _most_rows(settings: dict[str, Any], world_size: int) -> int:
+def _max_rows(settings: dict[str, Any], world_size: int) -> int:
     return -(-settings["global_batch_size"] // world_size)
 
 

@@ -19,10 +19,10 @@ def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:
 
 
 def _steps(_: Any, given: Sequence[Token]) -> tuple[int, ...]:
-    """Parse steps with commas between; none is empty."""
+    """Parse steps separated by commas; an empty text gives no steps."""
     text = given[0].value
     if text and not all(part.isdecimal() for part in text.split(",")):
-        raise ValueError(f"given '{text}', allowed are steps with commas between")
+        raise ValueError(f"given '{text}', allowed are steps separated by commas")
     return tuple(map(int, text.split(","))) if text else ()
 
 
@@ -39,47 +39,47 @@ class Options:
     """Types, defaults and help of the trainer's options."""
 
     threads: PositiveInt = 1
-    """Of this node, divided among its processes."""
+    """Threads of this node, divided among its processes."""
     keep_threads: bool = True
-    """Resume with as many threads as before, for the same bits; --no-keep-threads: with as many as given."""
+    """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
     micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = 32768
-    """Computed at once by a process, as full rows, at least one; auto: what fits a GPU's memory, or the fastest."""
+    """Tokens that a process computes at once, at least one full row; auto: what fits a GPU's memory, or the fastest."""
     compiled: Annotated[bool, Parameter(name="--compile")] = False
-    """Compile the network with torch.compile: takes a minute at the start, and every step is faster."""
+    """Compile the network with torch.compile: it takes a minute at the start and makes every step faster."""
     cuda_graphs: bool = False
-    """Experimental, never run on a GPU yet: record the compiled program once and replay it."""
+    """Record the compiled program once and replay it; on a GPU only. Experimental: never run on one yet."""
     compiled_optimizer: Annotated[bool, Parameter(name="--compile-optimizer")] = False
-    """Compile LAMB's step; the others gain nothing by it."""
+    """Compile LAMB's step; other optimizers do not gain from it."""
     sharded_optimizer: Annotated[bool, Parameter(name="--shard-optimizer")] = False
-    """Each process updates a part of the parameters and keeps their moments, instead of all of them."""
+    """Let each process update a part of the parameters and keep only their moments."""
     fsdp: bool = False
-    """Experimental, never run on GPUs yet: each process keeps a part of weights, gradients and moments (FSDP2)."""
+    """Let each process keep a part of weights, gradients and moments (FSDP2). Experimental: never run on GPUs yet."""
     kfac_share: float = 1.0
-    """Of the processes that precondition a layer's gradient with K-FAC: less memory and more communication below 1."""
+    """Share of the processes that precondition a layer's gradient with K-FAC; below 1 less memory, more traffic."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     deterministic: bool = False
-    """Only kernels that give the same bits in every run: on a GPU slower, on a CPU without effect."""
+    """Use only kernels that give the same bits in every run: slower on a GPU, without effect on a CPU."""
     load_balancing: str = "equal"
-    """Of a batch among the ranks: equal; measured, for unlike GPUs; measured-again, after a resume; 3,1,1: weights."""
+    """Division of a batch: equal; measured, for unlike GPUs; measured-again, after a resume; 3,1,1: rank weights."""
     log_every: PositiveInt = 10
     """Steps between points of the journal."""
     evaluate_every: NonNegativeInt = 200
-    """Steps; 0: only first and last."""
+    """Steps between evaluations; 0: only the first and the last step."""
     checkpoint_every: NonNegativeInt = 0
-    """Steps; 0: only by the clock."""
+    """Steps between checkpoints; 0: only by time."""
     checkpoint_every_minutes: float = 15.0
-    """Minutes, by the clock."""
+    """Minutes between checkpoints."""
     keep_checkpoints: PositiveInt = 2
-    """Number of the newest."""
+    """Number of the newest checkpoints to keep."""
     keep_every: NonNegativeInt = 0
-    """Keep the checkpoints of multiples of this many steps, and write one of step 0."""
+    """Keep the checkpoints whose step is a multiple of this number, and write one of step 0."""
     keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
-    """Write checkpoints of these steps and keep them: 0,1000,4000."""
+    """Write and keep checkpoints of these steps, such as 0,1000,4000."""
     keep_best: bool = False
-    """Keep the checkpoint with the lowest held-out MLM loss, too."""
+    """Also keep the checkpoint with the lowest held-out MLM loss."""
     profile: Annotated[tuple[int, int] | None, Parameter(converter=_first_and_last, n_tokens=1)] = None
-    """Write where the time of steps START:STOP goes, both included, to checkpoints/profile/."""
+    """Write a profile of steps START:STOP, both included, to checkpoints/profile/."""
     profiler: Literal["torch", "nsight"] = "torch"
     """nsight: only mark the steps of --profile, for nsys and ncu."""
     when_locked: Literal["wait", "stop"] = "wait"

@@ -40,7 +40,7 @@ from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 
-# After so many successive steps without a finite gradient, the weights themselves are taken to be wrong.
+# After this many successive steps without a finite gradient, the weights themselves are taken to be wrong.
 MAX_SKIPPED_IN_A_ROW = 10
 VOTES = ("stop_wanted", "checkpoint_wanted", UNFINISHED)
 

@@ -19,7 +19,7 @@ SECONDS_FOR_RANK_0 = 5.0
 def run_rank(command: Callable[..., object], text: str | None) -> NoReturn:
     """Run a script as `run_command` does and end the process without cleanup: all files are written by then.
 
-    Destroying gloo's threads occasionally aborts a process. With NCCL, a failed rank could wait for ever for a kernel
+    Destroying gloo's threads occasionally aborts a process. With NCCL, a failed rank could wait forever for a kernel
     that waits for the other ranks, so that the launcher would not notice the failure.
     """
     status = 0

@@ -46,7 +46,7 @@ class StepResult(NamedTuple):
     norm: float  # of the gradient before clipping; nan if the step was interrupted
     learning_rate: float
     updated: bool  # False: loss or gradient was not finite, or the step was interrupted; the weights are unchanged
-    backed_off: bool  # not updated because fp16's loss scale was too high, which is no error
+    backed_off: bool  # not updated because fp16's loss scale was too high, which is not an error
     interrupted: bool  # a rank left out micro-batches, because it was asked to stop
     seconds: float
     waited: float  # seconds for data

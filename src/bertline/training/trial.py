@@ -33,7 +33,7 @@ SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> Json:
     """Train with the real step for some seconds and return its speed, see `timed`.
 
-    Data, gradients, optimizer and division among the ranks are those of a phase; only the tokens are random, and all
+    Data, gradients, optimizer and assignment to ranks are those of a phase; only the tokens are random, and all
     samples are full. Every process of the group must call this.
 
     Args:

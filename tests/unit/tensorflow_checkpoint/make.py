@@ -1,4 +1,4 @@
-"""Made the files beside it with TensorFlow 2.21, under the names of Google's release: python make.py"""
+"""Make the files next to this one with TensorFlow 2.21, under the names of Google's release: python make.py"""
 
 import zlib
 

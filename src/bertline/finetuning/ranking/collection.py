@@ -46,7 +46,7 @@ def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path) -> None:
     """Tokenize a collection, in memory that grows by about 30 bytes a passage, however long passages are.
 
     Args:
-        recipe: the `source`, a file of lines `id<TAB>text` or a TFRecord file, and `tfrecords`, which of the two it is.
+        recipe: the `source`, a file of lines `id<TAB>text` or a TFRecord file, and `tfrecords`, whether it is one.
         tokenizer: the tokenizer.json, or the vocab.txt, of the network.
         output: the folder to write, complete or absent.
 

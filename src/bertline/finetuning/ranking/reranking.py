@@ -19,7 +19,7 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
 
     Args:
         model: a fine-tuned model with one output, or two classes of which the second is relevant.
-        collection: lines of an id, a tab and a text. It is tokenized into a temporary folder beside `output`.
+        collection: lines of an id, a tab and a text. It is tokenized into a temporary folder next to `output`.
         queries: lines of an id, a tab and a text.
         candidates: lines of a query and a passage, or a TREC run.
         output: a TREC run as .trec, or MS MARCO's ranking as .tsv.

@@ -1,8 +1,8 @@
 """Reader of TFRecord files with examples of int64 lists that does not need TensorFlow.
 
-Format: tensorflow/core/lib/io/record_writer.h: of each record its length (8 bytes), the masked CRC-32C of that, the
-content, and the content's masked CRC-32C. The content is an Example of tensorflow/core/example/example.proto, lists of
-numbers by name.
+Format: tensorflow/core/lib/io/record_writer.h: each record has its length (8 bytes), the masked CRC-32C of the length,
+the content, and the content's masked CRC-32C. The content is an Example of tensorflow/core/example/example.proto:
+lists of numbers by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADER, TRAILER = 12, 4  # bytes
 def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Yield the place of each example, for messages, and its lists of numbers by name, int64.
 
-    Raises BertlineError for a file that is absent or cut off, a wrong checksum, or a record that is no such example.
+    Raises BertlineError for a file that is absent or cut off, a wrong checksum, or a record of another form.
     """
     if not path.exists():
         raise BertlineError(f"{path} does not exist; put the task's file there")

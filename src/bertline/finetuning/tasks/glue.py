@@ -22,8 +22,9 @@ class GlueTask(TextTask):
     parquet_splits: Mapping[str, str] = field(default_factory=lambda: {"dev": "validation"})
 
 
-# Of the official development sets. MRPC's was computed from the files whose SHA-256 Hugging Face's loader pins, the
-# others' from copies of dev.tsv with as many rows and bytes of text as that loader records. QQP and MNLI are missing.
+# Digests of the official development sets. MRPC's was computed from the files whose SHA-256 Hugging Face's loader pins,
+# the others from copies of dev.tsv with the numbers of rows and bytes of text that this loader records. QQP and MNLI
+# are missing.
 _DEV_DIGESTS = {
     "CoLA": "9b83cbf53a0701a5f21f1b89b34fe530e5d6ec2a16841e34b17bf352c641db17",
     "SST-2": "a864544c39d5a61b0a6e68d8449f6f836bf12275f3aad31c9955e89b69b8eeb2",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TASKS: dict[str, Task] = {**SQUAD_TASKS, "boolq": BOOLQ, **GLUE_TASKS}
 
-# Of data that a configuration describes, by its kind.
+# Functions for data that a configuration describes, by its kind.
 PREPARE_TABLE = {
     "classification": "bertline.finetuning.text_task:prepare_table",
     "regression": "bertline.finetuning.text_task:prepare_table",

@@ -21,7 +21,7 @@ SQUAD_TASKS = {
         title="SQuAD 1.1",
         version="v1",
         hub="rajpurkar/squad",
-        # Of the official dev-v1.1.json, whose SHA-256 begins with 95aa6a52.
+        # The digest of the official dev-v1.1.json, whose SHA-256 begins with 95aa6a52.
         digests={"dev": "57e866cfeeb36e60751ba16d5c34085c7acf79c09b284d4e4f60118f2a32f5fb"},
     ),
     "squad_v2": SquadTask(title="SQuAD 2.0", version="v2", hub="rajpurkar/squad_v2"),

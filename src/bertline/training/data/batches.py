@@ -1,4 +1,4 @@
-"""Global batches and their division among the ranks.
+"""Global batches and their assignment to the ranks.
 
 A global batch is a run of consecutive positions in the order of samples. Sorted by length, its samples are assigned to
 the ranks in proportion to the rank weights, so that every rank gets the same mixture of lengths. The result is a pure

@@ -92,7 +92,7 @@ def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, Sampl
         if (Path(card_json).parent / entry["file"]).resolve() == Path(samples).resolve():
             check_belongs(file, entry, card, length)
             return file, SampleReader([file], length, card)
-    raise BertlineError(f"{samples} is none of the files that {card_json} lists; name one of its own")
+    raise BertlineError(f"{samples} is not one of the files that {card_json} lists; name one of those")
 
 
 def _seed(file: SampleFile, seed: int | None) -> int:

@@ -21,11 +21,11 @@ Number = TypeVar("Number", int, np.ndarray)
 
 LENGTH_MULTIPLE = 8
 MAX_WIDTHS = 16
-# Of rows: fewer widths are taken if they compute at most so many tokens a real one, or this share more than the best.
+# Fewer widths of rows are used if they compute at most this many tokens a real one, or this share more than the best.
 GOOD_ENOUGH, AS_GOOD = 1.045, 0.004
 # A micro-batch of narrow rows has at most this share of the samples that are expected of its width, so that those of
 # the last one, which may be a few, leave little of it empty; but not less than a part of the tokens, or a number.
-SHARE_OF_WIDTH, LEAST_SHARE, LEAST_TOKENS = 1 / 4, 1 / 16, 1024
+SHARE_OF_WIDTH, MIN_SHARE, MIN_TOKENS = 1 / 4, 1 / 16, 1024
 # What is left after full packed micro-batches goes into smaller ones, if these are long enough to be filled well.
 SMALL_SHARE, SEQUENCES_OF_SMALL = 1 / 8, 4
 
@@ -78,7 +78,7 @@ class Layout:
     @property
     def least_tokens(self) -> float:
         """Number of tokens below which no micro-batch of rows is made smaller to save padding."""
-        return max(LEAST_SHARE * self.tokens, min(LEAST_TOKENS, self.tokens))
+        return max(MIN_SHARE * self.tokens, min(MIN_TOKENS, self.tokens))
 
 
 def fix_shapes(

@@ -20,7 +20,7 @@ from bertline.training.data.opening import TrainingData
 from bertline.training.data.splitting import Part, split
 
 PREFETCH = 3
-# Of so many further micro-batches, all samples are requested from slow storage at once.
+# The samples of this many further micro-batches are requested from slow storage at once.
 READ_AHEAD = 4
 
 

@@ -11,7 +11,7 @@ from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.layouts import Layout, Shape, round_up, smallest_for
 
 # Tokens computed, over those of rows as long as each sample needs, above which a micro-batch of rows is made smaller.
-MOST_PADDED = 1.05
+MAX_PADDED_RATIO = 1.05
 
 
 class Part(NamedTuple):
@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 def split(batch: GlobalBatch, layout: Layout) -> list[Part]:
     """Split one rank's part of a global batch into micro-batches; none for an empty part."""
-    pieces = _pack(batch, layout) if layout.packed else _cut(batch, layout)
+    pieces = _pack(batch, layout) if layout.packed else _split_rows(batch, layout)
     return [Part(batch.take(rows), shape) for rows, shape in pieces]
 
 
@@ -33,8 +33,8 @@ def shortest_alone(batch: GlobalBatch, layout: Layout) -> Part:
     return Part(batch.take(np.zeros(1, dtype=np.int64)), shape)
 
 
-def _cut(batch: GlobalBatch, layout: Layout) -> list[tuple[np.ndarray, Shape | None]]:
-    """Cut the sorted samples into micro-batches of rows, longest first; the width is that of the longest left."""
+def _split_rows(batch: GlobalBatch, layout: Layout) -> list[tuple[np.ndarray, Shape | None]]:
+    """Split the sorted samples into micro-batches of rows, longest first; the width is that of the longest left."""
     pieces: list[tuple[np.ndarray, Shape | None]] = []
     ends = np.concatenate([[0], np.cumsum(round_up(batch.lengths))])
     left = len(batch.samples)
@@ -52,7 +52,7 @@ def _rows_of_width(width: int, ends: np.ndarray, layout: Layout) -> int:
     rows = max(1, layout.tokens // width)
     while rows * width >= 2 * layout.least_tokens:
         taken = min(rows, len(ends) - 1)
-        if taken * width <= MOST_PADDED * (ends[-1] - ends[-1 - taken]):
+        if taken * width <= MAX_PADDED_RATIO * (ends[-1] - ends[-1 - taken]):
             break
         rows //= 2
     return rows

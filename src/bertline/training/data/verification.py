@@ -25,7 +25,7 @@ SECONDS_AT_THE_END = 60.0
 class FileVerification:
     """A thread of the lowest priority that computes the SHA-256 of files and compares them with the expected ones.
 
-    HDF5 has no checksums for contiguous data: a flipped bit that gives a valid sample is found by nothing else.
+    HDF5 has no checksums for contiguous data: nothing else finds a flipped bit that gives a valid sample.
     """
 
     def __init__(self, files: Sequence[tuple[Path, str]]) -> None:
@@ -43,7 +43,7 @@ class FileVerification:
             raise BertlineError(self._problem)
 
     def finish(self) -> str | None:
-        """Wait for the files that are left, at most a minute. Returns an error message if one is damaged."""
+        """Wait for the remaining files, at most a minute. Returns an error message if one is damaged."""
         self._thread.join(SECONDS_AT_THE_END)
         self.close()
         if self._problem is None and self._verified < len(self._files):
@@ -85,7 +85,7 @@ class FileVerification:
 def verify_in_background(
     card_json: Path, card: Json, sequence_length: int, *, rank: int, world_size: int
 ) -> FileVerification:
-    """Start verifying this rank's part of a dataset's files: each file is one rank's.
+    """Start verifying this rank's part of a dataset's files; one rank verifies each file.
 
     Args:
         card_json, card: the dataset.json and its content.

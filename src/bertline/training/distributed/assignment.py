@@ -1,4 +1,4 @@
-"""Division of work among the ranks."""
+"""Assignment of work to ranks."""
 
 from __future__ import annotations
 

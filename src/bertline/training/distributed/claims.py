@@ -1,4 +1,4 @@
-"""Reservation of GPUs among the trainings of this user on a node: a training of one process may share one.
+"""Reservation of GPUs among the trainings of this user on a node; trainings of one process may share a GPU.
 
 On a machine with GPUs, Snakemake starts as many fine-tunings as there are cores: too many for one GPU's memory. A GPU
 has SLOTS locks. A fine-tuning of one process takes one of the first few; everything else takes all of them.
@@ -41,7 +41,7 @@ def claim_device(sharing: int = 1) -> tuple[torch.device, FileLock | None]:
 def claim(names: Sequence[str], folder: Path, sharing: int = 1) -> tuple[int, FileLock]:
     """Claim a place on one of the GPUs `names`, the emptiest first, waiting if there is none.
 
-    Returns the GPU's index and the lock, which is in effect until it is released or this process ends.
+    Returns the GPU's index and the lock, which holds until it is released or this process ends.
     """
     places = [(index, _lock(folder, name, slot)) for slot in range(sharing) for index, name in enumerate(names)]
     for index, lock in places:
@@ -69,7 +69,7 @@ def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
     locks = [_lock(folder, name, slot) for slot in range(SLOTS)]
     waited = False
     while group.all_reduce_max(int(not all(_try(lock) for lock in locks))):
-        # Two trainings that each hold a GPU of the other's would wait for ever.
+        # Two trainings that each hold a GPU of the other's would wait forever.
         for lock in locks:
             lock.release(force=True)
         if not waited:

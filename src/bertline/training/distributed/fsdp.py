@@ -47,7 +47,7 @@ def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) 
 
 
 def apply_fsdp(model: PreTrainingNetwork, group: Group) -> None:
-    """Divide the parameters of `model` among the ranks and move each part to its device, layer by layer.
+    """Divide the parameters of `model` among the ranks, and move each part to its device, layer by layer.
 
     The other functions of this module do nothing special to a model without FSDP, or to its tensors.
     """
@@ -75,12 +75,12 @@ def reduces_in_backward(model: nn.Module) -> bool:
 
 
 def passes_in_lockstep(model: nn.Module, passes: int, group: Group) -> int:
-    """Return how many passes through `model` this rank makes: its own `passes`, with FSDP the most of any rank."""
+    """Return how many passes through `model` this rank makes: its own `passes`; with FSDP, the maximum of all ranks."""
     return group.all_reduce_max(passes) if is_sharded(next(model.parameters())) else passes
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return this rank's rows of a sharded tensor, in the same memory; return any other tensor as it is."""
+    """Return this rank's rows of a sharded tensor, in the same memory; return any other tensor unchanged."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
@@ -104,7 +104,7 @@ def norms_of_whole(norms: Tensor, *, like: Tensor) -> Tensor:
     """Return the norms of whole tensors given those of this rank's parts: float32, of any shape.
 
     Args:
-        like: one of the tensors; if it is not sharded, none is, and a part is the whole.
+        like: one of the tensors; if it is not sharded, no tensor is, and each part is the whole tensor.
     """
     if not is_sharded(like):
         return norms
@@ -126,7 +126,7 @@ def map_whole(
     Args:
         function: (numbers of the matrices, whole matrices) -> results of the same shapes and type.
         matrices: of the same type; the rows that this rank stores of each.
-        like: sharded tensors of the matrices' shapes; if the first is not sharded, none is, and all is done here.
+        like: sharded tensors of the matrices' shapes; if the first is not sharded, none is, and this rank does all.
     """
     if not is_sharded(like[0]):
         return function(range(len(matrices)), matrices)

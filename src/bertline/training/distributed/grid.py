@@ -18,7 +18,7 @@ class Grid:
     def __init__(self, group: Group, share: float) -> None:
         """Lay out the ranks in as many rows as `share` of them are. All ranks must call it.
 
-        Raises BertlineError if that is no whole number, or does not divide the number of ranks.
+        Raises BertlineError if that is not a whole number, or does not divide the number of ranks.
         """
         self.rows = round(share * group.world_size)
         if (

@@ -1,4 +1,4 @@
-"""The process group, from torchrun's environment alone: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
+"""The process group, made only from torchrun's environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*."""
 
 from __future__ import annotations
 

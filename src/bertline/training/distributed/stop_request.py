@@ -21,7 +21,7 @@ class StopRequest:
     """
 
     def __init__(self, group: Group, *, in_lockstep: bool) -> None:
-        """All ranks compute as many micro-batches of a step if they are `in_lockstep`."""
+        """Create a request. `in_lockstep`: all ranks compute the same number of micro-batches of a step."""
         self._group, self._in_lockstep = group, in_lockstep
         self._passes, self._is_noted, self._next_look = 0, False, 0.0
 

@@ -18,7 +18,7 @@ STACKED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Optimizer that updates all weights of a parameter group at once, with FSDP this rank's rows of each."""
+    """Optimizer that updates all weights of a parameter group at once; with FSDP, this rank's rows of each."""
 
     def new_state(self, weight: Tensor) -> dict[str, Tensor]:
         """Return the state of `weight` before its first update."""

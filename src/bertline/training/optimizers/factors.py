@@ -29,7 +29,7 @@ class FactoredOptimizer(Optimizer):
     ) -> None:
         """Make the optimizer of a phase's settings; `own` are those of this optimizer, `keys` those of its updates."""
         self.largest_side = own["largest_side"]
-        # Of weights with at least two dimensions, the number of matrices.
+        # The number of matrices of each weight with two dimensions.
         self._matrices = {weight: matrices_in(name) for name, weight in parameters if weight.ndim == 2}
         groups = []
         for group in decay_groups(parameters, settings["weight_decay"]):

@@ -65,7 +65,7 @@ def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
 
 
 class Kfac:
-    """Preconditioner of the linear layers of a network's encoder; without settings, of none, and it does nothing.
+    """Preconditioner of the linear layers of a network's encoder; without settings it does nothing.
 
     Every rank has all factors. The ranks are a grid, with `share` of them in a column (Pauloski et al. 2021, section
     3.1): a column has the inverses of its layers, each computed by one of its ranks, and preconditions their gradients,

@@ -25,7 +25,7 @@ class Lamb(Optimizer):
     - paper: all, as in Algorithm 2 with phi(z) = z. Its single lambda is that of each parameter group here.
 
     In both, the ratio is 1 if weight or update is zero: taken literally, Algorithm 2 would keep a bias that starts at
-    zero there for ever.
+    zero there forever.
     """
 
     def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:

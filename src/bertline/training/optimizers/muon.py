@@ -17,7 +17,7 @@ from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_
 # singular values are between about 0.5 and 1.5, which trains as well as exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
-SMALLEST_NORM = 1e-7
+MIN_NORM = 1e-7
 # AdamW's updates have about this root mean square, so that one learning rate serves both (Liu et al. 2025, arXiv
 # 2502.16982, equation 4; torch's adjust_lr_fn="match_rms_adamw").
 ADAMW_RMS = 0.2
@@ -36,7 +36,7 @@ class Muon(Optimizer):
 
     def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
         """Make the optimizer. Of the settings, those in `muon` are for hidden matrices, the others for AdamW."""
-        # By weight, the number of its matrices.
+        # The number of matrices of each weight.
         self._parts = {weight: matrices_in(name) for name, weight in parameters if is_hidden_matrix(name, weight)}
         others = [(name, weight) for name, weight in parameters if weight not in self._parts]
         adamw = {"betas": settings["betas"], "eps": settings["epsilon"]}
@@ -104,7 +104,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     a, b, c = COEFFICIENTS
     # The Frobenius norm bounds the spectral norm, which must be at most 1.
     norms = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
-    matrices = matrices / norms.clamp(min=SMALLEST_NORM)
+    matrices = matrices / norms.clamp(min=MIN_NORM)
     for _ in range(ITERATIONS):
         gram = matrices @ matrices.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)

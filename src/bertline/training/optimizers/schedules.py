@@ -69,7 +69,11 @@ def learning_rate_at(
 
 
 def value_at(step: int, given: Any) -> Any:
-    """Return a setting's value for update number `step`: `given`, or of pairs [first step, value] the last begun."""
+    """Return a setting's value for update number `step`.
+
+    Args:
+        given: the value, or pairs [first step, value]: the last pair that has started counts.
+    """
     if not isinstance(given, list):
         return given
     return next(value for first, value in reversed(given) if first <= step)
