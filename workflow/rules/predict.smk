@@ -46,5 +46,9 @@ rule glue_submission:
     resources:
         mem_mb=500,
         runtime=10,
+    params:
+        recipe=of(recipes.submission_recipe_path, "run"),
     shell:
-        run_script("glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1")
+        run_script(
+            "glue_submission.py {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )

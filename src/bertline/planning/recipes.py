@@ -10,6 +10,7 @@ from pathlib import Path
 from bertline.files import Json, write_atomically
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan, record
+from bertline.planning.targets import submitted
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
@@ -17,6 +18,15 @@ from bertline.settings.configuration import definition, strip_defaults
 def recipe_path(fingerprint: str) -> str:
     """Return the path of a job's recipe."""
     return paths.PLANNED_RECIPE.format(fingerprint=fingerprint)
+
+
+def submission_recipe_path(plan: Plan, run: str) -> str:
+    """Return the path of the recipe of a run's submission to GLUE's server."""
+    return recipe_path(_submission_key(plan, run))
+
+
+def _submission_key(plan: Plan, run: str) -> str:
+    return f"{plan.runs[run]['fingerprint']}-submission"
 
 
 def recipe_paths(plan: Plan) -> list[Path]:
@@ -59,6 +69,8 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
         yield prediction["fingerprint"], prediction
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
+        if finetunings := submitted(plan, run):
+            yield _submission_key(plan, name), {"finetunings": finetunings}
 
 
 def digest_of_record(plan: Plan, run: str) -> str:

@@ -101,15 +101,15 @@ def report_page(plan: Plan) -> str:
 
 def submissions(plan: Plan) -> list[str]:
     """List a zip for each run that predicts GLUE's test sets."""
-    return of_runs(paths.SUBMISSION, {name: run for name, run in plan.runs.items() if _submitted(plan, run)})
+    return of_runs(paths.SUBMISSION, {name: run for name, run in plan.runs.items() if submitted(plan, run)})
 
 
 def scores_for_submission(plan: Plan, run: str) -> list[str]:
     """List the scores by which a run's fine-tunings for GLUE's server are chosen."""
-    return scores(_submitted(plan, plan.runs[run]))
+    return scores(submitted(plan, plan.runs[run]))
 
 
-def _submitted(plan: Plan, run: Json) -> list[str]:
+def submitted(plan: Plan, run: Json) -> list[str]:
     """List the fine-tunings on GLUE, from pretrained weights, that predict the test sets."""
     entries = [plan.finetunings[key] for key in run["finetunings"].values()]
     return [
