@@ -29,7 +29,7 @@ from bertline.finetuning.submissions import (
     zip_submission,
 )
 from bertline.finetuning.tables import read_examples
-from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.tasks.glue import GLUE_TASKS
 
 LABELS = st.integers(min_value=0, max_value=1)
 NUMBERS = st.integers(min_value=-50, max_value=50).map(lambda value: value / 10)
@@ -266,7 +266,7 @@ def finished(name: str, task: str, score: float, *names: str) -> str:
     (folder / "submission").mkdir()
     for name in names:
         (folder / "submission" / name).write_text(f"{folder.name} of {name}\n")
-    return name
+    return folder.name
 
 
 def test_a_submission_takes_the_best_of_each_task_and_has_the_same_bytes(

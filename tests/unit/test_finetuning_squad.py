@@ -34,7 +34,7 @@ from bertline.finetuning.squad_answers import (
     n_best,
 )
 from bertline.finetuning.squad_windows import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
-from bertline.finetuning.tasks.registry import TASKS
+from bertline.tasks.registry import TASKS
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."

@@ -34,8 +34,8 @@ from bertline.finetuning.loop import predict
 from bertline.finetuning.losses import loss_of
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
+from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.sequences import make_sequences
-from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from synthetic_dataset import recipe
 
-from bertline.results.describe import describe_phase
+from bertline.results.describe import OPTIMIZERS, describe_phase
+from bertline.settings.configuration import definition, load_schema
+
+SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
 
 
 def test_a_phase_says_how_its_batch_and_its_rate_change():
@@ -15,6 +20,15 @@ def test_a_phase_says_how_its_batch_and_its_rate_change():
     assert "2,000 steps of 16 sequences of at most 32 tokens, at first of 4, growing over 50% of the steps." in text
     assert "Muon with AdamW, learning rate 0.02, warm-up over 3 steps, then constant, linear decay over" in text
     assert "over the last 20% of the steps" in text
+
+
+def test_every_optimizer_has_its_name_and_kfac_is_named():
+    optimizers = definition(load_schema(SCHEMA), "phase")["properties"]["optimizer"]["enum"]
+    assert list(OPTIMIZERS) == optimizers
+    assert "SOAP, learning rate" in describe_phase(recipe(optimizer="soap"), {})
+    given = recipe(optimizer="sgd")
+    given["settings"]["kfac"] = {}
+    assert "SGD on gradients preconditioned by K-FAC, learning rate" in describe_phase(given, {})
 
 
 def test_a_phase_from_before_the_ramp_is_described():

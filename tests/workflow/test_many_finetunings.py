@@ -11,7 +11,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, jobs_of, run_snakemake
 
-from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.tasks.glue import GLUE_TASKS
 
 ARGUMENT_BYTES = 128 * 1024  # the longest single argument that Linux takes
 RATES = [2.0e-5, 3.0e-5, 4.0e-5, 5.0e-5, 1.0e-4]

@@ -13,9 +13,9 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.files import Recipe, read_json, write_atomically, write_text
-from bertline.finetuning.tasks.glue import GLUE_TASKS
-from bertline.finetuning.tasks.task import TextTask
 from bertline.results import paths
+from bertline.tasks.glue import GLUE_TASKS
+from bertline.tasks.task import TextTask
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import cast
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
 from bertline.files import Json, read_json
-from bertline.finetuning.tasks.registry import TASKS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.evaluation_sets import evaluation_sets
@@ -23,6 +22,7 @@ from bertline.planning.predictions import add_predictions
 from bertline.results import paths
 from bertline.settings.configuration import CHECKOUT, SCHEMA, check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
+from bertline.tasks.registry import TASKS
 
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")

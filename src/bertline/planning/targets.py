@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bertline.files import Json
-from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 from bertline.results.kept import missing_models
+from bertline.tasks.glue import GLUE_TASKS
 
 
 def everything(plan: Plan) -> list[str]:
