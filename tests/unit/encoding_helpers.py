@@ -60,7 +60,8 @@ def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Pat
         for shard, corpora in shards.items()
     }
     names = dict(sorted((index, corpus) for corpora in shards.values() for corpus, index, _ in corpora))
-    shards_module.write_plan(path, {"corpora": [{"name": name} for name in names.values()], "shards": entries})
+    plan = {"corpora": [{"name": name} for name in names.values()], "shards": list(entries)}
+    shards_module.write_plan(path, plan, sorted(entries.items()))
     return path
 
 

@@ -135,7 +135,11 @@ def outcome(path: Path) -> Any:
     """What the readers make of a file, as (ids or texts, counts)."""
     if path.name.startswith("dump"):
         counts: dict[str, int] = {}
-        found = [article for _, article in scan_pages(read_dump(path), counts) if article]
+        found = [
+            article
+            for _, article in scan_pages(read_dump(path, 0, 1, unpack_ratio=100, advice="get it again"), counts)
+            if article
+        ]
         assert counts["pages"] == counts["articles"] + counts["redirects"] + counts["other_namespaces"]
         return found, counts
     if path.name.startswith("salvaged"):

@@ -443,7 +443,7 @@ def step_or_die(self, closure=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 AdamW.step = step_or_die
-options = Options(threads=1, checkpoint_minutes=0)
+options = Options(threads=1, checkpoint_every_minutes=0)
 finetune(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), options=options)
 """
 
@@ -557,7 +557,7 @@ def test_fp16_passes_over_steps_that_overflow_and_goes_on_with_its_loss_scale(
     made.clear()
     last[0] = 50
     with pytest.raises(KeyboardInterrupt):
-        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_minutes=0))
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_every_minutes=0))
     finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert updates <= len(made) < updates + 10  # with the last checkpoint's scale: a new one would overflow again
     journals = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "out")]

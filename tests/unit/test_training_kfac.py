@@ -299,7 +299,7 @@ def test_factors_are_carried_over_to_the_next_phase(card, tmp_path, method):
     assert before[name].diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.95**3, abs=1e-3)
 
 
-@pytest.mark.parametrize("options", [{"fsdp": True}, {"compiled": True}, {"micro_batch_tokens": None}], ids=str)
+@pytest.mark.parametrize("options", [{"compiled": True}, {"micro_batch_tokens": None}], ids=str)
 def test_options_that_exclude_kfac_are_refused(options):
     check_kfac(Options(**options), recipe()["settings"])
     with pytest.raises(BertlineError, match=r": .*kfac.*; (leave|give)"):

@@ -17,7 +17,7 @@ class Options:
     """Compute layers again in the backward pass: less memory for a third more work."""
     load_balancing: str = "equal"
     """Of a batch among the ranks: equal; measured, for unlike devices; 3,1,1: weights."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_every_minutes: float = 10.0
     """Minutes between two checkpoints."""
     fine_tunings_per_gpu: int = 1
     """Number of fine-tunings of one process that may use a GPU at once."""

@@ -79,7 +79,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
 
     Raises BertlineError if the folder does not exist, or its network has no head for a task.
     """
-    path, device = folder / "config.json", device or torch.device("cpu")
+    path, device = folder / paths.CONFIG, device or torch.device("cpu")
     if not path.exists():
         raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
     given = read_config_json(path)

@@ -77,7 +77,7 @@ def finetune(
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = check_recipe(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
-        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
+        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
     group, _claims = join(options)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(
