@@ -42,7 +42,7 @@ from bertline.corpus.shards import read_index, read_plan, split_part, stream_pla
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer

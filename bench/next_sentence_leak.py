@@ -29,7 +29,7 @@ from bertline.corpus.extract import extract_part
 from bertline.corpus.sentences import load_splitter, splitter_of, train_punkt
 from bertline.corpus.shards import split_part, stream_plan, write_plan, write_shard
 from bertline.corpus.sources import read_part
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from bertline.corpus import shards as shards_module
 from bertline.encoding.card import write_card
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.files import Recipe
 

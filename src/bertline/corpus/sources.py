@@ -40,7 +40,7 @@ class Source(NamedTuple):
 SOURCES = {
     "files": Source("bertline.corpus.text_files"),
     "gutenberg": Source("bertline.corpus.text_files"),
-    "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
+    "huggingface": Source("bertline.corpus.hub_dataset", memory_mb=2000, runtime=720),
     "warc": Source("bertline.corpus.warc"),
 }
 

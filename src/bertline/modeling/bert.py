@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed, attend
-from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
+from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 
 

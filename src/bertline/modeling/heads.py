@@ -10,7 +10,7 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 
 Head = Literal["sequence", "tokens", "answer"]

@@ -9,8 +9,8 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.modeling import layout_bert
-from bertline.modeling.configuration import LIMITS
 from bertline.modeling.heads import Head
+from bertline.modeling.network_config import LIMITS
 from bertline.modeling.roberta import RobertaConfig
 
 MODEL_TYPE = "roberta"
