@@ -32,11 +32,6 @@ class _Recorder:
             self._results.put(result)
 
 
-def _first_line(report: pytest.TestReport) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    return (str(crash.message if crash else report.longrepr).splitlines() or [""])[0][:200]
-
-
 def run(context: Context) -> Iterator[Result]:
     """Yield the outcome of each test as it ends; the part's log contains the tracebacks of failures."""
     if context.tiny:

@@ -9,10 +9,8 @@ from typing import Any
 
 from bertline.corpus import sources
 from bertline.corpus.documents import read_documents, validate_documents
-from bertline.files import Recipe, read_json
+from bertline.files import SCHEMA, Recipe, read_json
 from bertline.settings.configuration import fill_defaults, load_schema
-
-SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
 
 
 @cache

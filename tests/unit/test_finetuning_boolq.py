@@ -14,6 +14,7 @@ from finetuning_helpers import MODEL
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.files import SCHEMA
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 from bertline.planning.finetunings import key_of_task
@@ -23,7 +24,6 @@ from bertline.results.describe import task_title
 from bertline.tasks.registry import TASKS
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = ROOT / "config/config.schema.yaml"
 ARCHIVE = "https://dl.fbaipublicfiles.com/glue/superglue/data/v2/BoolQ.zip"
 WORDS = ["do", "cats", "dogs", "bark", "meow", "yes", "no", "they", "all"]
 PHASE = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 0.001}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from synthetic_dataset import recipe
 
+from bertline.files import SCHEMA
 from bertline.results.describe import OPTIMIZERS, describe_phase
 from bertline.settings.configuration import definition, load_schema
-
-SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
 
 
 def test_a_phase_says_how_its_batch_and_its_rate_change():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bertline.training.options import MICRO_BATCH_TOKENS
+
 
 @dataclass(frozen=True)
 class Options:
@@ -11,7 +13,7 @@ class Options:
 
     threads: int | None = None
     """Of this node, divided among its processes (default: all)."""
-    micro_batch_tokens: int = 32768
+    micro_batch_tokens: int = MICRO_BATCH_TOKENS
     """Computed at once by a process, with padding, at least one input; batches of more are accumulated."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""

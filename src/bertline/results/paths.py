@@ -47,9 +47,9 @@ DATASET_CARD = f"{DATASET}/{CARD}"
 DATASET_TOKENIZER = f"{DATASET}/{TOKENIZER}"
 DATASET_SAMPLES = f"{DATASET}/{SAMPLES}"
 DATASET_SHARD = f"{DATASET}/{SHARD}"
-# `copies` is the number of masked copies of each sample: NVIDIA's own files have five.
+NVIDIA_COPIES = 5  # masked copies of each sample, in NVIDIA's own files
 NVIDIA_SAMPLES_COPIED = f"{DATASET}/nvidia/seq_len_{{length}}_dupe_factor_{{copies}}/bertline_{{split}}_{{shard}}.hdf5"
-NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", "5")
+NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", str(NVIDIA_COPIES))
 # No held-out text: gpauloski's reader trains on every file below its folder, and has no evaluation.
 GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf5"
 SHARD_PLAN = f"{DATASET}/{PLAN}"
