@@ -10,7 +10,7 @@ import pytest
 
 from bertline.files import read_json
 from bertline.planning.plan import Plan
-from bertline.planning.recipes import recipe_path, submission_recipe_path, write_recipes
+from bertline.planning.recipes import recipe_path, write_recipes
 
 PHASE, FINETUNING, DATASET, RUN = "a" * 16, "b" * 16, "c" * 16, "d" * 16
 
@@ -40,7 +40,7 @@ def test_every_phase_finetuning_dataset_and_run_has_its_file(plan: Plan) -> None
 
 def test_a_submission_has_a_file_with_its_thousands_of_finetunings(plan: Plan) -> None:
     write_recipes(plan)
-    assert not Path(submission_recipe_path(plan, "first")).exists()  # nothing predicts the test sets
+    assert not Path(recipe_path(f"{RUN}-submission")).exists()  # nothing predicts the test sets
     keys = {f"glue/cola/seed{seed}": f"{seed:016x}" for seed in range(2, 3002)}
     for key in keys.values():
         settings = {"learning_rate": 1e-5, "predict_test": True}
@@ -48,7 +48,7 @@ def test_a_submission_has_a_file_with_its_thousands_of_finetunings(plan: Plan) -
         plan.finetunings[key] = entry
     plan.runs["first"]["finetunings"] |= keys
     write_recipes(plan)
-    assert read_json(submission_recipe_path(plan, "first")) == {"finetunings": list(keys.values())}
+    assert read_json(recipe_path(f"{RUN}-submission")) == {"finetunings": list(keys.values())}
 
 
 def test_a_file_is_written_again_only_when_its_content_changed_or_was_lost(plan: Plan) -> None:

@@ -47,7 +47,9 @@ rule glue_submission:
         mem_mb=500,
         runtime=10,
     params:
-        recipe=of(recipes.submission_recipe_path, "run"),
+        recipe=lambda wildcards: recipes.recipe_path(
+            f"{wildcards.fingerprint}-submission"
+        ),
     shell:
         run_script(
             "glue_submission.py {params.recipe:q} --output {output:q} > {log:q} 2>&1"

@@ -12,7 +12,7 @@ from bertline.tasks.registry import TASKS, name_of_task
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-    from bertline.modeling.heads import Head
+    from bertline.tasks.task import Head
 
 PIPELINES: dict[Head, str] = {
     "sequence": "text-classification",

@@ -20,11 +20,11 @@ from bertline.finetuning.squad_windows import SquadFile, make_windows
 from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of
-from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_huggingface, read_config_json
 from bertline.results import paths
 from bertline.tasks.registry import TASKS
-from bertline.tasks.task import TextTask
+from bertline.tasks.task import Head, TextTask
 from bertline.training.objective import prepare_precision
 
 # Of models that other programs made, which lack task.json; Google's defaults.

@@ -13,8 +13,8 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.finetuning.sequences import Inputs
-from bertline.modeling.heads import Head
 from bertline.tasks.registry import TASKS, description_of
+from bertline.tasks.task import Head
 
 IGNORED = -100  # the target of a token that is not scored
 

@@ -13,8 +13,8 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.step import VOTES, Learner, train_step
 from bertline.finetuning.train import make_model
-from bertline.modeling.heads import Head
 from bertline.tasks.registry import description_of
+from bertline.tasks.task import Head
 from bertline.training.distributed.process_group import join_group
 from bertline.training.flops import flops_of_encoder
 from bertline.training.objective import prepare_precision

@@ -27,12 +27,12 @@ from bertline.encoding.tokenizer import (
 )
 from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
-from bertline.modeling.heads import Head
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.results.paths import WEIGHTS
+from bertline.tasks.task import Head
 
 POSITIONS = "encoder.embeddings.position.weight"
 OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")

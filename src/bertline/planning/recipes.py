@@ -20,15 +20,6 @@ def recipe_path(fingerprint: str) -> str:
     return paths.PLANNED_RECIPE.format(fingerprint=fingerprint)
 
 
-def submission_recipe_path(plan: Plan, run: str) -> str:
-    """Return the path of the recipe of a run's submission to GLUE's server."""
-    return recipe_path(_submission_key(plan, run))
-
-
-def _submission_key(plan: Plan, run: str) -> str:
-    return f"{plan.runs[run]['fingerprint']}-submission"
-
-
 def recipe_paths(plan: Plan) -> list[Path]:
     """List the files that `write_recipes` writes."""
     return [Path(recipe_path(key)) for key, _ in _recipes(plan)]
@@ -70,7 +61,7 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
         if finetunings := submitted(plan, run):
-            yield _submission_key(plan, name), {"finetunings": finetunings}
+            yield f"{run['fingerprint']}-submission", {"finetunings": finetunings}
 
 
 def digest_of_record(plan: Plan, run: str) -> str:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from bertline.tasks.boolq import BOOLQ
 from bertline.tasks.glue import GLUE_TASKS
 from bertline.tasks.squad import SQUAD_TASKS
 from bertline.tasks.task import Task
 
-if TYPE_CHECKING:
-    from bertline.modeling.heads import Head
-
 TASKS: dict[str, Task] = {**SQUAD_TASKS, "boolq": BOOLQ, **GLUE_TASKS}
 
-
-class TableKind(NamedTuple):
-    """A kind of data that a configuration describes; `prepare` and `head` are those of a `Task`."""
-
-    prepare: str
-    head: Head = "sequence"
-
-
-TABLE_KINDS = {
-    "classification": TableKind("bertline.finetuning.text_task:prepare_table"),
-    "regression": TableKind("bertline.finetuning.text_task:prepare_table"),
-    "tagging": TableKind("bertline.finetuning.tag_task:prepare_tagging", head="tokens"),
-    "ranking": TableKind("bertline.finetuning.ranking.task:prepare_ranking"),
+# Of data that a configuration describes, by its kind.
+TABLES = {
+    "classification": Task(title="Classification", prepare="bertline.finetuning.text_task:prepare_table"),
+    "regression": Task(title="Regression", prepare="bertline.finetuning.text_task:prepare_table"),
+    "tagging": Task(title="Tagging", prepare="bertline.finetuning.tag_task:prepare_tagging", head="tokens"),
+    "ranking": Task(title="Ranking", prepare="bertline.finetuning.ranking.task:prepare_ranking"),
 }
 RANKING = "ranking/"  # before the names of ranking tasks, as `table/` before those of tables
 
@@ -45,6 +35,6 @@ def settings_of_task(task: str) -> str:
     return "ranking" if task.startswith(RANKING) else "classification"
 
 
-def description_of(task: str, table: Mapping[str, Any] | None) -> Task | TableKind:
+def description_of(task: str, table: Mapping[str, Any] | None) -> Task:
     """Return the description of a task; `table` is that of a custom table or a ranking, as in the configuration."""
-    return TASKS[task] if table is None else TABLE_KINDS[table["kind"]]
+    return TASKS[task] if table is None else TABLES[table["kind"]]

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bertline.tasks.task import Task
-
-if TYPE_CHECKING:
-    from bertline.modeling.heads import Head
+from bertline.tasks.task import Head, Task
 
 
 @dataclass(frozen=True, kw_only=True)

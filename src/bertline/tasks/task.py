@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from bertline.modeling.heads import Head
+Head = Literal["sequence", "tokens", "answer"]
 
 METRICS_OF_NUMBERS = ("pearson", "spearman")
 METRICS_OF_CLASSES = ("accuracy", "f1", "f1_macro", "matthews")
