@@ -12,8 +12,8 @@ import pytest
 from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
-# Tests that take about a second each on a CPU.
-TINY = "masks or float64 or padded_rows or (transformers and fp32) or test_gradients or (stopped_phase and lamb)"
+# Tests that take seconds each on a CPU, where compiling takes minutes.
+TINY = "not compiled and not fifty_steps and not two_gpus"
 
 
 class _Recorder:

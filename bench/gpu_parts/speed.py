@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,7 +32,7 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
 from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import MAX_PROGRAMS
-from bertline.training.optimizers.registry import make_optimizer
+from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
 from gpu_parts import machine
 from gpu_parts.context import Context, Result
 from gpu_parts.samples import write_samples_like_wikipedia
@@ -86,31 +87,30 @@ def cases(context: Context) -> list[Case]:
 
 
 def run(context: Context) -> Iterator[Result]:
-    """Yield the optimizer's time, then the cases until the deadline is near."""
+    """Yield the cases until the deadline is near; after the first one, the optimizers' times."""
     with tempfile.TemporaryDirectory() as folder, group_of_one(context.threads) as group:
         data = open_data(context, Path(folder), group)
         peak = measured_peak(context, group.device)
-        recipe, layout = recipe_and_layout(context, data, cases(context)[0], group)
-        yield {"case": "LAMB's step", **optimizer_milliseconds(recipe, data, group, layout)}
-        free_memory()
+        chosen = [case for case in cases(context) if possible(case, group.device)]
+        measures = [(case.name, partial(measure, context, case, data, group, peak)) for case in chosen]
+        recipe, layout = recipe_and_layout(context, data, chosen[0], group)
+        measures[1:1] = [
+            (f"{name}'s step", partial(measure_optimizer, name.lower(), recipe, data, group, layout))
+            for name in ("LAMB", "AdamW", "Muon")
+        ]
         longest = 0.0
-        for case in cases(context):
-            if not possible(case, group.device):
-                continue
+        for name, measured in measures:
             if context.seconds_left() < 1.2 * longest:
-                yield {"case": case.name, "error": "not reached: the time was up"}
+                yield {"case": name, "error": "not reached: the time was up"}
                 continue
             started = time.monotonic()
             try:
-                yield {"case": case.name, **measure(context, case, data, group, peak)}
+                yield {"case": name, **measured()}
             except torch.OutOfMemoryError:
-                yield {"case": case.name, "error": "does not fit into the memory"}
+                yield {"case": name, "error": "does not fit into the memory"}
             except Exception as error:
                 traceback.print_exc()
-                yield {
-                    "case": case.name,
-                    "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}",
-                }
+                yield {"case": name, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
             free_memory()
             synchronize(group.device)  # an error of the device itself ends this part
             longest = max(longest, time.monotonic() - started)
@@ -217,17 +217,19 @@ def measure_transformers(context: Context, case: Case, data: TrainingData, group
     }
 
 
-def optimizer_milliseconds(recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Result:
-    """Time LAMB alone, eager and compiled."""
+def measure_optimizer(name: str, recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Result:
+    """Time an optimizer alone, eager and, if it can be, compiled."""
     step = make_our_step(recipe, data, group, layout, compiled=False)
     step.close()
     for weight in step.model.parameters():
         weight.grad = torch.randn_like(weight)
     found: Result = {}
-    for name, compiled in (("milliseconds", False), ("milliseconds_compiled", True)):
-        optimizer = make_optimizer(step.model, recipe["settings"], compiled=compiled)
-        seconds, _ = time_step(optimizer.step, group.device, rounds=ROUNDS, seconds=2.0)
-        found[name] = round(1000 * seconds, 2)
+    settings = {**recipe["settings"], "optimizer": name}
+    for key, compiled in (("milliseconds", False), ("milliseconds_compiled", True)):
+        if not compiled or OPTIMIZERS[name].is_compilable:
+            optimizer = make_optimizer(step.model, settings, compiled=compiled)
+            seconds, _ = time_step(optimizer.step, group.device, rounds=ROUNDS, seconds=2.0)
+            found[key] = round(1000 * seconds, 2)
     return found
 
 

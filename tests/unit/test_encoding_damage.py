@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from encoding_helpers import VOCABULARY, make_dataset
 from synthetic_dataset import recipe, write_dataset
-from training_processes import Trainer
+from training_processes import Trainer, run_rank
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset, read_card
@@ -168,20 +170,17 @@ def flip_a_word(card: Path) -> Path:
 @pytest.mark.parametrize("world_size", [1, 3, 4])
 def test_one_rank_finds_a_file_with_another_digest(card: Path, world_size: int) -> None:
     path = flip_a_word(card)
-    found = []
-    for rank in range(world_size):
-        try:
-            verify_in_background(card, read_card(card), 32, rank=rank, world_size=world_size).finish()
-        except BertlineError as error:
-            found.append(str(error))
-    assert len(found) == 1
-    assert found[0].startswith(f"{path} is damaged: ")
+    started = [
+        verify_in_background(card, read_card(card), 32, rank=rank, world_size=world_size) for rank in range(world_size)
+    ]
+    [found] = filter(None, [one.finish() for one in started])
+    assert found.startswith(f"{path} is damaged: ")
     assert read_all(card)
 
 
 def test_files_with_the_right_digests_are_verified_silently(card: Path, caplog: pytest.LogCaptureFixture) -> None:
     started = verify_in_background(card, read_card(card), 32, rank=0, world_size=1)
-    started.finish()
+    assert started.finish() is None
     started.check()
     assert not caplog.messages
 
@@ -192,9 +191,38 @@ def test_a_phase_that_ends_before_its_files_are_verified_says_so(
     monkeypatch.setattr(verification, "SECONDS_AT_THE_END", 0.1)
     os.mkfifo(card.parent / "endless")
     slow = FileVerification([(card.parent / "endless", "0" * 64), (card, "0" * 64)])
-    slow.finish()
+    assert slow.finish() is None
     (card.parent / "endless").write_bytes(b"")  # ends the thread
     assert "0 of this rank's 2" in caplog.text
+
+
+def run_rank_that_verifies_at_the_end(*arguments: Any) -> None:
+    begin, verify, finish = threading.Event(), FileVerification._verify, FileVerification.finish
+
+    def verify_when_finishing(self: FileVerification) -> None:
+        begin.wait()
+        verify(self)
+
+    def begin_and_finish(self: FileVerification) -> str | None:
+        begin.set()
+        return finish(self)
+
+    FileVerification._verify, FileVerification.finish = verify_when_finishing, begin_and_finish  # type: ignore[method-assign]
+    run_rank(*arguments)
+
+
+class TrainerThatVerifiesAtTheEnd(Trainer):
+    run_rank = staticmethod(run_rank_that_verifies_at_the_end)
+
+
+@pytest.mark.slow
+def test_a_file_that_one_rank_finds_damaged_at_the_end_is_published_by_none(card: Path, tmp_path: Path) -> None:
+    path = flip_a_word(card)  # the second file, which rank 1 verifies
+    trainer = TrainerThatVerifiesAtTheEnd(recipe(steps=2), card, tmp_path / "run", ranks=2)
+    assert trainer.finish() != 0
+    assert "step 2/2" in trainer.log.read_text()
+    assert f"error: {path} is damaged" in trainer.log.read_text()
+    assert not (tmp_path / "run/model.safetensors").exists()
 
 
 @pytest.mark.slow

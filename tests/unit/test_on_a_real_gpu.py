@@ -6,13 +6,14 @@ BERTLINE_REHEARSE_GPU=1 lets a CPU take the GPU's place, so that the tests thems
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 import torch
 from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 from torch.nn.utils.rnn import pad_sequence
-from training_processes import Trainer, journal, train
+from training_processes import journal, train
 
 from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.skipif(not (torch.cuda.is_available() or REHEARSED), re
 
 CPU = torch.device("cpu")
 GPU = CPU if REHEARSED else torch.device("cuda", 0)
+# The trainers of --deterministic, which inherit it, need it before PyTorch 2.13.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def named(options):
@@ -143,13 +146,15 @@ def test_packed_attention_with_dropout_has_the_mean_of_attention_without_and_its
 
 
 def check_same_bits(card, folder, optimizer, options, **settings):
-    """Stop a phase after its first step, go on, and compare with one that was not stopped."""
+    """Resume a phase from its second step, and compare with the phase itself."""
     given = recipe(steps=6, optimizer=optimizer, learning_rate=2e-3, precision="bf16", **settings)
     options = {"deterministic": True, "micro_batch_tokens": 128, **options}
-    train(given, card, folder / "whole", **options)
-    assert Trainer(given, card, folder / "phase", stop_after_minutes=0.0, **options).finish() == 75
-    resumed = train(given, card, folder / "phase", **options)
-    assert "no longer the same bits" not in resumed.log.read_text()
+    checkpoint = "checkpoints/step-00000002"
+    train(given, card, folder / "whole", keep_steps=(2,), **options)
+    shutil.copytree(folder / "whole" / checkpoint, folder / "phase" / checkpoint)
+    resumed = train(given, card, folder / "phase", **options).log.read_text()
+    assert "at step 2" in resumed
+    assert "no longer the same bits" not in resumed
     found, expected = (sha256_of_file(folder / name / "model.safetensors") for name in ("phase", "whole"))
     assert found == expected
 
@@ -282,7 +287,7 @@ def without_options(request, card, tmp_path_factory):
         {"activation_checkpointing": True},
         {"micro_batch_tokens": None},
         {"deterministic": True},
-        {"profile": True},
+        {"profile": (3, 4)},
     ],
     ids=named,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -95,6 +96,37 @@ def test_without_a_checkpoint_no_step_is_durable(tmp_path):
     (tmp_path / "durable.json").write_text("{}")
     assert agree_on_checkpoint(ALONE, tmp_path, "mine") is None
     assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 0}
+
+
+def test_a_damaged_newest_checkpoint_takes_no_place_of_those_that_follow_the_one_before(tmp_path):
+    for step in (3, 6, 9):
+        save(tmp_path, step, keep=3)
+    (tmp_path / "step-00000009" / "model.safetensors").write_bytes(b"")
+    agree_on_checkpoint(ALONE, tmp_path, "mine")
+    for step in (7, 8):
+        save(tmp_path, step, keep=1)
+        assert names(tmp_path) == ["durable.json", f"step-{step:08d}"]
+        assert find_checkpoint(tmp_path, "mine")[1]["step"] == step
+
+
+def test_a_kill_while_a_checkpoint_replaces_another_of_its_step_loses_neither(tmp_path, monkeypatch):
+    save(tmp_path, 3)
+    rename, renamed = Path.rename, []
+
+    def rename_and_be_killed(path, target):
+        rename(path, target)
+        renamed.append(path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename_and_be_killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 3)
+    assert renamed
+    clean_up(tmp_path, tmp_path)
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    save(tmp_path, 3)
+    assert names(tmp_path) == ["durable.json", "step-00000003"]
 
 
 def test_training_does_not_silently_start_anew_when_all_checkpoints_are_damaged(tmp_path):

@@ -299,6 +299,33 @@ def test_factors_are_carried_over_to_the_next_phase(card, tmp_path, method):
     assert before[name].diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.95**3, abs=1e-3)
 
 
+def test_factors_that_are_carried_over_are_saved_before_the_first_inverses(card):
+    first, following = (learner_of(recipe(kfac={**KFAC, "method": method}), card) for method in ("eigen", "inverse"))
+    train_step(first, 1, 0)
+    carried = first.kfac.tensors()
+    following.kfac.load(carried)
+    saved = following.kfac.tensors()
+    assert saved.keys() == {name for name in carried if name.endswith(".factor")}
+    for name, tensor in saved.items():
+        assert torch.equal(tensor, carried[name])
+    following.kfac.load(saved)
+    assert train_step(following, 1, 0).updated
+    for learner in (first, following):
+        learner.accumulator.close()
+
+
+def test_a_gradient_that_kfac_makes_infinite_skips_the_step(card, monkeypatch):
+    learner = learner_of(recipe(kfac=KFAC), card)
+    before = {name: weight.clone() for name, weight in learner.model.state_dict().items()}
+    monkeypatch.setattr(Kfac, "_preconditioned", lambda self, name, gradient: gradient * math.inf)
+    result = train_step(learner, 1, 0)
+    assert not result.updated
+    assert not result.backed_off
+    for name, weight in learner.model.state_dict().items():
+        assert torch.equal(weight, before[name])
+    learner.accumulator.close()
+
+
 @pytest.mark.parametrize("options", [{"compiled": True}, {"micro_batch_tokens": None}], ids=str)
 def test_options_that_exclude_kfac_are_refused(options):
     check_kfac(Options(**options), recipe()["settings"])

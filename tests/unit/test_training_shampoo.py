@@ -10,7 +10,7 @@ from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, train
 
 from bertline.files import read_json, sha256_of_file
-from bertline.training.optimizers.registry import make_optimizer, optimizer_tensors
+from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 REFERENCES = Path(__file__).parent / "references"
 REFERENCE = read_json(REFERENCES / "soap.json")  # also weights and gradients of that of Shampoo
@@ -87,6 +87,26 @@ def test_before_the_first_roots_shampoo_is_adamw():
             optimizer.step()
     for ours, theirs in zip(*(network.parameters() for network in networks), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_moments_that_a_phase_with_shorter_intervals_takes_over_are_of_use_at_once():
+    settings = {"betas": [0.9, 0.999], "epsilon": 1e-8, "factor_epsilon": 1e-12, "largest_side": 10000}
+    network, gradients = Network(), REFERENCE["steps"][0]["gradients"]
+    makes = [
+        recipe(optimizer="shampoo", weight_decay=0.0, shampoo={**settings, "root_interval": n})["settings"]
+        for n in (100, 2)
+    ]
+    optimizer = make_optimizer(network, makes[0])
+    for step in range(3):
+        if step == 2:
+            carried = optimizer_tensors(optimizer, network)
+            optimizer = make_optimizer(network, makes[1])
+            load_optimizer_tensors(optimizer, network, carried, kind="shampoo")
+        before = {name: weight.clone() for name, weight in network.named_parameters()}
+        for name, weight in network.named_parameters():
+            weight.grad = tensors_of(gradients)[name] * (step + 1)
+        optimizer.step()
+        assert all((weight != before[name]).any() for name, weight in network.named_parameters())
 
 
 def test_bases_stay_orthogonal():

@@ -95,6 +95,7 @@ class Trainer:
     """
 
     package = "training"
+    run_rank = staticmethod(run_rank)
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Trainer:
         self.log.touch()
         given = (recipe, card, output, initial_weights, {"threads": ranks, **options})
         self._processes = [
-            CONTEXT.Process(target=run_rank, args=(self.package, rank, ranks, port, self.log, *given), daemon=True)
+            CONTEXT.Process(target=self.run_rank, args=(self.package, rank, ranks, port, self.log, *given), daemon=True)
             for rank in range(ranks)
         ]
         for process in self._processes:

@@ -50,9 +50,11 @@ def save_checkpoint(
     """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
 
     Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, and the best
-    ones that the `keep` newest name.
+    ones that the `keep` newest name. Those of later steps are removed: they were damaged, and training resumed before
+    them.
     """
     path = _path_of(directory, state["step"])
+    replaced = path.with_name(f".{path.name}.replaced")
     with write_folder_atomically(path) as aside:
         for name, tensors in zip(FILES, (weights, optimizer), strict=True):
             save_tensors(aside / name, tensors)
@@ -60,9 +62,12 @@ def save_checkpoint(
         write_json(aside / paths.STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
         fsync_directory(aside)
         if path.exists():  # damaged, or of the same step before some were skipped
-            _remove(path)
+            path.rename(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
     _write_durable_step(directory, state["step"])
     own = _own_checkpoints(directory, state["fingerprint"])
+    while own[0][0] != path:
+        _remove(own.pop(0)[0])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
     for old, _ in own[keep:]:
@@ -176,6 +181,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def clean_up(directory: Path, output: Path) -> None:
     """Remove partly written checkpoints and outputs of a killed trainer. Only the lock's owner may call this."""
+    for replaced in directory.glob(".step-*.replaced"):
+        path = directory / replaced.name[1:].removesuffix(".replaced")
+        if path.exists():
+            shutil.rmtree(replaced)
+        else:
+            replaced.rename(path)
     for pattern in (".step-*.part", ".step-*.removed"):
         for path in directory.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)

@@ -49,13 +49,13 @@ class Options:
     compiled: Annotated[bool, Parameter(name="--compile")] = False
     """Compile the network with torch.compile: takes a minute at the start, and every step is faster."""
     cuda_graphs: bool = False
-    """Record the compiled program once and replay it; a GPU only."""
+    """Experimental, never run on a GPU yet: record the compiled program once and replay it."""
     compiled_optimizer: Annotated[bool, Parameter(name="--compile-optimizer")] = False
     """Compile LAMB's step; the others gain nothing by it."""
     sharded_optimizer: Annotated[bool, Parameter(name="--shard-optimizer")] = False
     """Each process updates a part of the parameters and keeps their moments, instead of all of them."""
     fsdp: bool = False
-    """Each process keeps a part of weights, gradients and moments (FSDP2): for what does not fit otherwise."""
+    """Experimental, never run on GPUs yet: each process keeps a part of weights, gradients and moments (FSDP2)."""
     kfac_share: float = 1.0
     """Of the processes that precondition a layer's gradient with K-FAC: less memory and more communication below 1."""
     activation_checkpointing: bool = False

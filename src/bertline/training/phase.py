@@ -294,7 +294,9 @@ class Phase:
         Raises BertlineError if one of the dataset's files was found to be damaged.
         """
         self.learner.accumulator.close()
-        self.verification.finish()
+        problem = self.verification.finish()
+        if source := self.group.all_reduce_max(self.group.rank + 1 if problem else 0):
+            raise BertlineError(self.group.broadcast(problem, source - 1))
         self.writer.wait()
         if self.journal is not None:
             self.journal.close()

@@ -93,10 +93,10 @@ def train_step(
     updated = math.isfinite(norm) and math.isfinite(totals["mlm_loss"] + totals["pair_loss"])
     backed_off = not interrupted and scale.update(updated)
     learning_rate = learning_rate_of_phase(learner.settings, step)
+    if updated and kfac.enabled:
+        kfac.precondition(step, learning_rate, samples=len(batch.samples))
+        updated = math.isfinite(gradients.clip(max_norm))
     if updated:
-        if kfac.enabled:
-            kfac.precondition(step, learning_rate, samples=len(batch.samples))
-            gradients.clip(max_norm)
         for parameters in learner.optimizer.param_groups:
             parameters["lr"] = learning_rate
         learner.optimizer.step()

@@ -42,17 +42,17 @@ class FileVerification:
         if self._problem is not None:
             raise BertlineError(self._problem)
 
-    def finish(self) -> None:
-        """Wait for the files that are left, at most a minute. Raises BertlineError if one is damaged."""
+    def finish(self) -> str | None:
+        """Wait for the files that are left, at most a minute. Returns an error message if one is damaged."""
         self._thread.join(SECONDS_AT_THE_END)
         self.close()
-        self.check()
-        if self._verified < len(self._files):
+        if self._problem is None and self._verified < len(self._files):
             logger.warning(
                 "the phase ended before all files of samples were verified: %d of this rank's %d were; "
                 "`validate_dataset.py` verifies them all",
                 self._verified, len(self._files),
             )  # fmt: skip
+        return self._problem
 
     def close(self) -> None:
         """Stop after the current piece."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor, distributed
 
 from bertline.console import BertlineError
-from bertline.training.distributed.process_group import Group
+from bertline.training.distributed.process_group import TIMEOUT, Group
 
 Sent = Iterable[tuple[Tensor, int]]
 
@@ -35,11 +35,11 @@ class Grid:
         self._row = self._column = None
         for row in range(self.rows):
             ranks = [self.rank_at(row, column) for column in range(self.columns)]
-            made = distributed.new_group(ranks) if self.columns > 1 else None
+            made = distributed.new_group(ranks, timeout=TIMEOUT) if self.columns > 1 else None
             self._row = made if row == self.row else self._row
         for column in range(self.columns):
             ranks = [self.rank_at(row, column) for row in range(self.rows)]
-            made = distributed.new_group(ranks) if self.rows > 1 else None
+            made = distributed.new_group(ranks, timeout=TIMEOUT) if self.rows > 1 else None
             self._column = made if column == self.column else self._column
 
     def rank_at(self, row: int, column: int) -> int:

@@ -97,6 +97,7 @@ class Kfac:
         self._columns, self._owners = self._divide()
         self._factors: dict[str, Tensor] = {}  # each [matrices, size, size]
         self._inverses: dict[str, dict[str, Tensor]] = {}
+        self._has_inverses = False  # the same on every rank, also on one whose column has no layers
         if self._layers:
             self._allocate(next(iter(self._layers.values())).module.weight.device)
 
@@ -194,7 +195,7 @@ class Kfac:
         settings = self._set_step(step)
         if (step - 1) % settings["factor_interval"] == 0:
             self._update_factors(samples)
-        if not self._inverses or (step - 1) % settings["inverse_interval"] == 0:
+        if not self._has_inverses or (step - 1) % settings["inverse_interval"] == 0:
             self._update_inverses()
         gradients = {name: _gradient_of(layer) for name, layer in self._layers.items()}
         moved = {
@@ -225,8 +226,8 @@ class Kfac:
 
     def _update_inverses(self) -> None:
         """Compute this rank's part of the inverses, or of the eigenvectors, and receive those of its column."""
-        if not self._inverses:
-            self._inverses = self._new_inverses()
+        if not self._has_inverses:
+            self._inverses, self._has_inverses = self._new_inverses(), True
         for key, inverses in self._inverses.items():
             if self._owners[key] == self._group.rank:
                 for name, tensor in self._inverse_of(self._factors[key]).items():
@@ -262,13 +263,13 @@ class Kfac:
         return g["eigenvectors"] @ rotated @ a["eigenvectors"].mT
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return factors and inverses as tensors named {layer}.kfac.{tensor}; none before the first update.
+        """Return factors and inverses, if there are any yet, as tensors named {layer}.kfac.{tensor}.
 
         All ranks must call it.
         """
-        if not self._factors:
-            return {}
         found = self.factors()
+        if not self._has_inverses:
+            return found
         for name, column in self._columns.items():
             inverses = self._inverses if self._is_here(name) else self._new_inverses(of=[name])
             for key in _factors_of(name):
@@ -283,13 +284,13 @@ class Kfac:
 
         Raises BertlineError if a tensor is missing or has another shape.
         """
-        self._factors, self._inverses = {}, {}
+        self._factors, self._inverses, self._has_inverses = {}, {}, False
         if not self.enabled or not any(".kfac." in name for name in tensors):
             return
         self._factors = {key: torch.empty_like(one) for key, one in self._sums.items()}
         kind = ".inverse" if self._settings["method"] == "inverse" else ".eigenvectors"
         if any(name.endswith(kind) for name in tensors):
-            self._inverses = self._new_inverses()
+            self._inverses, self._has_inverses = self._new_inverses(), True
         mine = self.factors()
         mine |= {f"{key}.{kind}": one for key, kinds in self._inverses.items() for kind, one in kinds.items()}
         for name, tensor in mine.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 from bertline.training.optimizers.base import NamedParameters
 from bertline.training.optimizers.factors import SIDES, FactoredOptimizer, update_factors
 
-ROOT = 4  # of the factors of a matrix: 2 for each of its 2 sides
+ROOT = 4  # of the factors of a matrix: 2 for each of its 2 sides, also if only one of them has a factor
 
 
 class Shampoo(FactoredOptimizer):
@@ -29,6 +29,14 @@ class Shampoo(FactoredOptimizer):
         """Make the optimizer."""
         keys = ("betas", "epsilon", "factor_epsilon", "root_interval")
         super().__init__(parameters, settings, settings["shampoo"], keys)
+
+    def new_state(self, weight: Tensor) -> dict[str, Tensor]:
+        """Return the state of `weight` before its first update, with roots that change nothing."""
+        state = super().new_state(weight)
+        for side in SIDES:
+            if f"{side}_root" in state:
+                state[f"{side}_root"].diagonal(dim1=1, dim2=2).fill_(1)
+        return state
 
     def update_weight(
         self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], step: int, group: Mapping[str, Any]
