@@ -38,11 +38,11 @@ from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import make_plan, read_index, read_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import read_index, read_plan, split_part, stream_plan, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
@@ -127,7 +127,7 @@ def sentences(given: Inputs) -> None:
 def shards(given: Inputs) -> None:
     parts = sorted(given.work.glob("*.index.npy"))
     corpora = [(part.name.removesuffix(".index.npy"), [str(part).replace(".index.npy", ".txt.zst")]) for part in parts]
-    write_plan(given.work / PLAN, make_plan(corpora, 1, 1e-9))
+    write_plan(given.work / PLAN, *stream_plan(corpora, 1, 1e-9, None, None))
     write_shard(given.work / PLAN, "00000", given.work / SHARD)
 
 
@@ -190,7 +190,7 @@ def take_vocabulary(given: Inputs) -> None:
     if given.vocabulary.exists():
         tokenizer = take_tokenizer(given.vocabulary, lowercase=True)
     else:
-        tokenizer = train_wordpiece([given.work / SHARD], vocab_size=8000, lowercase=True, seed=1)
+        tokenizer = train_wordpiece([given.work / SHARD], vocab_size=8000, lowercase=True, strip_accents=None, seed=1)
     save_tokenizer(tokenizer, given.work / "tokenizer.json")
 
 

@@ -39,10 +39,9 @@ from bertline.files import read_json, write_json
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import EVALUATION_TOKENS, predict, train
 from bertline.finetuning.options import Options
-from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.prepared import PreparedTask, prepare_task
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner
-from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import make_model
 from bertline.training.distributed.process_group import Group
 

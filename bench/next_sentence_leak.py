@@ -27,9 +27,9 @@ from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.extract import extract_part
 from bertline.corpus.sentences import load_splitter, splitter_of, train_punkt
-from bertline.corpus.shards import make_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import split_part, stream_plan, write_plan, write_shard
 from bertline.corpus.sources import read_part
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.layout import open_samples
 from bertline.encoding.tokenizer import save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
@@ -83,7 +83,7 @@ def _split(made: Path, sentences: str) -> None:
 
 def encode(made: Path) -> dict[int, Path]:
     """Encode a text and return its files by sequence length."""
-    write_plan(made / "plan.jsonl", make_plan([("text", [str(made / "part.txt.zst")])], 1, 1e-9))
+    write_plan(made / "plan.jsonl", *stream_plan([("text", [str(made / "part.txt.zst")])], 1, 1e-9, None, None))
     shard = made / "shards/00000.txt.zst"
     write_shard(made / "plan.jsonl", "00000", shard)
     vocabulary = train_wordpiece([shard], vocab_size=8000, lowercase=True, strip_accents=False, seed=1)

@@ -25,9 +25,8 @@ from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tok
 from bertline.finetuning.batches import pad
 from bertline.finetuning.optimizer import BETAS, EPSILON
 from bertline.finetuning.options import Options
-from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.prepared import PreparedTask, prepare_task
 from bertline.finetuning.sequences import Inputs
-from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import finetune
 
 Settings = dict[str, Any]

@@ -79,7 +79,7 @@ def list_removed(folder: Path, names: list[str]) -> None:
 
 def plan_shards(folder: Path, names: list[str]) -> None:
     corpora = [("web", [str(folder / f"{name}.txt.zst") for name in names])]
-    plan = shards.stream_plan(corpora, SHARDS, HELD_OUT, folder / "removed.zst")
+    plan = shards.stream_plan(corpora, SHARDS, HELD_OUT, folder / "removed.zst", None)
     shards.write_plan(folder / "plan.jsonl", *plan)
 
 

@@ -18,6 +18,10 @@ from bertline.console import DISK_IS_FULL, BertlineError
 
 Json = dict[str, Any]
 
+# The folder with config/, src/ and workflow/, which need not be the one where results are.
+CHECKOUT = Path(__file__).parents[2]
+SCHEMA = CHECKOUT / "config/config.schema.yaml"
+
 HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with its other half
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from browser import Page, find_browser, opened
 
-from bertline.finetuning.tasks.registry import TASKS
 from bertline.reporting.page import write_report
+from bertline.tasks.registry import TASKS
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 

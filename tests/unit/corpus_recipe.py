@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bertline.corpus import sources
-from bertline.files import Recipe
+from bertline.corpus.documents import read_documents, validate_documents
+from bertline.files import SCHEMA, Recipe, read_json
 from bertline.settings.configuration import fill_defaults, load_schema
-
-SCHEMA = Path(__file__).parents[2] / "config/config.schema.yaml"
 
 
 @cache
@@ -30,6 +29,19 @@ def read_texts(files: Sequence[Path | str], documents: Path | str, counts: Path 
     """Read files as the only part of a corpus with the source `files`."""
     corpus = corpus_recipe("files", {"part-00000": [str(file) for file in files]}, **settings)
     sources.read_part(corpus, "part-00000", documents, counts)
+
+
+def read(folder: Path, *files: Path | str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Read files as `read_texts` does; return the documents and the counts."""
+    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
+    read_texts(files, *paths, **settings)
+    return read_part(*paths)
+
+
+def read_part(documents: Path, counts: Path) -> tuple[list[Any], dict[str, Any]]:
+    """Return the documents and the counts of a part, which have to be valid."""
+    validate_documents(documents, counts)
+    return list(read_documents(documents)), read_json(counts)
 
 
 def dump_recipe(**settings: Any) -> Recipe:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from bertline.corpus import shards as shards_module
 from bertline.encoding.card import write_card
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.files import Recipe
 
@@ -60,7 +60,8 @@ def write_plan(path: Path, shards: dict[str, list[tuple[str, int, int]]]) -> Pat
         for shard, corpora in shards.items()
     }
     names = dict(sorted((index, corpus) for corpora in shards.values() for corpus, index, _ in corpora))
-    shards_module.write_plan(path, {"corpora": [{"name": name} for name in names.values()], "shards": entries})
+    plan = {"corpora": [{"name": name} for name in names.values()], "shards": list(entries)}
+    shards_module.write_plan(path, plan, sorted(entries.items()))
     return path
 
 

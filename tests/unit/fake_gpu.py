@@ -29,7 +29,7 @@ from bertline.finetuning.losses import loss_of  # noqa: E402
 from bertline.finetuning.optimizer import make_optimizer as make_finetuning_optimizer  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
-from bertline.modeling.heads import Head  # noqa: E402
+from bertline.tasks.task import Head  # noqa: E402
 from bertline.training.data.layouts import Layout  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402

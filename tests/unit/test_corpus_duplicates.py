@@ -19,6 +19,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shard_plans import make_plan, write_plan
 
 from bertline import spool as spool_module
 from bertline.console import BertlineError
@@ -30,7 +31,7 @@ from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import ngram_hashes
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
 from bertline.corpus.removal import Removed, read_removals, write_removals
-from bertline.corpus.shards import HELD_OUT, index_of, make_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import HELD_OUT, index_of, split_part, write_shard
 from bertline.corpus.signatures import (
     PERMUTATIONS,
     SIGNATURE_TYPE,

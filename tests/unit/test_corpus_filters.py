@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_recipe import read_texts
+from corpus_recipe import read_texts, schema_of_configurations
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents
 from bertline.corpus.language import language_filter
-from bertline.corpus.quality import ENGLISH_STOP_WORDS, c4, fineweb, gopher_quality, gopher_repetition
+from bertline.corpus.quality import c4, fineweb, gopher_quality, gopher_repetition
 
 PROSE = (
     "The old mill stood by the river and nobody had lived there since the miller left, for reasons that no one knew.\n"
@@ -20,6 +20,7 @@ PROSE = (
     "In the spring the children came to fish below the wheel, and their mothers called them home before it grew dark.\n"
     "It rained all summer. The roof fell in at last."
 )
+ENGLISH = schema_of_configurations()["$defs"]["stop_words"]["default"]
 JAPANESE = "彼は言った。「行く。」と彼女は答えた。雨が降る。夜になる。街は静かだ。"
 NUMBERS = " ".join(f"{number}{number}" for number in range(10, 40))
 
@@ -39,12 +40,12 @@ NUMBERS = " ".join(f"{number}{number}" for number in range(10, 40))
         ("\n".join(f"- {line}" for line in PROSE.split("\n")), "bullets"),
         (PROSE.replace(".\n", "...\n"), "ellipses"),
         (PROSE + " " + NUMBERS, "letters"),
-        (" ".join(word for word in PROSE.split() if word.lower() not in ENGLISH_STOP_WORDS), "stop_words"),
+        (" ".join(word for word in PROSE.split() if word.lower() not in ENGLISH), "stop_words"),
     ],
 )
 def test_gopher_s_rules_of_quality(text: str, reason: str | None) -> None:
     """The numbers are those of the paper, section A.1.1."""
-    assert gopher_quality(text) == reason
+    assert gopher_quality(text, ENGLISH) == reason
 
 
 def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
@@ -56,7 +57,7 @@ def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
         documents = ["\n".join(texts[language][start : start + 12]) for start in range(0, 480, 12)]
         right = [gopher_quality(text, stop_words=words) for text in documents]
         assert right.count(None) >= 38
-        assert [gopher_quality(text) for text in documents].count("stop_words") >= 38
+        assert [gopher_quality(text, ENGLISH) for text in documents].count("stop_words") >= 38
         assert [gopher_quality(text, stop_words=()) for text in documents].count(None) >= 38
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus_recipe import corpus_recipe
+from corpus_recipe import corpus_recipe, read_part
 from hub_server import serve_dataset
 
 from bertline.console import BertlineError
-from bertline.corpus.documents import read_documents, validate_documents
-from bertline.files import read_json
+from bertline.corpus import sources
+from bertline.corpus.documents import read_documents
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/read_part.py"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -70,12 +70,9 @@ def hub_recipe(dataset: Path | str, parts: int = 1, **settings: Any) -> dict[str
 
 
 def read(folder: Path, dataset: Path | str, part: int = 0, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    from bertline.corpus.sources import read_part
-
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_part(hub_recipe(dataset, **settings), f"part-{part:05d}", *paths)
-    validate_documents(*paths)
-    return list(read_documents(paths[0])), read_json(paths[1])
+    sources.read_part(hub_recipe(dataset, **settings), f"part-{part:05d}", *paths)
+    return read_part(*paths)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv", "arrow"])

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shard_plans import make_plan
 
 from bertline.corpus.compressed import write_compressed
 from bertline.corpus.sampling import last_of_sample
-from bertline.corpus.shards import HELD_OUT, INDEX_TYPE, index_of, make_plan
+from bertline.corpus.shards import HELD_OUT, INDEX_TYPE, index_of
 from bertline.files import Json
 
 Corpora = list[tuple[str, list[str]]]

@@ -16,6 +16,7 @@ from corpus_recipe import corpus_recipe
 from fault_counts import TIMES, drawing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shard_plans import make_plan, write_plan
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
@@ -27,13 +28,11 @@ from bertline.corpus.shards import (
     INDEX_TYPE,
     hash_of_id,
     index_of,
-    make_plan,
     read_index,
     read_pieces,
     read_plan,
     split_part,
     stream_plan,
-    write_plan,
     write_shard,
 )
 from bertline.files import write_json
@@ -289,7 +288,7 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: p
         tracemalloc.start()
         ranges = [
             sum(len(piece["ranges"]) for piece in pieces)
-            for _, pieces in stream_plan(corpora, parts, 1e-9, tmp_path / "removed.zst")[1]
+            for _, pieces in stream_plan(corpora, parts, 1e-9, tmp_path / "removed.zst", None)[1]
         ]
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import pyzstd
-from corpus_recipe import read_texts
+from corpus_recipe import read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import tables
-from bertline.corpus.documents import read_documents, tidy, validate_documents
-from bertline.files import read_json
+from bertline.corpus.documents import tidy
 
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
 ROWS = [
@@ -60,13 +59,6 @@ def write_table(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> P
         content = pyzstd.compress(content)
     path.write_bytes(content)
     return path
-
-
-def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_texts(files, *paths, **settings)
-    validate_documents(*paths)
-    return list(read_documents(paths[0])), read_json(paths[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

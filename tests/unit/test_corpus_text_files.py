@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_recipe import corpus_recipe, read_texts
+from corpus_recipe import corpus_recipe, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_corpus_unpacking import tar_bytes
@@ -20,16 +20,7 @@ from test_corpus_unpacking import tar_bytes
 from bertline.console import BertlineError
 from bertline.corpus import plain_text
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
-from bertline.corpus.documents import read_documents, validate_documents
 from bertline.corpus.sentences import splitter_of
-from bertline.files import read_json
-
-
-def read(folder: Path, *files: Path | str, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_texts(files, *paths, **settings)
-    validate_documents(*paths)
-    return list(read_documents(paths[0])), read_json(paths[1])
 
 
 def put(path: Path, text: str | bytes) -> Path:

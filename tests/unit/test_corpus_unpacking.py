@@ -11,25 +11,15 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pyzstd
-from corpus_recipe import read_texts
+from corpus_recipe import read
 
 from bertline.console import BertlineError
 from bertline.corpus import unpacking
-from bertline.corpus.documents import read_documents, validate_documents
-from bertline.files import read_json
 
 TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/three.txt.gz": gzip.compress(b"Three.")}
-
-
-def read(folder: Path, *files: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-    paths = folder / "out.jsonl.zst", folder / "out.counts.json"
-    read_texts(files, *paths, **settings)
-    validate_documents(*paths)
-    return list(read_documents(paths[0])), read_json(paths[1])
 
 
 def tar_bytes(members: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = lambda _: None) -> bytes:

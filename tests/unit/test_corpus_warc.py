@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus_recipe import corpus_recipe
+from corpus_recipe import corpus_recipe, read_part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import sources
-from bertline.corpus.documents import read_documents, validate_documents
-from bertline.files import read_json
 
 # The text of a page, as in section 6.10 of ISO 28500:2017 and in Common Crawl's WET files.
 HEADERS = (
@@ -39,8 +37,7 @@ def write(path: Path, *records: bytes) -> Path:
 def read(folder: Path, *files: Path, **chosen: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "out.jsonl.zst", folder / "out.counts.json"
     sources.read_part(corpus_recipe("warc", {"p": [str(file) for file in files]}, **chosen), "p", *paths)
-    validate_documents(*paths)
-    return list(read_documents(paths[0])), read_json(paths[1])
+    return read_part(*paths)
 
 
 @pytest.mark.parametrize("name", ["a.warc.wet.gz", "a.warc.wet"])

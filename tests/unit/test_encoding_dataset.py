@@ -330,6 +330,16 @@ def test_the_validator_s_script_prints_a_verdict_or_one_error(copied: Path) -> N
 
 
 def test_reading_and_encoding_need_no_torch() -> None:
-    modules = ["card", "dataset", "encoder", "layout", "samples", "tokenization", "tokenizer", "trigram", "vocabulary"]
+    modules = [
+        "card",
+        "dataset",
+        "encode_shard",
+        "layout",
+        "samples",
+        "tokenization",
+        "tokenizer",
+        "trigram",
+        "vocabulary",
+    ]
     imports = "; ".join(f"import bertline.encoding.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", f"{imports}; import sys; assert 'torch' not in sys.modules"], check=True)

@@ -18,7 +18,7 @@ import pytest
 from encoding_helpers import FINGERPRINT, VOCABULARY, make_documents, write_plan, write_shard
 
 from bertline.console import BertlineError
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.layout import open_samples, validate_samples, write_samples
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, save_tokenizer
 from bertline.files import Recipe

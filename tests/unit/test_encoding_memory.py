@@ -25,7 +25,7 @@ print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if
 ENCODE = """
 import sys
 from pathlib import Path
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 from bertline.files import Recipe
 folder = Path(sys.argv[1])
 settings = {"seed": 1, "pair_objective": "next_sentence", "passes": 1, "short_sequence_probability": 0.1}

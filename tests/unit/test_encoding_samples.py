@@ -42,7 +42,7 @@ def make_shard(documents: list[Document]) -> TokenizedShard:
 
 
 def samples_of(shard: TokenizedShard, length: int, objective: str, short: float = 0.1, **changes: Any) -> Samples:
-    settings = {"seed": 7, "shard_name": "00000", **changes}
+    settings = {"seed": 7, "passes": 1, "shard_name": "00000", **changes}
     return make_samples(
         shard,
         Path(tempfile.gettempdir()),

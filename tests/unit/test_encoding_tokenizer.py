@@ -178,7 +178,9 @@ def test_training_is_the_same_where_characters_do_not_all_fit(tmp_path: Path) ->
     """Characters that are equally rare compete for the last places: the library's own choice is random."""
     letters = [chr(code) for code in range(0x4E00, 0x4E00 + 300)]
     shard = write_shard(tmp_path / "0.txt.zst", [["".join(letters), *make_documents(1, 1)[0]]])
-    first, second = (train_wordpiece([shard], vocab_size=120, lowercase=False, seed=1) for _ in range(2))
+    first, second = (
+        train_wordpiece([shard], vocab_size=120, lowercase=False, strip_accents=None, seed=1) for _ in range(2)
+    )
     assert first.get_vocab() == second.get_vocab()
     assert first.get_vocab_size() <= 120
     assert letters[0] in first.get_vocab()
@@ -188,7 +190,7 @@ def test_training_is_the_same_where_characters_do_not_all_fit(tmp_path: Path) ->
 def test_a_trained_tokenizer_encodes_its_text_without_unknown_tokens(tmp_path: Path) -> None:
     documents = make_documents(60, 1)
     shard = write_shard(tmp_path / "0.txt.zst", documents)
-    tokenizer = train_wordpiece([shard], vocab_size=100, lowercase=True, seed=1)
+    tokenizer = train_wordpiece([shard], vocab_size=100, lowercase=True, strip_accents=None, seed=1)
     assert [tokenizer.id_to_token(index) for index in range(5)] == SPECIAL
     text = " ".join(sentence for document in documents for sentence in document)
     ids = tokenizer.encode(text, add_special_tokens=False).ids
@@ -199,7 +201,9 @@ def test_a_trained_tokenizer_encodes_its_text_without_unknown_tokens(tmp_path: P
 
 def test_training_without_text_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="there is no text to train a tokenizer on"):
-        train_wordpiece([write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, seed=1)
+        train_wordpiece(
+            [write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, strip_accents=None, seed=1
+        )
 
 
 def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_path: Path) -> None:
@@ -250,8 +254,8 @@ def test_byte_level_bpe_is_trained_to_the_same_bytes_and_marks_what_continues_a_
 def test_a_bpe_that_cannot_be_read_word_by_word_is_refused(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "0.txt.zst", make_documents(5, 3))
     with pytest.raises(BertlineError, match="given 100, allowed for byte-level BPE is at least 261"):
-        train_byte_level([shard], vocab_size=100, lowercase=True, seed=1)
-    right = json.loads(train_byte_level([shard], vocab_size=270, lowercase=True, seed=1).to_str())
+        train_byte_level([shard], vocab_size=100, lowercase=True, strip_accents=None, seed=1)
+    right = json.loads(train_byte_level([shard], vocab_size=270, lowercase=True, strip_accents=None, seed=1).to_str())
     changes = {
         "its pre_tokenizer is Whitespace": {"pre_tokenizer": {"type": "Whitespace"}},
         "its normalizer is Replace": {
@@ -311,5 +315,5 @@ def test_runs_of_a_script_without_spaces_are_tokens_and_garbage_is_not(tmp_path:
     assert tokenizer.decode(tokenizer.encode(run).ids) == run
     mostly_words = [["plain words " * 20]] * 2000
     shard = write_shard(tmp_path / "00001.txt.zst", [*mostly_words, ["x" * 150]])
-    tokenizer = train_wordpiece([shard], vocab_size=200, lowercase=True, seed=1)
+    tokenizer = train_wordpiece([shard], vocab_size=200, lowercase=True, strip_accents=None, seed=1)
     assert tokenizer.encode("x" * 150, add_special_tokens=False).tokens == ["[UNK]"]  # as in Google's BERT

@@ -43,7 +43,9 @@ MIXED = [
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unigram")
     shard = write_shard(folder / "0.txt.zst", [*make_documents(80, 3), MIXED, MIXED])
-    save_tokenizer(train_unigram([shard], vocab_size=300, lowercase=False, seed=1), folder / "tokenizer.json")
+    save_tokenizer(
+        train_unigram([shard], vocab_size=300, lowercase=False, strip_accents=None, seed=1), folder / "tokenizer.json"
+    )
     return folder / "tokenizer.json"
 
 
@@ -80,22 +82,24 @@ def test_training_gives_the_same_bytes_whatever_the_shards_the_threads_and_the_h
 
 def test_the_vocabulary_has_the_asked_size_and_the_special_tokens_first(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "0.txt.zst", make_documents(80, 3))
-    tokenizer = train_unigram([shard], vocab_size=38, lowercase=False, seed=1)
+    tokenizer = train_unigram([shard], vocab_size=38, lowercase=False, strip_accents=None, seed=1)
     assert tokenizer.get_vocab_size() == 38
     assert list(special_token_ids(tokenizer).values()) == [0, 1, 2, 3, 4]
 
 
 def test_training_without_text_or_with_too_many_characters_gives_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="there is no text to train a tokenizer on"):
-        train_unigram([write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, seed=1)
+        train_unigram(
+            [write_shard(tmp_path / "0.txt.zst", [])], vocab_size=100, lowercase=True, strip_accents=None, seed=1
+        )
     letters = "".join(chr(code) for code in range(0x4E00, 0x4E00 + 300))
     shard = write_shard(tmp_path / "1.txt.zst", [[letters, *make_documents(1, 1)[0]]])
-    assert train_unigram([shard], vocab_size=120, lowercase=False, seed=1).get_vocab_size() <= 120
+    assert train_unigram([shard], vocab_size=120, lowercase=False, strip_accents=None, seed=1).get_vocab_size() <= 120
 
 
 def test_a_very_long_word_is_trained_on_and_tokenized(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "0.txt.zst", [["あいう" * 50_000]])
-    tokenizer = train_unigram([shard], vocab_size=80, lowercase=False, seed=1)
+    tokenizer = train_unigram([shard], vocab_size=80, lowercase=False, strip_accents=None, seed=1)
     encoding = tokenizer.encode("あいう" * 50_000, add_special_tokens=False)
     assert tokenizer.decode(encoding.ids) == "あいう" * 50_000
 

@@ -14,16 +14,16 @@ from finetuning_helpers import MODEL
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.files import SCHEMA
 from bertline.finetuning.options import Options
-from bertline.finetuning.tasks.registry import TASKS
 from bertline.finetuning.train import finetune
 from bertline.planning.finetunings import key_of_task
 from bertline.planning.resolve import make_plan
 from bertline.planning.targets import submissions
 from bertline.results.describe import task_title
+from bertline.tasks.registry import TASKS
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = ROOT / "config/config.schema.yaml"
 ARCHIVE = "https://dl.fbaipublicfiles.com/glue/superglue/data/v2/BoolQ.zip"
 WORDS = ["do", "cats", "dogs", "bark", "meow", "yes", "no", "they", "all"]
 PHASE = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 0.001}
@@ -126,6 +126,6 @@ def test_every_task_of_the_registry_can_be_configured_and_has_a_title(task: str)
 
 
 def test_the_registry_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys; import bertline.finetuning.tasks.registry; print({'torch', 'numpy'} & sys.modules.keys())"
+    code = "import sys; import bertline.tasks.registry; print({'torch', 'numpy'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     assert subprocess.check_output([sys.executable, "-c", code], text=True, env=environment) == "set()\n"

@@ -32,8 +32,8 @@ from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
 from bertline.finetuning.text_task import text_task_of
 from bertline.modeling.bert import BertConfig, make_task_network
-from bertline.modeling.heads import Head
 from bertline.modeling.huggingface import write_huggingface
+from bertline.tasks.task import Head
 
 MUTATIONS_OF_EACH_KIND = 60 * TIMES
 NAMES = ("premise", "claim", "verdict", "more")

@@ -16,10 +16,10 @@ from huggingface_hub import ModelCard
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
-from bertline.finetuning.tasks.registry import TASKS
 from bertline.finetuning.train import finetune
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
+from bertline.tasks.registry import TASKS
 
 MODERN = {
     "architecture": "modern",

@@ -23,6 +23,13 @@ from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import export_huggingface
 
 LAYERS = (-1, -2, 0)
+OPTIONS: dict[str, Any] = {
+    "layers": LAYERS,
+    "pooling": None,
+    "columns": ("text",),
+    "max_sequence_length": 64,
+    "precision": "fp32",
+}
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -94,7 +101,7 @@ def test_features_are_the_hidden_states_of_transformers(
     monkeypatch.setattr(features, "MAX_CHUNK", 7)
     texts = write_texts(tmp_path / "texts.txt")
     output = tmp_path / f"out{suffix}"
-    done = extract_features(model, [tmp_path / "texts.txt"], output, layers=LAYERS, max_sequence_length=64)
+    done = extract_features(model, [tmp_path / "texts.txt"], output, **OPTIONS)
     found, expected = read(output), states_of_transformers(model, texts)
     assert done == len(found) == len(texts)
     for ours, theirs in zip(found, expected, strict=True):
@@ -111,9 +118,7 @@ def test_pooled_features_are_one_vector_per_input(model: Path, tmp_path: Path, p
     ]
     for suffix in (".jsonl", ".parquet", ".h5"):
         output = tmp_path / f"out{suffix}"
-        extract_features(
-            model, [tmp_path / "texts.txt"], output, layers=LAYERS, pooling=pooling, max_sequence_length=64
-        )
+        extract_features(model, [tmp_path / "texts.txt"], output, **{**OPTIONS, "pooling": pooling})
     with h5py.File(tmp_path / "out.h5") as file:
         in_hdf5 = np.stack([file[f"layer_{layer}"][:] for layer in LAYERS], axis=1)
     np.testing.assert_allclose(in_hdf5, expected, atol=1e-5)
@@ -125,7 +130,7 @@ def test_pooled_features_are_one_vector_per_input(model: Path, tmp_path: Path, p
 
 def test_tokens_are_named_and_long_texts_are_cut_off(model: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\n" + " ".join(["born"] * 40) + "\n")
-    extract_features(model, [tmp_path / "t.csv"], tmp_path / "out.jsonl", layers=(-1,), max_sequence_length=16)
+    extract_features(model, [tmp_path / "t.csv"], tmp_path / "out.jsonl", **{**OPTIONS, "max_sequence_length": 16})
     row = json.loads((tmp_path / "out.jsonl").read_text())
     assert [token["token"] for token in row["features"]] == ["[CLS]", *["born"] * 14, "[SEP]"]
 
@@ -148,7 +153,7 @@ def test_what_cannot_be_is_one_line_and_leaves_no_file(
     (tmp_path / "empty.txt").touch()
     (tmp_path / "latin.txt").write_bytes("Bär\n".encode("latin-1"))
     (tmp_path / "good.txt").write_text("born\n")
-    options = {"layers": (-1,), "max_sequence_length": 64, **changes}
+    options = {**OPTIONS, **changes}
     inputs, output = tmp_path / options.pop("inputs", "good.txt"), tmp_path / options.pop("output", "out.h5")
     with pytest.raises(BertlineError, match=message):
         extract_features(model, [inputs], output, **options)

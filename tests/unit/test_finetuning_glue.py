@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
-from bertline.files import write_json
+from bertline.files import Recipe, write_json
 from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.metrics.texts import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
@@ -29,7 +29,7 @@ from bertline.finetuning.submissions import (
     zip_submission,
 )
 from bertline.finetuning.tables import read_examples
-from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.tasks.glue import GLUE_TASKS
 
 LABELS = st.integers(min_value=0, max_value=1)
 NUMBERS = st.integers(min_value=-50, max_value=50).map(lambda value: value / 10)
@@ -260,38 +260,41 @@ def test_a_submission_has_the_server_s_file_names_header_and_labels(tmp_path: Pa
     assert path.read_bytes() == b"index\tprediction\n0\t0\n1\t1\n"
 
 
-def finished(folder: Path, task: str, score: float, *names: str) -> Path:
+def finished(name: str, task: str, score: float, *names: str) -> str:
+    folder = Path("results/finetunings", name)
     write_json(folder / "metrics.json", {"task": task, "primary": "accuracy", "scores": {"accuracy": score}})
     (folder / "submission").mkdir()
     for name in names:
         (folder / "submission" / name).write_text(f"{folder.name} of {name}\n")
-    return folder / "metrics.json"
+    return folder.name
 
 
 def test_a_submission_takes_the_best_of_each_task_and_has_the_same_bytes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = [
-        finished(tmp_path / "a", "sst2", 80.0, "SST-2.tsv"),
-        finished(tmp_path / "b", "sst2", 90.0, "SST-2.tsv"),
-        finished(tmp_path / "c", "sst2", 90.0, "SST-2.tsv"),
-        finished(tmp_path / "d", "mnli", 70.0, "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"),
+    monkeypatch.chdir(tmp_path)
+    finetunings = [
+        finished("a", "sst2", 80.0, "SST-2.tsv"),
+        finished("b", "sst2", 90.0, "SST-2.tsv"),
+        finished("c", "sst2", 90.0, "SST-2.tsv"),
+        finished("d", "mnli", 70.0, "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"),
     ]
     with caplog.at_level(logging.INFO):
-        zip_submission(metrics, output=tmp_path / "one.zip")
-    assert f"sst2: {tmp_path}/b, 90.00 on dev" in caplog.messages
+        zip_submission(Recipe({"finetunings": finetunings}), output=tmp_path / "one.zip")
+    assert "sst2: results/finetunings/b, 90.00 on dev" in caplog.messages
     assert caplog.messages[-1].endswith("missing: CoLA.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, QNLI.tsv, RTE.tsv, WNLI.tsv")
     with zipfile.ZipFile(tmp_path / "one.zip") as archive:
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv"]
         assert archive.read("SST-2.tsv") == b"b of SST-2.tsv\n"
-    os.utime(tmp_path / "b/submission/SST-2.tsv", (1e9, 1e9))
-    zip_submission([metrics[3], *metrics[1:3]], output=tmp_path / "two.zip")
+    os.utime("results/finetunings/b/submission/SST-2.tsv", (1e9, 1e9))
+    zip_submission(Recipe({"finetunings": ["d", "b", "c"]}), output=tmp_path / "two.zip")
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 
-def test_a_fine_tuning_without_test_predictions_is_named(tmp_path: Path) -> None:
+def test_a_fine_tuning_without_test_predictions_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(BertlineError, match="a has no predictions of test sets; set predict_test"):
-        choose_submissions([finished(tmp_path / "a", "sst2", 80.0)])
+        choose_submissions([finished("a", "sst2", 80.0)])
 
 
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

@@ -80,7 +80,7 @@ def test_a_killed_fine_tuning_on_two_processes_ends_with_the_same_bits(
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 200), epochs=4, patience=patience)
     whole = finished(recipe, tokenizer, tmp_path / "whole", ranks=2)
-    run = FineTuning(recipe, tokenizer, tmp_path / "killed", ranks=2, checkpoint_minutes=0)
+    run = FineTuning(recipe, tokenizer, tmp_path / "killed", ranks=2, checkpoint_every_minutes=0)
     assert run.kill_when(lambda: any((tmp_path / "killed/checkpoints").glob("step-0000000[3-9]")))
     resumed = finished(recipe, tokenizer, tmp_path / "killed", ranks=2)
     log = (tmp_path / "killed.log").read_text()
@@ -94,7 +94,7 @@ def test_a_killed_fine_tuning_on_two_processes_ends_with_the_same_bits(
 def test_a_signal_saves_and_another_number_of_processes_resumes(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 300), epochs=8, model=NO_DROPOUT)
     expected = losses(finished(recipe, tokenizer, tmp_path / "whole"))
-    run = FineTuning(recipe, tokenizer, tmp_path / "stopped", ranks=2, checkpoint_minutes=0)
+    run = FineTuning(recipe, tokenizer, tmp_path / "stopped", ranks=2, checkpoint_every_minutes=0)
     assert run.wait_until(lambda: any((tmp_path / "stopped/checkpoints").glob("step-*")))
     run.signal(signal.SIGTERM)
     assert run.finish() == STOPPED, run.log.read_text()

@@ -34,6 +34,7 @@ from bertline.finetuning.tag_task import TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.finetuning.train import finetune
 from bertline.modeling.huggingface import load_huggingface
+from bertline.settings.configuration import defaults_of
 
 TEXTS = [f"{word} {other}" for word in WORDS for other in ("was", "born", "died", ". ?")]
 
@@ -200,7 +201,13 @@ def test_features_are_the_hidden_states_of_transformers(theirs: Path, tmp_path: 
     from transformers import AutoModel
 
     (tmp_path / "texts.txt").write_text("n1 was born in p3 .\nwho ||| n2 died\n")
-    extract_features(theirs, [tmp_path / "texts.txt"], tmp_path / "out.jsonl", layers=(-1, 0), max_sequence_length=64)
+    options = {
+        **defaults_of("features"),
+        "layers": (-1, 0),
+        "max_sequence_length": 64,
+        "output": tmp_path / "out.jsonl",
+    }
+    extract_features(theirs, [tmp_path / "texts.txt"], **options)
     model, tokenizer = AutoModel.from_pretrained(theirs), AutoTokenizer.from_pretrained(theirs)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     for line, texts in zip(lines, [("n1 was born in p3 .",), ("who", "n2 died")], strict=True):

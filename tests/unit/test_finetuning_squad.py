@@ -27,6 +27,7 @@ from bertline.finetuning.metrics.squad import (
 )
 from bertline.finetuning.squad_answers import (
     Candidate,
+    QuestionAnswers,
     answer_questions,
     best_spans,
     copy_position,
@@ -34,7 +35,7 @@ from bertline.finetuning.squad_answers import (
     n_best,
 )
 from bertline.finetuning.squad_windows import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
-from bertline.finetuning.tasks.registry import TASKS
+from bertline.tasks.registry import TASKS
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."
@@ -419,9 +420,7 @@ def test_the_best_spans_are_those_of_a_search_over_all() -> None:
         assert sorted(best_spans(start, end, width, count), reverse=True) == expected
 
 
-def test_a_network_with_perfect_scores_answers_every_question(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
-    windows = windows_of(squad, tokenizer)
+def answers_with_perfect_scores(squad: SquadFile, windows: Windows) -> dict[str, QuestionAnswers]:
     start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
     end = start.copy()
     for window in np.flatnonzero(windows.answer[:, 0]):
@@ -429,6 +428,13 @@ def test_a_network_with_perfect_scores_answers_every_question(tmp_path: Path, to
         end[windows.sequences.offsets[window] + windows.answer[window, 1]] = 5
     answers = answer_questions(squad, windows, start, end, max_answer_length=5)
     assert {key: found.best_text for key, found in answers.items()} == {"q1": "Tarn", "q2": "1861"}
+    return answers
+
+
+def test_a_network_with_perfect_scores_answers_every_question(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer)
+    answers = answers_with_perfect_scores(squad, windows)
     best = answers["q1"].candidates
     assert [candidate.score for candidate in best] == sorted((c.score for c in best), reverse=True)
     assert len({candidate.text for candidate in best}) == len(best)
@@ -533,10 +539,4 @@ def test_a_text_of_100_000_characters_is_cut_into_windows_and_answered(tmp_path:
     assert len(squad.contexts[0]) > 100_000
     windows = windows_of(squad, tokenizer, max_sequence_length=64, doc_stride=32)
     assert len(windows.sequences) > 1000
-    start = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
-    end = start.copy()
-    for window in np.flatnonzero(windows.answer[:, 0]):
-        start[windows.sequences.offsets[window] + windows.answer[window, 0]] = 5
-        end[windows.sequences.offsets[window] + windows.answer[window, 1]] = 5
-    answers = answer_questions(squad, windows, start, end, max_answer_length=5)
-    assert {key: found.best_text for key, found in answers.items()} == {"q1": "Tarn", "q2": "1861"}
+    answers_with_perfect_scores(squad, windows)

@@ -34,8 +34,8 @@ from bertline.finetuning.loop import predict
 from bertline.finetuning.losses import loss_of
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
+from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.sequences import make_sequences
-from bertline.finetuning.tasks.registry import prepare_task
 from bertline.finetuning.train import check_recipe, finetune, make_model
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
@@ -443,7 +443,7 @@ def step_or_die(self, closure=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 AdamW.step = step_or_die
-options = Options(threads=1, checkpoint_minutes=0)
+options = Options(threads=1, checkpoint_every_minutes=0)
 finetune(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), options=options)
 """
 
@@ -557,7 +557,7 @@ def test_fp16_passes_over_steps_that_overflow_and_continues_with_its_loss_scale(
     made.clear()
     last[0] = 50
     with pytest.raises(KeyboardInterrupt):
-        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_minutes=0))
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_every_minutes=0))
     finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert updates <= len(made) < updates + 10  # with the last checkpoint's scale: a new one would overflow again
     journals = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "out")]

@@ -27,6 +27,12 @@ ROOMS = sorted(
 def forbidden(room: str) -> set[str]:
     """What a room (a package of bertline, or one of its modules) may not import."""
     names = {"bertline.cluster"}
+    if room in ("settings", "tasks", "results"):
+        names |= {f"bertline.{other}" for other in (*STAGES, "planning", "tracking")}
+    if room in ("settings", "tasks"):
+        names.add("bertline.results")
+    if room == "planning":
+        names |= {"bertline.reporting", "bertline.tracking", "snakemake", "mlflow"}
     if room in STAGES:
         names |= {f"bertline.{later}" for later in STAGES[STAGES.index(room) + 1 :]}
     if room == "modeling":
@@ -34,7 +40,7 @@ def forbidden(room: str) -> set[str]:
     if room == "tracking":
         names |= {f"bertline.{stage}" for stage in (*STAGES, "modeling")}
     if room in (*STAGES, "modeling"):
-        names |= {"snakemake", "mlflow", "bertline.tracking"}
+        names |= {"snakemake", "mlflow", "bertline.planning", "bertline.tracking"}
     return names
 
 

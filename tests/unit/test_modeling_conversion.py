@@ -20,9 +20,9 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.modeling.bert import BertConfig, make_task_network
 from bertline.modeling.conversion import convert_weights, export_tensorflow
-from bertline.modeling.heads import Head
 from bertline.modeling.huggingface import load_huggingface, write_huggingface
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
+from bertline.tasks.task import Head
 
 WRITTEN = Path(__file__).parent / "tensorflow_checkpoint"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "##s", "."]

@@ -20,9 +20,9 @@ from test_modeling_conversion import CONFIG, VOCABULARY, WRITTEN, expected
 
 from bertline.console import BertlineError
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of
-from bertline.modeling.configuration import LIMITS
 from bertline.modeling.conversion import convert_weights
 from bertline.modeling.huggingface import load_huggingface
+from bertline.modeling.network_config import LIMITS
 from bertline.modeling.tensorflow_checkpoint import masked_checksum, read_checkpoint, write_checkpoint
 
 MUTATIONS_OF_EACH_KIND = 60 * TIMES

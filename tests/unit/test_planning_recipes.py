@@ -38,6 +38,19 @@ def test_every_phase_finetuning_dataset_and_run_has_its_file(plan: Plan) -> None
     assert read_json(recipe_path(RUN))["finetunings"][0]["fingerprint"] == FINETUNING
 
 
+def test_a_submission_has_a_file_with_its_thousands_of_finetunings(plan: Plan) -> None:
+    write_recipes(plan)
+    assert not Path(recipe_path(f"{RUN}-submission")).exists()  # nothing predicts the test sets
+    keys = {f"glue/cola/seed{seed}": f"{seed:016x}" for seed in range(2, 3002)}
+    for key in keys.values():
+        settings = {"learning_rate": 1e-5, "predict_test": True}
+        entry = {"fingerprint": key, "task": "cola", "seed": 1, "start": "pretrained", "settings": settings}
+        plan.finetunings[key] = entry
+    plan.runs["first"]["finetunings"] |= keys
+    write_recipes(plan)
+    assert read_json(recipe_path(f"{RUN}-submission")) == {"finetunings": list(keys.values())}
+
+
 def test_a_file_is_written_again_only_when_its_content_changed_or_was_lost(plan: Plan) -> None:
     write_recipes(plan)
     for key in (PHASE, FINETUNING, DATASET, RUN):

@@ -20,11 +20,11 @@ from huggingface_hub import ModelCard
 from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
-from bertline.finetuning.tasks.registry import TASKS
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
 from bertline.results.journal import read_journal
 from bertline.results.records import read_record
+from bertline.tasks.registry import TASKS
 from bertline.tracking.run_tree import lay_out
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"

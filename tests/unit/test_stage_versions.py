@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from corpus_recipe import read_texts
 from encoding_helpers import make_dataset
+from shard_plans import make_plan, write_plan
 from synthetic_dataset import MODEL as SMALL
 from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
@@ -19,7 +20,7 @@ from training_processes import Trainer
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import make_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import split_part, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset

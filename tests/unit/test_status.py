@@ -53,7 +53,9 @@ def write_journal(steps: range, milliseconds: int) -> None:
 def test_a_training_at_work(plan: Plan) -> None:
     write_journal(range(0, 41, 10), 250)
     write(PHASE / "checkpoints/durable.json", '{"step": 30}')
-    lock = write(PHASE / "checkpoints/lock.json", json.dumps({"pid": 7, "host": "gpu1", "job": "12"}))
+    lock = write(
+        PHASE / "checkpoints/lock.json", json.dumps({"pid": 7, "host": "gpu1", "process_started": 0, "job": "12"})
+    )
     (status,) = phase_statuses(plan)
     assert (status.state, status.step, status.saved_step) == ("trains", 40, 30)
     assert status.owner == "process 7 on gpu1, job 12"

@@ -78,9 +78,9 @@ def assert_same_phase(found, expected, *, steps=STEPS, tolerance=5e-3, of_journa
             assert point["metrics"][name] == pytest.approx(other["metrics"][name], rel=of_journal)
 
 
-def check(options, optimizer):
-    whole = OPTIMIZERS[optimizer].needs_whole_matrices
-    check_fsdp(options, optimizer=optimizer, needs_whole_matrices=whole)
+def check(options, settings):
+    needs_whole_matrices = OPTIMIZERS[settings["optimizer"]].needs_whole_matrices
+    check_fsdp(options, {"kfac": None, **settings}, needs_whole_matrices=needs_whole_matrices)
 
 
 def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
@@ -237,21 +237,22 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
 
 
 @pytest.mark.parametrize(
-    ("options", "optimizer", "fault"),
+    ("options", "settings", "fault"),
     [
-        ({}, "soap", "soap needs whole matrices"),
-        ({"sharded_optimizer": True}, "lamb", "leave --shard-optimizer out"),
-        ({"compiled": True, "cuda_graphs": True}, "lamb", "leave --cuda-graphs out"),
-        ({"compiled_optimizer": True}, "lamb", "leave --compile-optimizer out"),
-        ({"micro_batch_tokens": None}, "adamw", "give micro_batch_tokens a number"),
-        ({"load_balancing": "measured"}, "adamw", "give --load-balancing weights"),
-        ({"load_balancing": "measured-again"}, "adamw", "give --load-balancing weights"),
+        ({}, {"optimizer": "soap"}, "soap needs whole matrices"),
+        ({"sharded_optimizer": True}, {"optimizer": "lamb"}, "leave --shard-optimizer out"),
+        ({"compiled": True, "cuda_graphs": True}, {"optimizer": "lamb"}, "leave --cuda-graphs out"),
+        ({"compiled_optimizer": True}, {"optimizer": "lamb"}, "leave --compile-optimizer out"),
+        ({"micro_batch_tokens": None}, {"optimizer": "adamw"}, "give micro_batch_tokens a number"),
+        ({"load_balancing": "measured"}, {"optimizer": "adamw"}, "give --load-balancing weights"),
+        ({"load_balancing": "measured-again"}, {"optimizer": "adamw"}, "give --load-balancing weights"),
+        ({}, {"optimizer": "adamw", "kfac": {}}, "kfac needs whole matrices"),
     ],
 )
-def test_options_that_exclude_fsdp_are_refused(options, optimizer, fault):
+def test_options_that_exclude_fsdp_are_refused(options, settings, fault):
     with pytest.raises(BertlineError, match=rf"^--fsdp: .*{fault}"):
-        check(Options(fsdp=True, **options), optimizer)
+        check(Options(fsdp=True, **options), settings)
 
 
 def test_fsdp_alone_is_accepted():
-    check(Options(fsdp=True, activation_checkpointing=True), "adamw")
+    check(Options(fsdp=True, activation_checkpointing=True), {"optimizer": "adamw"})

@@ -109,13 +109,6 @@ def test_kfac_with_its_defaults_is_another_recipe_than_none():
         assert strip_defaults(filled, part, SCHEMA) == {**NEEDED, "kfac": {}}
 
 
-def test_a_fine_tuning_without_layerwise_decay_is_the_one_of_before():
-    for name in ("squad", "classification"):
-        part = definition(SCHEMA, name)
-        assert fill_defaults({}, part, SCHEMA)["layerwise_decay"] == 1.0
-        assert strip_defaults(fill_defaults({}, part, SCHEMA), part, SCHEMA) == {}
-
-
 def test_packing_goes_with_and_without_attention_dropout():
     check(packing=True)
     check({"attention_probs_dropout_prob": 0.0}, packing=True)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, jobs_of, run_snakemake
 
-from bertline.finetuning.tasks.glue import GLUE_TASKS
+from bertline.tasks.glue import GLUE_TASKS
 
 ARGUMENT_BYTES = 128 * 1024  # the longest single argument that Linux takes
 RATES = [2.0e-5, 3.0e-5, 4.0e-5, 5.0e-5, 1.0e-4]
@@ -29,13 +29,13 @@ def graph(workflow_folder: Path) -> Path:
     return workflow_folder
 
 
-def write_config(graph: Path, *, rates: list[float], seeds: int) -> None:
+def write_config(graph: Path, *, rates: list[float], seeds: int, **settings: Any) -> None:
     config: dict[str, Any] = copy.deepcopy(SMALL_CONFIG)
     config["corpora"] = {"text": {"source": "files", "paths": ["text.txt"]}}
     config["datasets"]["small"]["corpora"] = ["text"]
     config["evaluation"] = {"glue": "glue"}
     grid = {"learning_rate": rates, "batch_size": [16, 32], "epochs": [2, 3, 4]}
-    task = {"seeds": seeds, "grid": grid, "max_sequence_length": 64}
+    task = {"seeds": seeds, "grid": grid, "max_sequence_length": 64, **settings}
     config["runs"]["first"]["finetune"] = {"glue": {name: task for name in GLUE_TASKS}}
     (graph / "grid.yaml").write_text(yaml.dump(config, Dumper=NoAliases))
 
@@ -54,6 +54,17 @@ def test_thousands_of_finetunings_are_shown_and_nothing_is_written(graph: Path) 
     output = run_snakemake(graph, "--dry-run", *OPTIONS).stdout
     assert jobs_of(output)["finetune_task"] == 9 * 30 * 8
     assert not (graph / "results/recipes").exists()
+
+
+@pytest.mark.slow
+def test_the_scores_of_thousands_of_finetunings_are_on_no_command_line(graph: Path) -> None:
+    """A submission chooses among them."""
+    write_config(graph, rates=RATES, seeds=12, predict_test=True)
+    output = run_snakemake(graph, "submission", "--dry-run", "--printshellcmds", *OPTIONS).stdout
+    assert jobs_of(output)["finetune_task"] == 9 * 30 * 12 > 3000
+    commands = [line for line in output.splitlines() if ".py " in line]
+    assert any("glue_submission.py" in line for line in commands)
+    assert max(map(len, commands)) < 2000
 
 
 def test_a_record_that_is_longer_than_an_argument_reaches_its_job(graph: Path) -> None:

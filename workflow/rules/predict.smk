@@ -46,5 +46,11 @@ rule glue_submission:
     resources:
         mem_mb=500,
         runtime=10,
+    params:
+        recipe=lambda wildcards: recipes.recipe_path(
+            f"{wildcards.fingerprint}-submission"
+        ),
     shell:
-        run_script("glue_submission.py {input:q} --output {output:q} > {log:q} 2>&1")
+        run_script(
+            "glue_submission.py {params.recipe:q} --output {output:q} > {log:q} 2>&1"
+        )

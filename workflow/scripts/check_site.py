@@ -6,7 +6,7 @@ example:
 
 from bertline.cluster.site_check import check_site
 from bertline.command_line import run_command
-from bertline.settings.configuration import CHECKOUT
+from bertline.files import CHECKOUT
 from bertline.settings.site import read_site
 
 

@@ -7,8 +7,8 @@ example:
 from pathlib import Path
 
 from bertline.command_line import run_command
-from bertline.files import write_text
-from bertline.settings.configuration import CHECKOUT, SCHEMA, load_schema
+from bertline.files import CHECKOUT, SCHEMA, write_text
+from bertline.settings.configuration import load_schema
 from bertline.settings.reference import describe_schema
 
 BEGINNING = """\

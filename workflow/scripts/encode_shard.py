@@ -7,7 +7,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.encoding.encoder import encode_shard
+from bertline.encoding.encode_shard import encode_shard
 
 if __name__ == "__main__":
     run_command(encode_shard, __doc__)

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from bertline.command_line import limit_threads, run_command
+from bertline.settings.configuration import defaults_of
+
+DEFAULTS = defaults_of("features")
 
 
 def extract(
@@ -17,11 +20,11 @@ def extract(
     inputs: list[Path],
     *,
     output: Path,
-    layers: list[int] | None = None,
-    pooling: Literal["cls", "mean"] | None = None,
-    columns: list[str] | None = None,
-    max_sequence_length: int = 128,
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
+    layers: list[int] = DEFAULTS["layers"],
+    pooling: Literal["cls", "mean"] | None = DEFAULTS["pooling"],
+    columns: list[str] = DEFAULTS["columns"],
+    max_sequence_length: int = DEFAULTS["max_sequence_length"],
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = DEFAULTS["precision"],
     threads: int | None = None,
 ) -> str:
     """Extract features.
@@ -30,9 +33,9 @@ def extract(
         model: folder of a model in Hugging Face's layout.
         inputs: .txt with a text, or a pair separated by ` ||| `, on each line; .tsv, .csv, .jsonl or .parquet.
         output: a .jsonl in Google's format, a .parquet or an .h5.
-        layers: -1 is the last layer, 0 the embeddings (default: the last four).
+        layers: -1 is the last layer, 0 the embeddings.
         pooling: write one vector per input, that of [CLS] or the mean over its tokens, instead of one per token.
-        columns: columns of the texts in tables (default: text).
+        columns: columns of the texts in tables.
         max_sequence_length: maximum number of tokens; longer inputs are truncated.
         precision: of the matrix products.
         threads: of the CPU (default: all).
@@ -47,9 +50,9 @@ def extract(
         model,
         inputs,
         output,
-        layers=layers or (-1, -2, -3, -4),
+        layers=layers,
         pooling=pooling,
-        columns=columns or ("text",),
+        columns=columns,
         max_sequence_length=max_sequence_length,
         precision=precision,
         device=device,

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
-from bertline.files import Json, write_text
+from bertline.files import CHECKOUT, SCHEMA, Json, write_text
 from bertline.planning.machine import this_machine
 from bertline.planning.new_configuration import make_configuration
 from bertline.planning.proposal import Network, micro_batch_for, precision_for, processes_for, seconds_of
 from bertline.planning.proposal_file import network_of, phase_settings
 from bertline.planning.trials import run_trial
-
-SCHEMA, MODELS = Path("config/config.schema.yaml"), Path("config/models")
 
 
 def new_configuration(
@@ -64,7 +62,7 @@ def new_configuration(
         output,
         machine,
         schema=SCHEMA,
-        models=MODELS,
+        models=CHECKOUT / "config/models",
         seconds=seconds,
         language=language,
         encoding=encoding,

@@ -16,6 +16,9 @@ from cyclopts import Parameter, validators
 
 from bertline.command_line import limit_threads, run_command
 from bertline.console import BertlineError
+from bertline.settings.configuration import defaults_of
+
+DEFAULTS = defaults_of("text_prediction")
 
 
 def predict(
@@ -27,10 +30,10 @@ def predict(
     context: str | None = None,
     inputs: list[Path] | None = None,
     output: Path | None = None,
-    columns: list[str] | None = None,
-    n_best: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=20))] = 1,
-    null_threshold: float | None = None,
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
+    columns: list[str] = DEFAULTS["columns"],
+    n_best: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=20))] = DEFAULTS["n_best"],
+    null_threshold: float | None = DEFAULTS["null_threshold"],
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = DEFAULTS["precision"],
     threads: int | None = None,
 ) -> str:
     """Predict.
@@ -61,7 +64,7 @@ def predict(
     device, _claim = claim_device()
     loaded = load_finetuned(model, precision=precision, device=device)
     if inputs is not None and output is not None:
-        done = predict_files(loaded, inputs, output, columns=columns or (), count=n_best, null_threshold=null_threshold)
+        done = predict_files(loaded, inputs, output, columns=columns, count=n_best, null_threshold=null_threshold)
         return f"{done:,} predictions in {output}"
     answers_questions = loaded.head == "answer"
     if answers_questions != (question is not None):

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from bertline.command_line import limit_threads, run_command
+from bertline.settings.configuration import defaults_of
+
+DEFAULTS = defaults_of("ranking_prediction")
 
 
 def rank(
@@ -18,7 +21,7 @@ def rank(
     queries: Path,
     candidates: Path,
     output: Path,
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32",
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = DEFAULTS["precision"],
     threads: int | None = None,
 ) -> str:
     """Rank.

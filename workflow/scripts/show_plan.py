@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from tabulate import tabulate
 
 from bertline.command_line import run_command
+from bertline.files import CHECKOUT
 from bertline.planning.estimate import estimates
 from bertline.planning.progress import overview
 from bertline.planning.resolve import plan_of_files
-from bertline.settings.configuration import CHECKOUT
 from bertline.settings.site import read_site
 
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]

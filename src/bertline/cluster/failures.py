@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bertline.files import CHECKOUT
 from bertline.results import paths
-from bertline.settings.configuration import CHECKOUT
 
 UNFINISHED = Path(paths.REPORT.format(fingerprint="unfinished"))
 # Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.

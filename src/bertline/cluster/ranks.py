@@ -124,7 +124,7 @@ def free_port() -> int:
 
 
 def srun_command(
-    kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind, port: int = 0
+    kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind, port: int
 ) -> list[str]:
     """Return the command that starts `script` in every rank of the job.
 
@@ -177,7 +177,7 @@ def mpirun_command(hosts: list[Host], script: Path) -> list[str]:
     ]
 
 
-def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind, port: int = 0) -> NoReturn:
+def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind, port: int) -> NoReturn:
     """Replace this process, a task of an srun that was started on the node of rank 0, with the rank that runs `script`.
 
     Raises BertlineError outside such a task.

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from bertline.console import BertlineError
 from bertline.corpus.seven_zip import unpack_seven_zip
-from bertline.corpus.unpacking import DAMAGE, UNPACK_RATIO, Allowance, unpacked
+from bertline.corpus.unpacking import DAMAGE, Allowance, unpacked
 
 CHUNK_BYTES = 1 << 18
 MAX_HEADER_BYTES = 1 << 20
@@ -28,7 +28,6 @@ END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
 # File names of dumps, packed or not; a downloaded one is a .xml.bz2.
 DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
-DOWNLOAD_AGAIN = "delete it and download it again"
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +43,11 @@ _HEADING = re.compile(rb"(?:^|<text\b[^<>]*>)(==[^\n]*)", re.MULTILINE)
 
 def read_dump(
     part: Path | str,
-    number: int = 0,
-    of: int = 1,
+    number: int,
+    of: int,
     *,
-    unpack_ratio: float = UNPACK_RATIO,
-    advice: str = DOWNLOAD_AGAIN,
+    unpack_ratio: float,
+    advice: str,
 ) -> Iterator[bytes]:
     """Yield the chunks of a dump, or of one slice of it, which is a complete dump: header, pages, end tag.
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.dump import (
-    DOWNLOAD_AGAIN,
     DUMP_FILES,
     MAX_HEADER_BYTES,
     MAX_PAGE_BYTES,
@@ -27,6 +26,7 @@ from bertline.files import Json
 
 logger = logging.getLogger(__name__)
 
+DOWNLOAD_AGAIN = "delete it and download it again"
 REPLACE = "replace it, or set salvage: true for the corpus, which reads what is left and counts what is not"
 PIECE_BYTES = 1 << 13  # by which damage in a stream is located
 # A longer line is yielded in pieces; the last HELD_BACK_BYTES of each go into the next, so that no tag is split.

@@ -14,7 +14,7 @@ from bertline.corpus.quality import c4, fineweb, gopher_quality, gopher_repetiti
 from bertline.files import Json
 
 # config/config.schema.yaml lists these names under `cleaning`, together with those of STEPS.
-FILTERS: dict[str, Callable[[str], str | None]] = {
+FILTERS: dict[str, Callable[..., str | None]] = {
     "gopher_quality": gopher_quality,
     "gopher_repetition": gopher_repetition,
     "fineweb": fineweb,
@@ -49,7 +49,7 @@ def judge_of(settings: Json, counts: Counts) -> Judge:
     if identification:
         keep = identification["keep"]
         drop_language = language_filter([keep] if isinstance(keep, str) else keep, identification["at_least"])
-    filters: dict[str, Callable[[str], str | None]] = {
+    filters: dict[str, Callable[..., str | None]] = {
         **FILTERS,
         "gopher_quality": partial(gopher_quality, stop_words=settings["stop_words"]),
     }

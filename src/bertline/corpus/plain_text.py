@@ -92,7 +92,7 @@ class Converter:
             yield Document(id=document_id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
 
 
-def paragraphs(lines: list[str], *, wrapped: bool = True) -> Iterator[str]:
+def paragraphs(lines: list[str], *, wrapped: bool) -> Iterator[str]:
     """Yield the tidy paragraphs of a text that contain a letter or digit.
 
     Blank lines separate them; the lines between are joined, because books are hard-wrapped. If any line is too long to

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import regex
 
 SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
-ENGLISH_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 MIN_STOP_WORDS = 2
 MIN_WORDS, MAX_WORDS = 50, 100_000
 MIN_WORD_LENGTH, MAX_WORD_LENGTH = 3, 10
@@ -86,7 +85,7 @@ def words_of(text: str) -> Words:
     return Words(found, number, spaced)
 
 
-def gopher_quality(text: str, stop_words: Sequence[str] = ENGLISH_STOP_WORDS) -> str | None:
+def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
     """Return why a document is dropped, or None.
 
     Reasons are `words`, `word_length`, `symbols`, `bullets`, `ellipses`, `letters`, `stop_words`.

@@ -33,6 +33,9 @@ TRAINING_CHUNK_CHARACTERS = 1_000_000  # Punkt's trainer stores every token as a
 MAX_PIECE_CHARACTERS = 20_000
 # The sample for Punkt is taken from at least this many parts of a corpus, with at least this multiple of its size.
 SAMPLED_PARTS, SAMPLED_TIMES = 64, 16
+SEED = 12345
+# The size that the paper's models were trained on; takes a quarter of a minute.
+SAMPLE_BYTES = 4_000_000
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
@@ -105,7 +108,7 @@ def load_parameters(model: Path | str) -> PunktModel:
 
 
 def train_punkt(
-    documents: list[str], counts: list[str], model: Path | str, *, seed: int = 12345, sample_bytes: int = 4_000_000
+    documents: list[str], counts: list[str], model: Path | str, *, seed: int = SEED, sample_bytes: int = SAMPLE_BYTES
 ) -> None:
     """Train Punkt on a sample of a corpus and write the model atomically.
 
@@ -114,8 +117,7 @@ def train_punkt(
         model: the folder to write.
         seed, sample_bytes: hashes of the seed and a part's name select parts, see SAMPLED_PARTS; hashes of the seed, a
             document's id and a paragraph's position select their paragraphs, about `sample_bytes` of UTF-8 text; a
-            smaller corpus is used whole. The default is the size that the paper's models were trained on, and takes a
-            quarter of a minute. Neither time nor memory grows with the corpus.
+            smaller corpus is used whole. Neither time nor memory grows with the corpus.
 
     Raises BertlineError if the corpus has no documents.
     """

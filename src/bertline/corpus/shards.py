@@ -104,13 +104,13 @@ def read_index(path: Path | str) -> Index:
     return index
 
 
-def make_plan(
+def stream_plan(
     corpora: list[tuple[str, list[str]]],
     shards: int,
     held_out: float,
-    removed: Path | str | None = None,
-    sample: Json | None = None,
-) -> Json:
+    removed: Path | str | None,
+    sample: Json | None,
+) -> tuple[Json, Iterator[tuple[str, list[Json]]]]:
     """Assign every document of the sample that is not removed to one shard, or to the held-out set.
 
     Training documents fill the shards in order; a document goes to the shard that contains the middle of its bytes, so
@@ -126,27 +126,14 @@ def make_plan(
         sample: see `sampling.groups_of`; if None, all documents are taken.
 
     Returns:
-        `shards`: for each shard and for `held_out` a list of pieces `{"corpus", "corpus_index", "part", "ranges"}` in
-        order, a range being `[first document, last document exclusive, first byte, bytes]` of the part; `corpora`: for
-        each its `name`, `documents`, `held_out_documents`, `sentences` and `bytes` of those not removed, `removed` (by
-        reason) and `length_histogram` (documents by bytes); and the sums of the first four numbers.
+        The plan: `shards`, their names, `held_out` last; `corpora`: for each its `name`, `documents`,
+        `held_out_documents`, `sentences` and `bytes` of those not removed, `removed` (by reason) and
+        `length_histogram` (documents by bytes); and the sums of the first four numbers. And an iterator of each shard's
+        name and pieces `{"corpus", "corpus_index", "part", "ranges"}` in order, a range being `[first document, last
+        document exclusive, first byte, bytes]` of the part. The pieces of one shard are in memory, and those of the
+        held-out set.
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
-    """
-    plan, pieces = stream_plan(corpora, shards, held_out, removed, sample)
-    return {**plan, "shards": dict(pieces)}
-
-
-def stream_plan(
-    corpora: list[tuple[str, list[str]]],
-    shards: int,
-    held_out: float,
-    removed: Path | str | None,
-    sample: Json | None = None,
-) -> tuple[Json, Iterator[tuple[str, list[Json]]]]:
-    """Return a plan as `make_plan` does, with the names of its shards, and an iterator of them and their pieces.
-
-    The pieces of one shard are in memory, and those of the held-out set.
     """
     threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
     choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
@@ -290,11 +277,10 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
     return ranges
 
 
-def write_plan(path: Path | str, plan: Json, pieces: Iterable[tuple[str, list[Json]]] | None = None) -> None:
-    """Write a plan of `make_plan`, or of `stream_plan` with its iterator of pieces, atomically."""
-    pieces = sorted(plan["shards"].items()) if pieces is None else pieces
+def write_plan(path: Path | str, plan: Json, pieces: Iterable[tuple[str, list[Json]]]) -> None:
+    """Write a plan of `stream_plan` atomically."""
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({**plan, "shards": list(plan["shards"])}, ensure_ascii=False) + "\n")
+        file.write(json.dumps(plan, ensure_ascii=False) + "\n")
         for shard, of_shard in pieces:
             file.write(_begin_of_line(shard) + json.dumps(of_shard, ensure_ascii=False) + "}\n")
 
@@ -304,7 +290,7 @@ def _begin_of_line(shard: str) -> str:
 
 
 def read_plan(path: Path | str) -> Json:
-    """Return a plan as `make_plan` does, but with the names of its shards only. Raises BertlineError."""
+    """Return a plan of `stream_plan`, without the pieces. Raises BertlineError."""
     with _open_plan(path) as file:
         plan: Json = _parsed(file.readline(), path)
     if "shards" not in plan:

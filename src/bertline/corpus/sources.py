@@ -8,10 +8,10 @@ known only after it was listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter
@@ -19,6 +19,8 @@ from bertline.files import Json, Recipe, read_json
 from bertline.results import paths
 
 BYTES_PER_SLICE = 200_000_000  # of a compressed dump: some minutes of wikiextractor's time
+
+Reader = Callable[[Json, str, Converter, Json], Iterator[Document | Dropped]]
 
 
 class Source(NamedTuple):
@@ -38,9 +40,14 @@ class Source(NamedTuple):
 SOURCES = {
     "files": Source("bertline.corpus.text_files"),
     "gutenberg": Source("bertline.corpus.text_files"),
-    "huggingface": Source("bertline.corpus.huggingface", memory_mb=2000, runtime=720),
+    "huggingface": Source("bertline.corpus.hub_dataset", memory_mb=2000, runtime=720),
     "warc": Source("bertline.corpus.warc"),
 }
+
+
+def reader_of(corpus: Json) -> Reader:
+    """Return the function `read_part` of a corpus's source."""
+    return cast("Reader", import_module(SOURCES[corpus["settings"]["source"]].reader).read_part)
 
 
 def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
@@ -53,11 +60,11 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
         counts: the .counts.json to write. It also contains `plain_text.Converter.counts` and the reader's own counts.
             Reasons to drop: `empty`, `short`, and the reader's own.
     """
-    reader, converter = import_module(SOURCES[recipe["settings"]["source"]].reader), Converter(recipe)
+    read, converter = reader_of(recipe), Converter(recipe)
     more: Json = {}
 
     def records() -> Iterator[Document | Dropped]:
-        yield from reader.read_part(recipe, part, converter, more)
+        yield from read(recipe, part, converter, more)
         more.update(converter.counts())
 
     write_documents(records(), documents, counts, more)

@@ -25,7 +25,6 @@ from bertline.corpus.plain_text import (
 from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
     ARCHIVES,
-    UNPACK_RATIO,
     Allowance,
     as_damage_error,
     check_markup,
@@ -100,7 +99,8 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     def records_of(file: str) -> Iterator[Document | Dropped]:
         nonlocal look_split
         check_markup(Path(file))
-        allowance = Allowance(Path(file), settings.get("unpack_ratio", UNPACK_RATIO))
+        # Books of Gutenberg are not packed.
+        allowance = Allowance(Path(file), settings.get("unpack_ratio", 1.0))
         if is_table(Path(file)):
             for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"

@@ -32,7 +32,6 @@ from bertline.corpus.documents import tidy
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 WEB_PAGES = (".html", ".htm", ".xhtml")
 TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
-UNPACK_RATIO = 100.0  # unless a corpus sets another
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
@@ -118,7 +117,7 @@ class _Streams(io.RawIOBase):
 
 
 @contextmanager
-def as_damage_error(name: str, advice: str = "replace it") -> Iterator[None]:
+def as_damage_error(name: str) -> Iterator[None]:
     """Turn the libraries' errors for damaged, truncated or missing files into a BertlineError about `name`."""
     try:
         yield
@@ -134,9 +133,9 @@ def as_damage_error(name: str, advice: str = "replace it") -> Iterator[None]:
         # Without a number: of bz2. With this one: a position before the start.
         if not isinstance(error, gzip.BadGzipFile) and error.errno not in (None, errno.EINVAL):
             raise
-        raise BertlineError(f"{name} is damaged or truncated ({error}); {advice}") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
     except DAMAGE as error:
-        raise BertlineError(f"{name} is damaged or truncated ({error}); {advice}") from None
+        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
 
 
 # Errors of damaged files, besides an OSError without a number.

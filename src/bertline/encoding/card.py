@@ -98,7 +98,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     card = {
         **card,
         "layout_version": LAYOUT_VERSION,
-        "tokenizer": describe_tokenizer(directory / "tokenizer.json"),
+        "tokenizer": describe_tokenizer(directory / paths.TOKENIZER),
         "sequence_lengths": {str(length): describe_files(of_length) for length, of_length in files.items()},
         "documents": sum(attributes["documents"] for attributes in of_text) - held_out,
         "held_out_documents": held_out,
@@ -115,7 +115,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     card["warnings"] = warnings_of(card)
     for warning in card["warnings"]:
         log.warning("warning: %s", warning)
-    write_json(directory / "dataset.json", card)
+    write_json(directory / paths.CARD, card)
     return card
 
 

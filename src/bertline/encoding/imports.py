@@ -30,6 +30,7 @@ from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import Json, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.results import paths
 from bertline.spool import Spool
 
 # The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
@@ -69,8 +70,8 @@ def import_dataset(
     given = {"train": sorted(training), HELD_OUT: sorted(held_out)}
     files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
-    save_tokenizer(take_tokenizer(tokenizer, lowercase=lowercase), output / "tokenizer.json")
-    taken = describe_tokenizer(output / "tokenizer.json")
+    save_tokenizer(take_tokenizer(tokenizer, lowercase=lowercase), output / paths.TOKENIZER)
+    taken = describe_tokenizer(output / paths.TOKENIZER)
     layout = files["train"][0].layout
     sources = {
         split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]

@@ -15,6 +15,7 @@ from bertline.encoding.interchange import Block, InterchangeFile, open_any
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
 from bertline.files import Json, sha256_of_file
+from bertline.results import paths
 
 
 def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
@@ -57,7 +58,7 @@ def _problems_of_native(file: SampleFile, tokenizer: Json | None) -> Iterator[st
             if file.attributes[name] != value:
                 yield f"{file.path}: {name} is {file.attributes[name]}, that of the vocabulary given is {value}"
     yield from map(str, layout.violations_of(file))
-    card_json = _beside(file.path, "dataset.json")
+    card_json = _beside(file.path, paths.CARD)
     if not card_json.exists():
         return
     card, name = read_card(card_json), f"{file.path.absolute().parent.name}/{file.path.name}"
@@ -88,13 +89,13 @@ def show_samples(
         sample: the first sample to show, counted from 0.
         count: number of samples.
     """
-    if tokenizer is None and _beside(file, "tokenizer.json").exists():
-        tokenizer = _beside(file, "tokenizer.json")
+    if tokenizer is None and _beside(file, paths.TOKENIZER).exists():
+        tokenizer = _beside(file, paths.TOKENIZER)
     taken = take_tokenizer(tokenizer, lowercase=lowercase) if tokenizer is not None else None
     opened = open_any(file)
     if not 0 <= sample < len(opened):
         raise BertlineError(f"{file} has no sample {sample}; it has {len(opened)}, counted from 0")
-    card_json = _beside(file, "dataset.json")
+    card_json = _beside(file, paths.CARD)
     native = isinstance(opened, SampleFile)
     corpora = [corpus["name"] for corpus in read_card(card_json)["corpora"]] if native and card_json.exists() else []
     lines: list[str] = []

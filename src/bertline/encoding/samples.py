@@ -91,7 +91,7 @@ def make_samples(
     short_sequence_probability: float,
     seed: int,
     shard_name: str,
-    passes: int = 1,
+    passes: int,
 ) -> Samples:
     """Split a shard into samples.
 

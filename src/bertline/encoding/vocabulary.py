@@ -62,21 +62,15 @@ _LONG_WORD = re.compile(_WORD.pattern[:-1] + f"{{{BERT_MAX_WORD_LENGTH + 1},}}")
 
 
 def train_wordpiece(
-    shards: Sequence[Path],
-    *,
-    vocab_size: int,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    seed: int,
-    sample_bytes: int = SAMPLE_BYTES,
+    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, strip_accents: bool | None, seed: int
 ) -> Tokenizer:
-    """Train a WordPiece tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
+    """Train a WordPiece tokenizer on at most about SAMPLE_BYTES of the shards, see `choose_sample`.
 
     The ids are: special tokens, characters, continuing characters, then the merges, most frequent first. The vocabulary
     is smaller than `vocab_size` if the text does not have enough words. Raises BertlineError if there is no text.
     """
     normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
-    sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=sample_bytes)
+    sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
     hidden = 0  # characters in long words
 
     def texts() -> Iterator[str]:
@@ -120,15 +114,9 @@ def train_wordpiece(
 
 
 def train_byte_level(
-    shards: Sequence[Path],
-    *,
-    vocab_size: int,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    seed: int,
-    sample_bytes: int = SAMPLE_BYTES,
+    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, strip_accents: bool | None, seed: int
 ) -> Tokenizer:
-    """Train a byte-level BPE tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
+    """Train a byte-level BPE tokenizer on at most about SAMPLE_BYTES of the shards, see `choose_sample`.
 
     The ids are: special tokens, the 256 bytes, then the merges. A space is added before a line's first word, because
     lines are sentences. Raises BertlineError if there is no text or no room for the bytes.
@@ -149,21 +137,15 @@ def train_byte_level(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    sample = choose_sample(shards, tokenizer.normalizer, seed=seed, sample_bytes=sample_bytes)
+    sample = choose_sample(shards, tokenizer.normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
     tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
     return with_special_tokens(tokenizer)
 
 
 def train_unigram(
-    shards: Sequence[Path],
-    *,
-    vocab_size: int,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    seed: int,
-    sample_bytes: int = SAMPLE_BYTES,
+    shards: Sequence[Path], *, vocab_size: int, lowercase: bool, strip_accents: bool | None, seed: int
 ) -> Tokenizer:
-    """Train a Unigram tokenizer on at most about `sample_bytes` of the shards, see `choose_sample`.
+    """Train a Unigram tokenizer on at most about SAMPLE_BYTES of the shards, see `choose_sample`.
 
     The model of Kudo 2018, "Subword Regularization", by SentencePiece: the tokens of a text are its most probable
     division, whether it has spaces or not. The ids are: special tokens, then the most probable tokens first. The
@@ -172,7 +154,7 @@ def train_unigram(
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer  # only this function needs it
 
     empty = make_unigram([], lowercase=lowercase, strip_accents=strip_accents)
-    sample = choose_sample(shards, empty.normalizer, seed=seed, sample_bytes=sample_bytes)
+    sample = choose_sample(shards, empty.normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
     words: Counter[str] = Counter()
     for text in read_sample(sample):
         for line in text.split("\n"):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.results import describe
+from bertline.tasks.registry import TASKS, name_of_task
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-    from bertline.modeling.heads import Head
+    from bertline.tasks.task import Head
 
 PIPELINES: dict[Head, str] = {
     "sequence": "text-classification",
@@ -99,7 +99,7 @@ def result_on_hub(group: str, score: str, percent: float) -> EvalResult:
     name = group.removeprefix("glue/")
     split = "validation_mismatched" if score.endswith("_mismatched") else "validation"
     return EvalResult(
-        task_type="question-answering" if group.startswith("squad") else "text-classification",
+        task_type=PIPELINES[TASKS[name].head],
         dataset_type=TASKS[name].hub,
         dataset_name=describe.task_title(group),
         dataset_config=name if TASKS[name].family else None,

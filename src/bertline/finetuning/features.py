@@ -23,6 +23,7 @@ from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.huggingface import load_encoder, load_huggingface
+from bertline.results import paths
 from bertline.training.objective import AUTOCAST, prepare_precision
 
 SEPARATOR = " ||| "  # between the two texts of a pair
@@ -36,11 +37,11 @@ def extract_features(
     inputs: Sequence[Path],
     output: Path,
     *,
-    layers: Sequence[int] = (-1, -2, -3, -4),
-    pooling: Pooling | None = None,
-    columns: Sequence[str] = ("text",),
-    max_sequence_length: int = 128,
-    precision: str = "fp32",
+    layers: Sequence[int],
+    pooling: Pooling | None,
+    columns: Sequence[str],
+    max_sequence_length: int,
+    precision: str,
     device: torch.device | None = None,
 ) -> int:
     """Write the features of all inputs, in order.
@@ -138,7 +139,7 @@ def hidden_states(
 
 def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device) -> tuple[Encoder, Tokenizer]:
     """Load the encoder and the tokenizer of a folder in Hugging Face's layout. Raises BertlineError if it cannot."""
-    if not (folder / "config.json").exists():
+    if not (folder / paths.CONFIG).exists():
         raise BertlineError(f"{folder}/config.json does not exist; name the folder of a model")
     config, weights = load_huggingface(folder)
     if max_sequence_length > config.max_position_embeddings:

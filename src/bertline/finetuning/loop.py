@@ -111,7 +111,7 @@ def train(
             learning_rate = learning_rate_at(step, peak=peak, total=steps, warmup=settings["warmup"], schedule="linear")
             votes = {
                 "stop_wanted": float(stop_signal is not None and stop_signal.received),
-                "checkpoint_wanted": float(time.monotonic() - written >= 60 * options.checkpoint_minutes),
+                "checkpoint_wanted": float(time.monotonic() - written >= 60 * options.checkpoint_every_minutes),
             }
             result = train_step(learner, next(batches), step, learning_rate, votes)
             if not result.fine:

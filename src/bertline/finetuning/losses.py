@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from bertline.finetuning.batches import pad_values
 from bertline.finetuning.prepared import IGNORED, PreparedTask
-from bertline.modeling.heads import Head
+from bertline.tasks.task import Head
 
 
 def targets_of(task: PreparedTask, rows: np.ndarray) -> Tensor:

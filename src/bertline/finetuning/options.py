@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bertline.training.options import MICRO_BATCH_TOKENS
+
 
 @dataclass(frozen=True)
 class Options:
@@ -11,13 +13,13 @@ class Options:
 
     threads: int | None = None
     """Threads of this node, divided among its processes (default: all)."""
-    micro_batch_tokens: int = 32768
+    micro_batch_tokens: int = MICRO_BATCH_TOKENS
     """Tokens, with padding, that a process computes at once, at least one input; larger batches are accumulated."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     load_balancing: str = "equal"
     """Division of a batch: equal; measured, for unlike devices; 3,1,1: rank weights."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_every_minutes: float = 10.0
     """Minutes between two checkpoints."""
     fine_tunings_per_gpu: int = 1
     """Number of fine-tunings of one process that may use a GPU at once."""

@@ -18,13 +18,13 @@ from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
 from bertline.finetuning.squad_windows import SquadFile, make_windows
 from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
-from bertline.finetuning.tasks.registry import TASKS
-from bertline.finetuning.tasks.task import TextTask
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of
-from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_huggingface, read_config_json
 from bertline.results import paths
+from bertline.tasks.registry import TASKS
+from bertline.tasks.task import Head, TextTask
 from bertline.training.objective import prepare_precision
 
 # Settings for models of other programs, which lack task.json: Google's defaults.
@@ -79,7 +79,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
 
     Raises BertlineError if the folder does not exist, or its network has no head for a task.
     """
-    path, device = folder / "config.json", device or torch.device("cpu")
+    path, device = folder / paths.CONFIG, device or torch.device("cpu")
     if not path.exists():
         raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
     given = read_config_json(path)

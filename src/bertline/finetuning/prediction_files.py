@@ -77,7 +77,7 @@ def check_number_of_texts(model: FinetunedModel, number: int) -> None:
         raise BertlineError(f"the model was trained on {wanted}; given {'two texts' if number > 1 else 'one text'}")
 
 
-def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str] = ()) -> Iterator[Json]:
+def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> Iterator[Json]:
     """Yield the inputs of a file: `texts`, `words`, or `id`, `question` and `context`, as the model needs."""
     if model.head == "answer":
         if path.suffix == ".json":

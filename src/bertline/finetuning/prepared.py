@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import read_tokenizer
 from bertline.finetuning.sequences import Inputs
-from bertline.modeling.heads import Head
+from bertline.tasks.registry import TASKS, description_of
+from bertline.tasks.task import Head
 
 IGNORED = -100  # the target of a token that is not scored
 
@@ -68,3 +73,26 @@ class PreparedTask:
     def dev(self) -> PredictedSet:
         """The dev set, whose scores are the task's main ones."""
         return self.predicted[0]
+
+
+def prepare_task(
+    task: str,
+    data: Mapping[str, str],
+    settings: Mapping[str, Any],
+    tokenizer_path: Path | str,
+    table: Mapping[str, Any] | None = None,
+) -> PreparedTask:
+    """Read and tokenize a task's files.
+
+    Args:
+        data: the files by set: train, dev and, for predictions only, test sets.
+        settings: of the recipe; the seed too, for a task that draws examples.
+        table: the description of a custom table or a ranking, as in the configuration; None for a registered task.
+
+    Raises BertlineError for an unknown task or a bad file.
+    """
+    if table is None and task not in TASKS:
+        raise BertlineError(f"unknown task '{task}', allowed are {', '.join(TASKS)}")
+    module, function = description_of(task, table).prepare.split(":")
+    described = TASKS[task] if table is None else table
+    return getattr(importlib.import_module(module), function)(described, data, settings, read_tokenizer(tokenizer_path))

@@ -19,7 +19,7 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
 from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
-from bertline.finetuning.tasks.squad import SquadTask
+from bertline.tasks.squad import SquadTask
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def prepare_squad(
     }
     evaluate = partial(_evaluate, dev_file, dev, settings["max_answer_length"], task.version)
     return PreparedTask(
-        head="answer",
+        head=task.head,
         outputs=2,
         primary="f1",
         train=train.sequences,

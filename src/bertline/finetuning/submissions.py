@@ -6,15 +6,16 @@ import io
 import json
 import logging
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.files import read_json, write_atomically, write_text
-from bertline.finetuning.tasks.glue import GLUE_TASKS
-from bertline.finetuning.tasks.task import TextTask
+from bertline.files import Recipe, read_json, write_atomically, write_text
+from bertline.results import paths
+from bertline.tasks.glue import GLUE_TASKS
+from bertline.tasks.task import TextTask
 
 logger = logging.getLogger(__name__)
 
@@ -44,20 +45,21 @@ def write_predictions(path: Path, cells: Sequence[str]) -> None:
     write_text(path, "index\tprediction\n" + "".join(lines))
 
 
-def choose_submissions(metrics: list[Path]) -> list[Path]:
+def choose_submissions(finetunings: Iterable[str]) -> list[Path]:
     """Return the submission files of each task's fine-tuning with the best dev score, the first in case of a tie.
 
     Args:
-        metrics: metrics.json of each fine-tuning with predict_test, for all seeds and settings.
+        finetunings: fingerprints of the finished fine-tunings with predict_test, of all seeds and settings.
 
     Raises BertlineError if a fine-tuning has no predictions of the test sets.
     """
     best: dict[str, tuple[float, list[Path]]] = {}
-    for scores in metrics:
-        result = read_json(scores)
-        files = sorted(scores.parent.glob("submission/*.tsv"))
+    for finetuning in finetunings:
+        folder = Path(paths.FINETUNING.format(finetuning=finetuning))
+        result = read_json(folder / paths.SCORES)
+        files = sorted(folder.glob("submission/*.tsv"))
         if not files:
-            raise BertlineError(f"{scores.parent} has no predictions of test sets; set predict_test and run it again")
+            raise BertlineError(f"{folder} has no predictions of test sets; set predict_test and run it again")
         score = result["scores"][result["primary"]]
         if result["task"] not in best or score > best[result["task"]][0]:
             best[result["task"]] = (score, files)
@@ -70,16 +72,16 @@ def choose_submissions(metrics: list[Path]) -> list[Path]:
     return [path for _, files in best.values() for path in files]
 
 
-def zip_submission(metrics: list[Path], *, output: Path) -> None:
+def zip_submission(recipe: Recipe, *, output: Path) -> None:
     """Pack the files of `choose_submissions`, flat and sorted by name, into a zip whose bytes depend only on them.
 
     Args:
-        metrics: metrics.json of each fine-tuning with predict_test.
+        recipe: of the submission: `finetunings`, the fingerprints.
         output: the zip to write.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(choose_submissions(metrics), key=lambda path: path.name):
+        for path in sorted(choose_submissions(recipe["finetunings"]), key=lambda path: path.name):
             # Without a date: an explicit ZipInfo has 1980 and none of the file's attributes.
             archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
     with write_atomically(output) as temporary:

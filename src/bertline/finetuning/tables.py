@@ -19,7 +19,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.files import parse_json
-from bertline.finetuning.tasks.task import TextTask
+from bertline.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
 MAX_NUMBER = float(np.finfo(np.float32).max)

@@ -20,7 +20,7 @@ from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, Prep
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
-from bertline.finetuning.tasks.task import LABELLED_SETS
+from bertline.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)
 

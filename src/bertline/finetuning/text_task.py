@@ -19,7 +19,7 @@ from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.submissions import write_predictions, write_submission_file
 from bertline.finetuning.tables import Examples, read_examples, read_labels
-from bertline.finetuning.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
+from bertline.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
 

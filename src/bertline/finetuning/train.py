@@ -20,16 +20,16 @@ from bertline.files import read_json, write_folder_atomically, write_json, write
 from bertline.finetuning.card import model_card
 from bertline.finetuning.loop import Trained, predict, train
 from bertline.finetuning.options import Options
-from bertline.finetuning.prepared import Evaluation, PreparedTask
+from bertline.finetuning.prepared import Evaluation, PreparedTask, prepare_task
 from bertline.finetuning.step import Learner
-from bertline.finetuning.tasks.registry import prepare_task, settings_of_task
-from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.finetuning.workers import best_worker
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
+from bertline.tasks.registry import settings_of_task
+from bertline.tasks.task import PLANNED_SETTINGS
 from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
@@ -77,7 +77,7 @@ def finetune(
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = check_recipe(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
-        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], "config.json")).to_dict()
+        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
     group, _claims = join(options)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(

@@ -13,7 +13,8 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.step import VOTES, Learner, train_step
 from bertline.finetuning.train import make_model
-from bertline.modeling.heads import Head
+from bertline.tasks.registry import description_of
+from bertline.tasks.task import Head
 from bertline.training.distributed.process_group import join_group
 from bertline.training.flops import flops_of_encoder
 from bertline.training.objective import prepare_precision
@@ -36,7 +37,8 @@ def time_steps(recipe: Mapping[str, Any], *, seconds: float, options: Options) -
     prepare_precision(settings["precision"], group.device)
     size, length = settings["batch_size"], settings["max_sequence_length"]
     began = time.monotonic()
-    task = random_task(head_of(recipe["task"], recipe.get("table")), size, length, recipe["model"]["vocab_size"])
+    head = description_of(recipe["task"], recipe.get("table")).head
+    task = random_task(head, size, length, recipe["model"]["vocab_size"])
     model = make_model(recipe["model"], task, length, None)
     learner = Learner(model.to(group.device).train(), task, settings, recipe["seed"], group, options)
     rows = np.arange(size)
@@ -47,13 +49,6 @@ def time_steps(recipe: Mapping[str, Any], *, seconds: float, options: Options) -
     found = timed(step, group, seconds=seconds, began=began)
     flops = flops_of_encoder(model, task.train.lengths)
     return found | speed_of_steps(found["step_seconds"], group, sequences=size, tokens=size * length, flops=flops)
-
-
-def head_of(task: str, table: Mapping[str, Any] | None) -> Head:
-    """Return the head of a task, by its name, and for a table of one's own by its description."""
-    if task.startswith("squad"):
-        return "answer"
-    return "tokens" if table is not None and table["kind"] == "tagging" else "sequence"
 
 
 def random_task(head: Head, examples: int, length: int, vocab_size: int) -> PreparedTask:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from bertline.console import BertlineError
 from bertline.modeling import bert, layout_bert, layout_modern, layout_roberta, modern
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.modeling.configuration import NetworkConfig
-from bertline.modeling.heads import Head, TaskNetwork
+from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.modern import ModernConfig, ModernForPreTraining
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.roberta import RobertaConfig, RobertaForPreTraining
+from bertline.tasks.task import Head
 
 PreTrainingNetwork = BertForPreTraining | ModernForPreTraining | RobertaForPreTraining
 DEFAULT = "bert"

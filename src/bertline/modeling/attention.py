@@ -97,7 +97,7 @@ def varlen_knows(query: Tensor) -> bool:
     return torch.cuda.get_device_properties(query.device).major >= AMPERE
 
 
-def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float = 0.0) -> Tensor:
+def attend_in_rows(query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float) -> Tensor:
     """Compute packed attention by padding every sequence to the longest: [T, A, D] each -> [T, A, D].
 
     Works for any type and device; shapes depend only on those of the arguments. It takes the memory that packing saves

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed, attend
-from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.encoder import Encoder
-from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
+from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
+from bertline.tasks.task import Head
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +195,7 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
                 module.position.weight.data.copy_(sinusoids(*module.position.weight.shape) * config.initializer_range)
 
 
-def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
+def sinusoids(positions: int, width: int, waves: int) -> Tensor:
     """Return sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
     Learned positions that start from them distinguish neighbouring words from the first step; from random positions, a

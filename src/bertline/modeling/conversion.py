@@ -29,6 +29,7 @@ from bertline.modeling.huggingface import (
 )
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
+from bertline.results import paths
 from bertline.results.paths import WEIGHTS
 
 PICKLE = "pytorch_model.bin"
@@ -58,7 +59,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         config = read_configuration(described)
         theirs = _of_tensorflow(index.with_suffix(""))
     elif (source / PICKLE).exists():
-        described = source / "config.json"
+        described = source / paths.CONFIG
         config = read_configuration(described)
         theirs = _of_pickle(source / PICKLE)
     else:
@@ -66,7 +67,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     unused = unused_positions_of(config, described)
     weights = from_huggingface(config, theirs, str(source), unused_positions=unused)
     with TemporaryDirectory() as folder:
-        tokenizer_json = Path(folder) / "tokenizer.json"
+        tokenizer_json = Path(folder) / paths.TOKENIZER
         save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
         export_huggingface(config, weights, tokenizer_json, output)
 
@@ -108,7 +109,7 @@ def export_tensorflow(model: Path, output: Path) -> None:
 
     Raises BertlineError for a network that Google's code does not have, or a tokenizer that is not WordPiece.
     """
-    config = read_configuration(model / "config.json")
+    config = read_configuration(model / paths.CONFIG)
     if type(config) is not BertConfig:
         raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
     vocabulary = model / "vocab.txt"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertline.modeling.attention import AttentionMask
-from bertline.modeling.configuration import NetworkConfig
+from bertline.modeling.network_config import NetworkConfig
 
 
 class Encoder(nn.Module):

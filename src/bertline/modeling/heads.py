@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,9 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
+from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
-
-Head = Literal["sequence", "tokens", "answer"]
+from bertline.tasks.task import Head
 
 
 class Transform(nn.Module):

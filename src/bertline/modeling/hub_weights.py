@@ -19,7 +19,7 @@ from bertline.encoding.tokenizer import TOKENIZER_FILES
 from bertline.files import fsync_directory
 from bertline.results import paths
 
-FILES = ("config.json", paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json", paths.FINETUNED_TASK)
+FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json", paths.FINETUNED_TASK)
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_MODEL = 20_000_000_000  # bytes; the networks that are read have at most some billion
 
@@ -79,7 +79,7 @@ def _check_files(name: str, listed: set[str]) -> None:
                 "workflow/scripts/convert_weights.py, which reads only tensors"
             )
         raise BertlineError(f"{name} has no {paths.WEIGHTS}; choose the commit of a model")
-    if "config.json" not in listed:
+    if paths.CONFIG not in listed:
         raise BertlineError(f"{name} has no config.json; choose the commit of a model in Hugging Face's layout")
     if not listed & set(TOKENIZER_FILES):
         raise BertlineError(f"{name} has neither {' nor '.join(TOKENIZER_FILES)}; choose a commit with its tokenizer")

@@ -27,11 +27,12 @@ from bertline.encoding.tokenizer import (
 )
 from bertline.files import read_json, write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
-from bertline.modeling.configuration import NetworkConfig
-from bertline.modeling.heads import Head
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
+from bertline.results import paths
 from bertline.results.paths import WEIGHTS
+from bertline.tasks.task import Head
 
 POSITIONS = "encoder.embeddings.position.weight"
 OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
@@ -77,7 +78,7 @@ def write_huggingface(
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
     save_tensors(directory / WEIGHTS, weights)
-    write_json(directory / "config.json", content)
+    write_json(directory / paths.CONFIG, content)
 
 
 def config_json_of(
@@ -130,13 +131,13 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
     Returns its configuration and its weights in Bertline's names, the vocabulary padded; heads that the directory lacks
     are absent. Raises BertlineError for another network, an incomplete directory, or weights that are only a pickle.
     """
-    config, path = read_configuration(directory / "config.json"), directory / "model.safetensors"
+    config, path = read_configuration(directory / paths.CONFIG), directory / paths.WEIGHTS
     if not path.exists() and (directory / "pytorch_model.bin").exists():
         raise BertlineError(
             f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
             f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
         )
-    unused = unused_positions_of(config, directory / "config.json")
+    unused = unused_positions_of(config, directory / paths.CONFIG)
     return config, from_huggingface(config, load_tensors(path), str(directory), head, unused_positions=unused)
 
 
@@ -151,7 +152,7 @@ def from_huggingface(
     source: str,
     head: Head | None = None,
     *,
-    unused_positions: int = 0,
+    unused_positions: int,
 ) -> dict[str, Tensor]:
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
@@ -315,7 +316,7 @@ def _write_tokenizer(
         tokenizer.post_processor = TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
         )
-    save_tokenizer(tokenizer, directory / "tokenizer.json")
+    save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
     shared = {"model_max_length": config.max_position_embeddings, "model_input_names": list(layout.INPUTS), **names}
     if is_byte_level(tokenizer) or is_unigram(tokenizer):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.modeling.bert import BertConfig
-from bertline.modeling.heads import Head
+from bertline.tasks.task import Head
 
 MODEL_TYPE = "bert"
 ENCODER = "bert"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.modeling.heads import Head
 from bertline.modeling.modern import ModernConfig
+from bertline.tasks.task import Head
 
 MODEL_TYPE = "modernbert"
 ENCODER = "model"

@@ -9,9 +9,9 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.modeling import layout_bert
-from bertline.modeling.configuration import LIMITS
-from bertline.modeling.heads import Head
+from bertline.modeling.network_config import LIMITS
 from bertline.modeling.roberta import RobertaConfig
+from bertline.tasks.task import Head
 
 MODEL_TYPE = "roberta"
 ENCODER = "roberta"

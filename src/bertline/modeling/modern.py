@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from bertline.console import BertlineError
 from bertline.modeling.attention import AttentionMask, Packed, attend
-from bertline.modeling.configuration import ACTIVATIONS, NetworkConfig
 from bertline.modeling.encoder import Encoder
-from bertline.modeling.heads import Head, MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
+from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
+from bertline.tasks.task import Head
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
 

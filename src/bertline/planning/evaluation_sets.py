@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tasks.glue import GLUE_TASKS
-from bertline.finetuning.tasks.registry import TASKS, name_of_task
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.task_data import add_downloads, task_data
+from bertline.tasks.glue import GLUE_TASKS
+from bertline.tasks.registry import TASKS, name_of_task
 
 MAX_SETS = 32  # a document's sets are the bits of a number, see `corpus.overlap`
 

@@ -13,7 +13,7 @@ from bertline.planning.plan import Plan
 from bertline.results import paths
 
 # Other files, such as a README or the same weights in another layout, change no result.
-FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, "tokenizer_config.json")
+FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json")
 # Layouts that workflow/scripts/convert_weights.py reads.
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
@@ -54,13 +54,13 @@ def external_weights(plan: Plan, key: str, given: str | Json, problems: list[str
 
 def _folder(problems: list[str], key: str, directory: str) -> Json:
     folder = Path(directory)
-    if not (folder / "model.safetensors").exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):
+    if not (folder / paths.WEIGHTS).exists() and any(next(folder.glob(name), None) for name in CONVERTIBLE):
         problems.append(
             f"configuration: {key}: {folder} holds its weights as a pickle or a TensorFlow checkpoint, which are not "
             f"read; convert them: python workflow/scripts/convert_weights.py {folder} --output another-folder"
         )
     else:
-        expand(problems, key, [f"{folder}/config.json", f"{folder}/model.safetensors"])
+        expand(problems, key, [f"{folder}/{paths.CONFIG}", f"{folder}/{paths.WEIGHTS}"])
     found = [path for name in FILES if (path := folder / name).is_file()]
     return {"directory": str(folder), "content": fingerprint(sorted(digests(found).values()))}
 

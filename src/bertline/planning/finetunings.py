@@ -9,8 +9,6 @@ from functools import partial
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
-from bertline.finetuning.tasks.task import PLANNED_SETTINGS
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one
 from bertline.planning.external_weights import without_directory
@@ -19,6 +17,8 @@ from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
 from bertline.planning.task_data import add_downloads, task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
+from bertline.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
+from bertline.tasks.task import PLANNED_SETTINGS
 from bertline.training.recipe import check_used, missing_base_batch_size
 
 

@@ -41,4 +41,4 @@ def _links_of_run(plan: Plan, run: Json, report: str) -> Iterator[tuple[str, str
             yield phase, paths.PHASE.format(phase=key)
         yield paths.RUN_EXPORT, f"{paths.PHASE.format(phase=key)}/{paths.EXPORT}"
         yield "model-card.md", f"{report}/model-cards/{run['name']}.md"
-    yield "record.json", paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
+    yield paths.RUN_RECORD, paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])

@@ -55,7 +55,7 @@ def _record(run: Json) -> str:
 
 
 def _names_of_pretraining(plan: Plan, run: Json, page: list[str]) -> Iterator[tuple[str, list[str]]]:
-    yield "record.json", [_record(run)]
+    yield paths.RUN_RECORD, [_record(run)]
     if not run["phases"]:
         return
     yield "model-card.md", page

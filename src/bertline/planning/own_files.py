@@ -7,10 +7,11 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -38,6 +39,7 @@ from bertline.files import Json
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
 ROWS_TO_JUDGE = 50
+UNPACK_RATIO = 100.0  # before there is a configuration that sets one
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
@@ -135,8 +137,14 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
 
 
 def _beginning(file: Path) -> bytes:
-    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, 100.0)) as stream:
+    with _opened(file) as stream:
         return stream.read(4096)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
+        yield stream
 
 
 def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
@@ -177,19 +185,17 @@ def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
 
 def _first_lines(file: Path, encoding: str) -> list[str]:
     """Return the first lines of a text, or of an archive's first text."""
-    allowance = Allowance(file, text_files.UNPACK_RATIO)
-    with as_damage_error(str(file)):
-        if file.name.endswith(ARCHIVES):
-            skipped: Counter[str] = Counter()
-            wanted = text_files.is_sentences
-            for is_wanted in (wanted, is_text):
-                for name, stream in members(file, allowance, skipped, is_wanted):
-                    if is_web_page(name):
-                        return []
-                    return list(islice(decoded_lines(stream, f"{file}, member '{name}',", encoding), LINES_TO_JUDGE))
-            return []
-        with open_unpacked(file, allowance) as stream:
+    if not file.name.endswith(ARCHIVES):
+        with _opened(file) as stream:
             return list(islice(decoded_lines(stream, str(file), encoding), LINES_TO_JUDGE))
+    with as_damage_error(str(file)):
+        allowance, skipped = Allowance(file, UNPACK_RATIO), Counter[str]()
+        for is_wanted in (text_files.is_sentences, is_text):
+            for name, stream in members(file, allowance, skipped, is_wanted):
+                if is_web_page(name):
+                    return []
+                return list(islice(decoded_lines(stream, f"{file}, member '{name}',", encoding), LINES_TO_JUDGE))
+    return []
 
 
 def _columns_of(file: Path, encoding: str) -> tuple[list[str], dict[str, float]]:
@@ -208,7 +214,7 @@ def _columns_of(file: Path, encoding: str) -> tuple[list[str], dict[str, float]]
             first = batches.get_batch(0) if is_file else batches.read_next_batch()
             rows = first.slice(0, ROWS_TO_JUDGE).to_pylist()
     else:
-        with as_damage_error(str(file)), open_unpacked(file, Allowance(file, text_files.UNPACK_RATIO)) as stream:
+        with _opened(file) as stream:
             if name.endswith(".csv"):
                 cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
                 rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]

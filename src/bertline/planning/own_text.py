@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 
 from bertline.console import BertlineError
-from bertline.corpus import text_files, warc
 from bertline.corpus.clean import clean_part
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.documents import Dropped
@@ -26,6 +25,7 @@ from bertline.corpus.dump_files import is_multistream, read_pages
 from bertline.corpus.extract import extract_part
 from bertline.corpus.language import language_identifier
 from bertline.corpus.plain_text import Converter
+from bertline.corpus.sources import reader_of
 from bertline.files import Json, Recipe
 from bertline.planning.own_files import Corpus, corpora_of, find_shape, spread
 from bertline.settings.configuration import definition, fill_defaults
@@ -175,9 +175,8 @@ def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
             corpus.bytes_read += consumed
     else:
         recipe = {"name": corpus.name, "settings": settings, "parts": {"part": [str(file) for file in files]}}
-        reader = warc if settings["source"] == "warc" else text_files
         before, left = _bytes_read(), at_most
-        for record in reader.read_part(recipe, "part", Converter(recipe), {}):
+        for record in reader_of(recipe)(recipe, "part", Converter(recipe), {}):
             if not isinstance(record, Dropped):
                 texts.append(record["text"])
                 left -= len(record["text"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_last_points
-from bertline.training.lock import STALE_SECONDS
+from bertline.training.lock import owner_of
 
 # Number of points of the journal over which the speed is measured.
 RECENT_POINTS = 20
@@ -92,7 +90,7 @@ def phase_statuses(plan: Plan) -> list[PhaseStatus]:
 def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     folder = Path(paths.PHASE.format(phase=key))
     points = read_last_points(folder / paths.STARTED_JOURNAL)[-RECENT_POINTS:]
-    owner = _owner(folder / paths.LOCK)
+    owner = owner_of(folder / paths.LOCK)
     finished = paths.is_finished(folder, paths.PHASE_OUTPUTS)
     saved_step = paths.durable_step(folder)
     waiting = "stopped" if saved_step else "to be trained"
@@ -116,15 +114,3 @@ def steps_per_second(points: list[JournalPoint]) -> float | None:
     steps = points[-1].step - points[0].step if points else 0
     milliseconds = points[-1].timestamp - points[0].timestamp if points else 0
     return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
-
-
-def _owner(lock: Path) -> str:
-    try:
-        owner = json.loads(lock.read_text())
-        age = time.time() - lock.stat().st_mtime
-    except (FileNotFoundError, json.JSONDecodeError):
-        return ""
-    if age > STALE_SECONDS:
-        return ""
-    job = f", job {owner['job']}" if owner.get("job") else ""
-    return f"process {owner['pid']} on {owner['host']}{job}"

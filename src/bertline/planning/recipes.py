@@ -10,6 +10,7 @@ from pathlib import Path
 from bertline.files import Json, write_atomically
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan, record
+from bertline.planning.targets import submitted
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
@@ -59,6 +60,8 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
         yield prediction["fingerprint"], prediction
     for name, run in plan.runs.items():
         yield run["fingerprint"], record(plan, name)
+        if finetunings := submitted(plan, run):
+            yield f"{run['fingerprint']}-submission", {"finetunings": finetunings}
 
 
 def digest_of_record(plan: Plan, run: str) -> str:

@@ -9,8 +9,7 @@ from typing import cast
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
-from bertline.files import Json, read_json
-from bertline.finetuning.tasks.registry import TASKS
+from bertline.files import CHECKOUT, SCHEMA, Json, read_json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.evaluation_sets import evaluation_sets
@@ -21,8 +20,9 @@ from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
 from bertline.results import paths
-from bertline.settings.configuration import CHECKOUT, SCHEMA, check_allowed, definition, load, strip_defaults
+from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
+from bertline.tasks.registry import TASKS
 
 # A run's `pretrained`: a checkpoint of a phase of another run.
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
@@ -36,7 +36,7 @@ RESERVED_NAMES = {
     "table",
     "ranking",
     "model-card.md",
-    "record.json",
+    paths.RUN_RECORD,
 }
 RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
@@ -157,7 +157,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
         initial=initial,
         random={"model": without_directory(initial)},
         model={"directory": initial["directory"]},
-        network=read_network(Path(initial["directory"], "config.json")),
+        network=read_network(Path(initial["directory"], paths.CONFIG)),
         tokenizer=external_tokenizer(plan, key, initial["directory"]),
     )
     plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}

@@ -43,7 +43,7 @@ def recipe_of(plan: Plan, name: str) -> Json:
     recipe = names[name]
     model = dict(recipe["model"])
     if "directory" in model:
-        model = read_json(Path(model["directory"], "config.json"))
+        model = read_json(Path(model["directory"], paths.CONFIG))
     model.setdefault("vocab_size", _vocab_size(plan, recipe["dataset"]) if recipe["dataset"] else 0)
     if "task" in recipe:
         return recipe | {"model": model, "initial_weights": None}

@@ -11,10 +11,10 @@ from bertline.planning.plan import Plan
 from bertline.results import paths
 
 # Entries of a run that are not results of their own, or that have another name.
-SKIPPED = ("record.json", "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
+SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
 
 
-def target_states(plan: Plan, under: str | None = None) -> list[tuple[str, str]]:
+def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
     """Return names with their state: finished, started, planned, or how many of their files are finished.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bertline.files import Json
-from bertline.finetuning.tasks.glue import GLUE_TASKS
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 from bertline.results.kept import missing_models
+from bertline.tasks.glue import GLUE_TASKS
 
 
 def everything(plan: Plan) -> list[str]:
@@ -101,15 +101,15 @@ def report_page(plan: Plan) -> str:
 
 def submissions(plan: Plan) -> list[str]:
     """List a zip for each run that predicts GLUE's test sets."""
-    return of_runs(paths.SUBMISSION, {name: run for name, run in plan.runs.items() if _submitted(plan, run)})
+    return of_runs(paths.SUBMISSION, {name: run for name, run in plan.runs.items() if submitted(plan, run)})
 
 
 def scores_for_submission(plan: Plan, run: str) -> list[str]:
     """List the scores by which a run's fine-tunings for GLUE's server are chosen."""
-    return scores(_submitted(plan, plan.runs[run]))
+    return scores(submitted(plan, plan.runs[run]))
 
 
-def _submitted(plan: Plan, run: Json) -> list[str]:
+def submitted(plan: Plan, run: Json) -> list[str]:
     """List the fine-tunings on GLUE, from pretrained weights, that predict the test sets."""
     entries = [plan.finetunings[key] for key in run["finetunings"].values()]
     return [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tasks.glue import GLUE_TASKS, GlueTask
-from bertline.finetuning.tasks.registry import RANKING, TASKS
 from bertline.results import paths
+from bertline.tasks.glue import GLUE_TASKS, GlueTask
+from bertline.tasks.registry import RANKING, TASKS
 
 Digests = Callable[[str, str], list[str]]  # of the file of a key; empty if it is absent
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.files import Json, read_json, write_json
+from bertline.files import CHECKOUT, Json, read_json, write_json
+from bertline.results import paths
 
-SCRIPTS = Path(__file__).parents[3] / "workflow/scripts"
+SCRIPTS = CHECKOUT / "workflow/scripts"
 
 
-def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str] = (), seconds: float = 3.0) -> Json:
+def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str], seconds: float = 3.0) -> Json:
     """Time steps of a phase's or a fine-tuning's recipe on random tokens.
 
     Args:
@@ -29,7 +30,7 @@ def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[s
     """
     script = SCRIPTS / ("time_finetuning.py" if "task" in recipe else "time_steps.py")
     with tempfile.TemporaryDirectory() as folder:
-        given, measured = Path(folder, "recipe.json"), Path(folder, "speed.json")
+        given, measured = Path(folder, paths.RECIPE), Path(folder, "speed.json")
         write_json(given, recipe)
         shared = ["--threads", str(threads)]
         launch = [str(SCRIPTS / "launch.py"), "--processes-per-node", str(processes), *shared, "--", str(script)]

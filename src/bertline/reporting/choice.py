@@ -27,7 +27,7 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
     """
     names = [name for run in runs for name in ([run] if Path(run).is_file() else run.split(","))]
     names = [name.strip() for name in names if name.strip()]
-    known = {record.parent.name: record for record in sorted(RUNS.glob("*/record.json"))}
+    known = {record.parent.name: record for record in sorted(RUNS.glob(f"*/{paths.RUN_RECORD}"))}
     if not known and not names:
         raise BertlineError(f"{RUNS} contains no run yet; run snakemake first")
     records = {_record(name, known).resolve(): name for name in names or known}

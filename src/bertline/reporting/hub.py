@@ -69,7 +69,7 @@ def find_publication(run: str, task: str | None = None) -> Publication:
     Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
     """
     folder = Path(paths.RUN.format(run=run))
-    record = folder / "record.json"
+    record = folder / paths.RUN_RECORD
     if not run or not record.exists():
         raise BertlineError(f"{record} does not exist; name a run of {folder.parent} with RUN=")
     if task:

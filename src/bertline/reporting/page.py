@@ -125,7 +125,7 @@ class _Section:
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
-        folder, current = paths.RUN.format(run=name), run.path.with_name("record.json")
+        folder, current = paths.RUN.format(run=name), run.path.with_name(paths.RUN_RECORD)
         is_current = not current.exists() or current.resolve() == run.path  # whose links are beside it
         self.kept = [(kept, f"{folder}/{kept.name}/model" if is_current else str(kept.folder)) for kept in run.kept]
         self.recipes = _recipes(run)

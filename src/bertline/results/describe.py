@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertline.finetuning.tasks.registry import TASKS
+from bertline.tasks.registry import TASKS
 
 SCORE_TITLES = {
     "f1": "F1",
@@ -31,8 +31,8 @@ CHOSEN_ON_DEV = (
 )
 
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
-# Where a capital letter is not enough.
-_OPTIMIZERS = {"lamb": "LAMB", "adamw": "AdamW", "muon": "Muon with AdamW"}
+# Names of optimizers that are not written in capital letters.
+_OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon with AdamW", "lion": "Lion", "shampoo": "Shampoo"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
 
@@ -120,7 +120,8 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
         f"{counted(settings['steps'], 'step')} of {counted(settings['global_batch_size'], 'sequence')} "
         f"of at most {number(settings['sequence_length'])} tokens"
         f"{_batch_size_warmup(settings.get('batch_size_warmup'))}.",
-        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'].capitalize())}, "
+        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'].upper())}"
+        f"{'' if settings.get('kfac') is None else ' on gradients preconditioned by K-FAC'}, "
         f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
         f"{masking['probability']:.0%} of the {_masked(masking)}" + (f", at most {number(limit)}." if limit else "."),

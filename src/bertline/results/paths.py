@@ -47,13 +47,15 @@ DATASET_CARD = f"{DATASET}/{CARD}"
 DATASET_TOKENIZER = f"{DATASET}/{TOKENIZER}"
 DATASET_SAMPLES = f"{DATASET}/{SAMPLES}"
 DATASET_SHARD = f"{DATASET}/{SHARD}"
-# `copies` is the number of masked copies of each sample: NVIDIA's own files have five.
+NVIDIA_COPIES = 5  # masked copies of each sample, in NVIDIA's own files
 NVIDIA_SAMPLES_COPIED = f"{DATASET}/nvidia/seq_len_{{length}}_dupe_factor_{{copies}}/bertline_{{split}}_{{shard}}.hdf5"
-NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", "5")
+NVIDIA_SAMPLES = NVIDIA_SAMPLES_COPIED.replace("{copies}", str(NVIDIA_COPIES))
 # No held-out text: gpauloski's reader trains on every file below its folder, and has no evaluation.
 GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf5"
 SHARD_PLAN = f"{DATASET}/{PLAN}"
 REMOVED = f"{DATASET}/removed.jsonl.zst"
+
+CONFIG = "config.json"  # of a network, in Hugging Face's layout
 
 # Files in the folder of a phase or a fine-tuning.
 WEIGHTS = "model.safetensors"
@@ -66,6 +68,7 @@ PREDICTIONS = "predictions*"  # of a fine-tuning, on its dev set; its suffix is 
 TRIGRAM = "trigram.json"
 # The same during training.
 CHECKPOINTS = "checkpoints"
+STATE = "state.json"  # of a checkpoint
 DURABLE = f"{CHECKPOINTS}/durable.json"
 STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
 STARTED_RECIPE = f"{CHECKPOINTS}/{RECIPE}"
@@ -99,7 +102,8 @@ FEATURES = "results/features/{name}.jsonl"
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 
 RUN = "results/runs/{run}"
-RUN_EXPORT = "export"  # link in a run's folder
+RUN_EXPORT = "export"  # links in a run's folder
+RUN_RECORD = "record.json"
 RECORD = f"{RUN}/record-{{fingerprint}}.json"
 TRACKED_PRETRAINING = f"{RUN}/tracked-pretrain-{{fingerprint}}.json"
 TRACKED_RUN = f"{RUN}/tracked-complete-{{fingerprint}}.json"
@@ -112,7 +116,7 @@ ORIGIN = "results/origin"  # see tracking/origin.py
 REPORT = "results/report/{fingerprint}"
 REPORT_PAGE = f"{REPORT}/index.html"
 
-# The outputs that their rules declare.
+# The outputs that their rules declare; of a fine-tuning without the model, which is deleted if it is not kept.
 DATASET_OUTPUTS = (CARD,)
 PHASE_OUTPUTS = (WEIGHTS, JOURNAL, RECIPE)
 FINETUNING_OUTPUTS = (SCORES, JOURNAL, RECIPE)

@@ -14,11 +14,8 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError, best_match
 
 from bertline.console import BertlineError
-from bertline.files import Json
+from bertline.files import SCHEMA, Json
 
-# The folder with config/, src/ and workflow/, which need not be the one where results are.
-CHECKOUT = Path(__file__).parents[3]
-SCHEMA = CHECKOUT / "config/config.schema.yaml"
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
@@ -251,6 +248,12 @@ def schema_of(schema: Json, value: Any, root: Json) -> Json:
 def definition(root: Json, name: str) -> Json:
     """Return the schema's definition called `name`."""
     return root["$defs"][name]
+
+
+def defaults_of(name: str) -> Json:
+    """Return the defaults of the settings that config/config.schema.yaml defines under `name`."""
+    schema = load_schema(SCHEMA)
+    return dict(fill_defaults({}, definition(schema, name), schema))
 
 
 def load(config: Json, schema_path: Path | str, *, what: str = "configuration") -> tuple[Json, Json]:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from bertline.files import read_json
+from bertline.results import paths
 
 REQUIREMENTS = ["mlflow", "torch", "transformers"]
 # Kinds by the suffixes of the classes of transformers.
@@ -23,7 +24,7 @@ _KINDS = {
 
 def kind_of(folder: Path) -> str:
     """Return the purpose of a model in Hugging Face's layout: fill-mask or the name of a task's pipeline."""
-    architecture = read_json(folder / "config.json")["architectures"][0]
+    architecture = read_json(folder / paths.CONFIG)["architectures"][0]
     return next((kind for suffix, kind in _KINDS.items() if architecture.endswith(suffix)), "fill-mask")
 
 

@@ -143,7 +143,7 @@ def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | N
 
 
 def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> LoggedModel:
-    if not (model.folder / "config.json").exists():
+    if not (model.folder / paths.CONFIG).exists():
         raise BertlineError(f"{model.folder} does not exist; ask snakemake for `{model.target}` first")
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         saved = Path(folder, "model")

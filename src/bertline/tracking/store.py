@@ -24,6 +24,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError, without_credentials
 from bertline.files import write_atomically
+from bertline.results.paths import RUN_RECORD
 from bertline.results.records import one_line_damage, read_record
 from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
@@ -79,12 +80,12 @@ def initialise(uri: str | None = None) -> None:
             connect(uri)
 
 
-def records_in(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the records among `paths`: files, or folders of runs such as results/runs."""
+def records_in(given: Sequence[Path | str]) -> list[Path]:
+    """Return the records among the `given` paths: files, or folders of runs such as results/runs."""
     return [
         record
-        for path in map(Path, paths)
-        for record in (sorted(path.glob("*/record.json")) if path.is_dir() and path.suffix != ".json" else [path])
+        for path in map(Path, given)
+        for record in (sorted(path.glob(f"*/{RUN_RECORD}")) if path.is_dir() and path.suffix != ".json" else [path])
     ]
 
 

@@ -20,7 +20,8 @@ import requests
 import tenacity
 
 from bertline.console import BertlineError, without_credentials
-from bertline.settings.configuration import CHECKOUT
+from bertline.files import CHECKOUT
+from bertline.results import paths
 from bertline.tracking.store import default_tracking_uri, follow, initialise
 
 USER = "bertline"
@@ -47,7 +48,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
-    if not any(Path("results/runs").glob("*/record.json")):
+    if not any(Path("results/runs").glob(f"*/{paths.RUN_RECORD}")):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not uri.startswith("sqlite:"):

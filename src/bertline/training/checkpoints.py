@@ -34,7 +34,6 @@ from bertline.training.distributed.process_group import Group
 logger = logging.getLogger(__name__)
 
 LAYOUT_VERSION = 2
-STATE = "state.json"
 FILES = (paths.WEIGHTS, "optimizer.safetensors")
 
 
@@ -60,7 +59,7 @@ def save_checkpoint(
         for name, tensors in zip(FILES, (weights, optimizer), strict=True):
             save_tensors(aside / name, tensors)
         digests = {name: sha256_of_file(aside / name) for name in FILES}
-        write_json(aside / STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+        write_json(aside / paths.STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
         fsync_directory(aside)
         if path.exists():  # damaged, or of the same step before some were skipped
             path.rename(replaced)
@@ -246,7 +245,7 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 
 def _state_of(path: Path) -> dict[str, Any]:
-    return _object_in(path / STATE)
+    return _object_in(path / paths.STATE)
 
 
 def _object_in(path: Path) -> dict[str, Any]:
@@ -260,7 +259,7 @@ def _object_in(path: Path) -> dict[str, Any]:
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
     if not state:
-        return f"{STATE} cannot be read"
+        return f"{paths.STATE} cannot be read"
     if state.get("layout_version") != LAYOUT_VERSION:
         return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
     for name in FILES:

@@ -60,8 +60,7 @@ class TrainingLock:
         with self._guard:
             owner = _read(self._path)
             if owner is not None and self._lives(owner):
-                job = f", job {owner['job']}" if owner.get("job") else ""
-                return f"process {owner['pid']} on {owner['host']}{job}"
+                return _described(owner)
             process = psutil.Process()
             here = {"host": socket.gethostname(), "pid": process.pid, "process_started": process.create_time()}
             write_json(self._path, {**here, "pids_of": _pid_namespace(), "job": own_job(), "token": self._token})
@@ -135,6 +134,17 @@ def acquire(lock: TrainingLock | None, group: Group, *, wait: bool, stop_signal:
             raise SystemExit(STOPPED)
         time.sleep(RETRY_SECONDS)
     return waited
+
+
+def owner_of(path: Path) -> str:
+    """Return a description of the owner of the lock in the file `path`; empty if its heartbeat has stopped."""
+    owner = _read(path)
+    return _described(owner) if owner and time.time() - path.stat().st_mtime <= STALE_SECONDS else ""
+
+
+def _described(owner: dict[str, Any]) -> str:
+    job = f", job {owner['job']}" if owner.get("job") else ""
+    return f"process {owner['pid']} on {owner['host']}{job}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 from cyclopts.types import NonNegativeInt, PositiveInt
 
+MICRO_BATCH_TOKENS = 32768
+
 
 def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:
     """Parse a number of tokens; return None for auto."""
@@ -42,7 +44,7 @@ class Options:
     """Threads of this node, divided among its processes."""
     keep_threads: bool = True
     """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
-    micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = 32768
+    micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = MICRO_BATCH_TOKENS
     """Tokens that a process computes at once, at least one full row; auto: what fits a GPU's memory, or the fastest."""
     compiled: Annotated[bool, Parameter(name="--compile")] = False
     """Compile the network with torch.compile: it takes a minute at the start and makes every step faster."""

@@ -9,11 +9,10 @@ import importlib.util
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import Json
+from bertline.files import SCHEMA, Json
 from bertline.training.optimizers.schedules import SCHEDULED, schedule_steps, share_or_steps
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,6 @@ KEYS: Json = {
     "seed": {"type": "integer"},
     "settings": {"type": "object"},
 }
-SCHEMA = Path(__file__).parents[3] / "config/config.schema.yaml"
 
 
 def parse_recipe(text: str) -> Json:

@@ -42,8 +42,7 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
     if options.cuda_graphs and not options.compiled:
         raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
-    name = settings["optimizer"]
-    check_fsdp(options, optimizer=name, needs_whole_matrices=OPTIMIZERS[name].needs_whole_matrices)
+    check_fsdp(options, settings, needs_whole_matrices=OPTIMIZERS[settings["optimizer"]].needs_whole_matrices)
     check_kfac(options, settings)
     if options.deterministic:
         # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the

@@ -18,6 +18,7 @@ from bertline.encoding.layout import SampleFile
 from bertline.encoding.masking import Vocabulary
 from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, write_json
+from bertline.results import paths
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of, peak_of_all
@@ -164,7 +165,7 @@ def random_data(vocab_size: int, sequence_length: int, group: Group) -> Training
         vocabulary=vocabulary,
         vocab_size=vocab_size,
         has_pairs=False,
-        tokenizer_json=Path("tokenizer.json"),
+        tokenizer_json=Path(paths.TOKENIZER),
         tokenizer_sha256="",
         digest="",
     )

@@ -17,8 +17,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bertline.console import BertlineError
-from bertline.finetuning.tasks.registry import TASKS
-from bertline.finetuning.tasks.task import METRICS_OF_NUMBERS, TextTask
+from bertline.tasks.registry import TASKS
+from bertline.tasks.task import METRICS_OF_NUMBERS, TextTask
 
 
 def _correlation(function: Callable, references: np.ndarray, predictions: np.ndarray) -> float:

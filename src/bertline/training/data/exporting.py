@@ -15,12 +15,14 @@ from bertline.encoding.hashing import mix_integers
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
+from bertline.results import paths
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import mask_batch, micro_batches
 from bertline.training.data.layouts import Layout, row_shape
 from bertline.training.data.order import permute
 
 Rows = dict[str, np.ndarray]
+PROBABILITY = 0.15  # of masking a position, as in NVIDIA's files
 
 
 def default_max_predictions(sequence_length: int) -> int:
@@ -28,7 +30,7 @@ def default_max_predictions(sequence_length: int) -> int:
 
     At least one stays empty: gpauloski's reader of this layout fails on a row whose positions do not end with a 0.
     """
-    return max(-(-sequence_length * 5 // 32), round(0.15 * sequence_length) + 1)
+    return max(-(-sequence_length * 5 // 32), round(PROBABILITY * sequence_length) + 1)
 
 
 def export_samples(
@@ -77,8 +79,8 @@ def export_samples(
             if reader.mask_counts is not None:
                 raise BertlineError(f"{path} was imported and keeps its own masks; use the files it was made from")
             most = max_predictions or default_max_predictions(length)
-            masking, vocabulary = Masking(0.15, most), Vocabulary.of_card(reader.card)
-            copies, widths = dupe_factor or 5, {"S": length, "P": most}
+            masking, vocabulary = Masking(PROBABILITY, most), Vocabulary.of_card(reader.card)
+            copies, widths = dupe_factor or paths.NVIDIA_COPIES, {"S": length, "P": most}
             pieces = _shuffled(file, reader, masking, shard_seed, copies)
             blocks = (_masked_rows(batch, reader, masking, vocabulary, shard_seed) for batch in pieces)
         write_interchange(output, layout, blocks, samples=copies * len(reader), widths=widths)

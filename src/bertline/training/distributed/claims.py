@@ -38,7 +38,7 @@ def claim_device(sharing: int = 1) -> tuple[torch.device, FileLock | None]:
     return torch.device("cuda", index), lock
 
 
-def claim(names: Sequence[str], folder: Path, sharing: int = 1) -> tuple[int, FileLock]:
+def claim(names: Sequence[str], folder: Path, sharing: int) -> tuple[int, FileLock]:
     """Claim a place on one of the GPUs `names`, the emptiest first, waiting if there is none.
 
     Returns the GPU's index and the lock, which holds until it is released or this process ends.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def check_fsdp(options: Options, *, optimizer: str, needs_whole_matrices: bool) -> None:
+def check_fsdp(options: Options, settings: Mapping[str, Any], *, needs_whole_matrices: bool) -> None:
     """Raise BertlineError if FSDP is chosen with an option or an optimizer that is incompatible with it."""
     problems = (
-        (needs_whole_matrices, f"{optimizer} needs whole matrices; leave it out, or choose another optimizer"),
+        (
+            needs_whole_matrices,
+            f"{settings['optimizer']} needs whole matrices; leave it out, or choose another optimizer",
+        ),
+        (settings["kfac"] is not None, "kfac needs whole matrices; leave it out, or set kfac to null"),
         (options.sharded_optimizer, "it divides the moments, too; leave --shard-optimizer out"),
         (options.cuda_graphs, "a program of all layers cannot exchange them; leave --cuda-graphs out"),
         (options.compiled_optimizer, "the compiled step of LAMB needs whole tensors; leave --compile-optimizer out"),

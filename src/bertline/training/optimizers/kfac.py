@@ -60,8 +60,6 @@ def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
         )
     if options.micro_batch_tokens is None:
         raise BertlineError("micro_batch_tokens: auto does not count the memory of kfac; give a number")
-    if options.fsdp:
-        raise BertlineError("--fsdp: kfac needs whole matrices; leave it out, or set kfac to null")
 
 
 class Kfac:

@@ -1,6 +1,6 @@
 """BoolQ (Clark et al. 2019, arXiv 1905.10044): is the answer to a question about a passage yes? As in SuperGLUE."""
 
-from bertline.finetuning.tasks.task import TextTask
+from bertline.tasks.task import TextTask
 
 BOOLQ = TextTask(
     title="BoolQ",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertline.finetuning.tasks.task import Task
+from bertline.tasks.task import Head, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,6 +12,7 @@ class SquadTask(Task):
     """SQuAD; `version` is v1, or v2 with unanswerable questions."""
 
     prepare: str = "bertline.finetuning.squad_task:prepare_squad"
+    head: Head = "answer"
     settings: str = "squad"
     version: str
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertline.finetuning.tasks.task import TextTask
+from bertline.tasks.task import TextTask
 
 
 @dataclass(frozen=True, kw_only=True)

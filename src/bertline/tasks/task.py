@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Head = Literal["sequence", "tokens", "answer"]
 
 METRICS_OF_NUMBERS = ("pearson", "spearman")
 METRICS_OF_CLASSES = ("accuracy", "f1", "f1_macro", "matthews")
@@ -19,7 +22,8 @@ class Task:
     Attributes:
         title: its name in reports.
         prepare: the function that reads and tokenizes its files, as module:function, imported when a job starts; it
-            chooses the head and the metric.
+            chooses the metric.
+        head: kind of its network's outputs, see `bertline.finetuning.prepared.PreparedTask`.
         settings: the definition of its settings in the configuration's schema.
         files: the members of its official archive, by set.
         archive: address of that archive, for messages; empty if there is none.
@@ -30,6 +34,7 @@ class Task:
 
     title: str
     prepare: str
+    head: Head = "sequence"
     settings: str = "classification"
     files: Mapping[str, str] = field(default_factory=dict)
     archive: str = ""
