@@ -141,7 +141,8 @@ test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the re
 
 image: ## build the container image bertline:cpu for your user: make image TARGET=cuda ENGINE=podman
 	set -f; $$ENGINE build --file deploy/containers/Dockerfile --target "$$TARGET" --tag "bertline:$$TARGET" \
-		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" $$BUILD_OPTIONS .
+		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" \
+		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" $$BUILD_OPTIONS .
 
 test-containers: $(READY) image ## build the image, and test it
 	BERTLINE_IMAGE="bertline:$$TARGET" pytest tests/containers -rs
