@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -512,3 +514,38 @@ def test_a_trainer_says_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monk
         "this machine has a GPU, but PyTorch .* is a build for CPUs: .* without TORCH_OPTIONS",
         process_group.describe(group),
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "output", "message"),
+    [
+        ([20 * "Der alte Mann. " for _ in range(6)], "mine.yaml", "1,794 characters are too few to learn from (10,000"),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "mine.yaml",
+            "the documents are equal but for 1, too few to hold",
+        ),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "none/mine.yaml",
+            "none/mine.yaml cannot be written: No such file",
+        ),
+        ([200 * "Der alte Mann. " for _ in range(6)], "/proc/mine.yaml", "/proc/mine.yaml cannot be written: "),
+    ],
+)
+def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
+    tmp_path: Path, texts: list[str], output: str, message: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+    script = ROOT / "workflow/scripts/new_configuration.py"
+    command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de"]
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert message in line
+    assert "timing" not in done.stderr
+    assert "Traceback" not in done.stderr
