@@ -13,7 +13,7 @@ TIMES ?= 1
 SEED ?= 1
 # Of `make mine`: the file to write. (Its other variables count on the command line only: LANGUAGE and TIME mean others
 # in an environment.)
-OUTPUT ?= $(if $(filter command%,$(origin CONFIG)),$(CONFIG),mine.yaml)
+OUTPUT ?= $(if $(filter command%,$(origin CONFIG)),$(value CONFIG),mine.yaml)
 DATASET ?= results/runs/demo/dataset/dataset.json
 SQUAD ?= resources/evaluation/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
@@ -35,12 +35,25 @@ VENV := .venv
 READY := $(VENV)/ready
 TOOLS := .venv-release
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# Given to the shell as an environment variable: nothing in it is a command, of the shell or of make.
-override SET := $(value SET)
-export SET SITE
+# Of `make mine`, on the command line.
+OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
+OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT))
+# Given to the shell as environment variables, "$$TEXT": nothing in them is a command, of the shell or of make. Without
+# quotes, after `set -f`, their words are several arguments.
+DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
+	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
+	BUILD_OPTIONS BERTLINE_TEST_DATA FORCE DELETE PUBLIC PUSH NAMES
+DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
+$(foreach name,$(DATA),$(eval override $(name) := $$(value $(name))))
+export $(DATA)
 SETTINGS = $(if $(SET),--set "$$SET")
 # --config on a command line replaces that of a profile, which names the site file.
 SNAKEMAKE_SETTINGS = $(if $(SET),--config "set=$$SET" $(if $(filter-out %/local,$(PROFILE)),"site=$$SITE"))
+# Of the configuration files $(1).
+define show_plan
+@set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
+@set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
+endef
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -56,16 +69,16 @@ help: ## list these targets
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
-	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
-		|| { echo "error: $(PYTHON) needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
+	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
+		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
-	$(PYTHON) -m venv $(VENV)
-	python envs/install.py $(if $(TORCH_LOCK),--torch-lock '$(TORCH_LOCK)') $(TORCH_OPTIONS)
+	"$$PYTHON" -m venv $(VENV)
+	set -f; python envs/install.py $(if $(TORCH_LOCK),--torch-lock "$$TORCH_LOCK") $$TORCH_OPTIONS
 	touch $@
 
 # The tools of a release have an environment of their own: users need none of them.
 $(TOOLS)/ready: envs/install.py envs/lock/release.txt
-	$(PYTHON) -m venv --clear $(TOOLS)
+	"$$PYTHON" -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/python envs/install.py --release
 	touch $@
 
@@ -90,15 +103,15 @@ test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: 
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
-	pytest tests/slurm -rs $(TESTS)
+	PYTEST_ADDOPTS="$$TESTS" pytest tests/slurm -rs
 
 # With KUBEBUILDER_ASSETS also on a real API server: docs/kubernetes.md, "What is tested".
 test-kubernetes: $(READY) ## test the manifests and the profile for Kubernetes (npm; TESTS="-k evicted" for some)
 	@sh tests/kubernetes/get_tools.sh logs/kubernetes-tools || echo "kubectl or its schemas could not be fetched: tests are skipped" >&2
-	PATH="$(CURDIR)/logs/kubernetes-tools:$$PATH" PYTHONPATH="$(CURDIR)/logs/kubernetes-tools/schemas" pytest tests/kubernetes -rs $(TESTS)
+	PATH="$(CURDIR)/logs/kubernetes-tools:$$PATH" PYTHONPATH="$(CURDIR)/logs/kubernetes-tools/schemas" PYTEST_ADDOPTS="$$TESTS" pytest tests/kubernetes -rs
 
 faults: $(READY) ## kill, fill, cut off and damage everything at random, and print what held: make faults TIMES=10 SEED=7
-	python bench/faults.py --times '$(TIMES)' --seed '$(SEED)'
+	python bench/faults.py --times "$$TIMES" --seed "$$SEED"
 
 lint: $(READY) ## run ruff, snakefmt, snakemake --lint, mypy
 	ruff check .
@@ -127,26 +140,27 @@ test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the re
 	pytest tests/services
 
 image: ## build the container image bertline:cpu for your user: make image TARGET=cuda ENGINE=podman
-	$(ENGINE) build --file deploy/containers/Dockerfile --target '$(TARGET)' --tag 'bertline:$(TARGET)' \
-		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" $(BUILD_OPTIONS) .
+	set -f; $$ENGINE build --file deploy/containers/Dockerfile --target "$$TARGET" --tag "bertline:$$TARGET" \
+		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" \
+		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" $$BUILD_OPTIONS .
 
 test-containers: $(READY) image ## build the image, and test it
-	ENGINE='$(ENGINE)' BERTLINE_IMAGE='bertline:$(TARGET)' pytest tests/containers -rs
+	BERTLINE_IMAGE="bertline:$$TARGET" pytest tests/containers -rs
 
 bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text
-	python bench/encoding.py $(or $(BERTLINE_TEST_DATA),resources/sample)
+	python bench/encoding.py "$${BERTLINE_TEST_DATA:-resources/sample}"
 
 bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench-sentences TREEBANKS=folder
-	python bench/sentences.py $(TREEBANKS)
+	python bench/sentences.py "$$TREEBANKS"
 
 bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
-	python bench/scale.py $(or $(BERTLINE_TEST_DATA),resources/sample)
+	python bench/scale.py "$${BERTLINE_TEST_DATA:-resources/sample}"
 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
-	python bench/train.py $(DATASET)
+	python bench/train.py "$$DATASET"
 
 bench-padding: $(READY) ## print how much of training is padding, by layout: make bench-padding DATASET=folder/dataset.json
-	python bench/padding.py $(DATASET)
+	python bench/padding.py "$$DATASET"
 
 bench-gpu: $(READY) ## measure everything on a GPU: correctness, speed, a profile, a training with a kill
 	python bench/gpu.py
@@ -155,58 +169,57 @@ bench-traffic: $(READY) ## count the bytes that a training step moves on a GPU, 
 	python bench/traffic.py
 
 rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
-	TORCH_OPTIONS="$(TORCH_OPTIONS)" pytest tests/bench -rP $(TESTS)
+	PYTEST_ADDOPTS="$$TESTS" pytest tests/bench -rP
 
 bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
-	python bench/finetune.py $(SQUAD) $(VOCABULARY)
+	python bench/finetune.py "$$SQUAD" "$$VOCABULARY"
 
 bench-features: $(READY) ## compare feature extraction with transformers: make bench-features TEXTS=texts.txt VOCABULARY=vocab.txt
-	python bench/features.py $(TEXTS) $(VOCABULARY)
+	python bench/features.py "$$TEXTS" "$$VOCABULARY"
 
 bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking MSMARCO=folder VOCABULARY=vocab.txt
-	python bench/ranking.py $(MSMARCO)/collection.tsv $(MSMARCO)/queries.tsv $(VOCABULARY)
+	python bench/ranking.py "$$MSMARCO/collection.tsv" "$$MSMARCO/queries.tsv" "$$VOCABULARY"
 
 mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h]
-	@python workflow/scripts/new_configuration.py '$(TEXT)' --output '$(OUTPUT)' $(foreach given,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,\
-		$(if $(filter command%,$(origin $(given))),--$(shell echo $(given) | tr A-Z a-z) '$($(given))')) $(if $(filter yes,$(FORCE)),--force)
-	@$(MAKE) --no-print-directory plan CONFIG='$(OUTPUT)'
-	@echo; echo "Run it:"; sed -n 's/^#     /  /p' '$(OUTPUT)'
+	@python workflow/scripts/new_configuration.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
+		--$(shell echo $(name) | tr A-Z a-z) "$$$(name)") $(if $(filter yes,$(FORCE)),--force)
+	$(call show_plan,"$$OUTPUT")
+	@echo; echo "Run it:"; sed -n 's/^#     /  /p' -- "$$OUTPUT"
 
 sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml RUN=demo/phase1 TO=64
-	@python workflow/scripts/sweep.py '$(RUN)' --configfile $(CONFIG) $(SETTINGS) --from '$(FROM)' --to '$(TO)' \
-		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(OPTIONS),--options='$(OPTIONS)')
+	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
+		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 
 plan: $(READY) ## show what would run, why, and which finished trainings it concerns
-	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
-	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run $(SNAKEMAKE_SETTINGS)
+	$(call show_plan,$$CONFIG)
 
 targets: $(READY) ## list what can be asked for by name, with its state: make targets RUN=demo/glue; NAMES=yes lists names alone
-	@python workflow/scripts/list_targets.py --configfile $(CONFIG) $(SETTINGS) $(if $(RUN),--run '$(RUN)') $(if $(NAMES),--names)
+	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
 status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
-	@python workflow/scripts/status.py --configfile $(CONFIG) $(SETTINGS)
+	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
-	@python workflow/scripts/prune.py --configfile $(CONFIG) $(SETTINGS) $(if $(filter yes,$(DELETE)),--delete)
+	@set -f; python workflow/scripts/prune.py --configfile $$CONFIG $(SETTINGS) $(if $(filter yes,$(DELETE)),--delete)
 
 publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola]; PUSH=yes sends it
-	@python workflow/scripts/publish.py '$(RUN)' '$(REPO)' $(if $(TASK),--task '$(TASK)') \
+	@python workflow/scripts/publish.py "$$RUN" "$$REPO" $(if $(TASK),--task "$$TASK") \
 		$(if $(filter yes,$(PUBLIC)),--public) $(if $(filter yes,$(PUSH)),--push)
 
 track: $(READY) ## send the journals to MLflow
 	python workflow/scripts/track.py results/runs/*/record.json
 
 report: $(READY) ## compare runs on a page, without running anything: make report RUNS=a,b (all runs by default)
-	@python workflow/scripts/report.py '$(RUNS)'
+	@python workflow/scripts/report.py "$$RUNS"
 
 curves: $(READY) ## write all runs' curves as CSV and for TensorBoard, to results/curves; FOLLOW=10 repeats that every 10 seconds
-	@python workflow/scripts/curves.py results/runs $(if $(FOLLOW),--follow '$(FOLLOW)')
+	@python workflow/scripts/curves.py results/runs $(if $(FOLLOW),--follow "$$FOLLOW")
 
 ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI)
-	python workflow/scripts/ui.py --port $(PORT)
+	python workflow/scripts/ui.py --port "$$PORT"
 
 unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock
-	python workflow/scripts/unlock.py --configfile $(CONFIG)
+	set -f; python workflow/scripts/unlock.py --configfile $$CONFIG
 
 clean: $(READY) ## remove the sample and the demo's results; your own results stay
 	@python workflow/scripts/clean.py --configfile config/demo.yaml

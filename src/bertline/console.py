@@ -17,8 +17,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 T = TypeVar("T")
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-# A path that may not be written or read, or a file where a folder is needed.
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+# A path that may not be written or read, is in no folder, or a file where a folder is needed.
+REFUSED = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.

@@ -22,6 +22,9 @@ from snakemake_interface_logger_plugins.common import LogEvent
 MAX_SHOWN = 8
 # Messages without an event that are shown to the user; others of their level are only in the log.
 SHOWN_MESSAGES = ("Nothing to be done", "Complete log", "Building DAG")
+# What Snakemake adds about a failed job, of which a line says that it failed; the workflow's last lines say why.
+REPEATED_MESSAGES = ("Exiting because a job execution failed", "At least one job did not complete", "Complete log")
+INTERRUPTED = "Terminating processes on user request"
 REFRESH_PER_SECOND = 2
 
 
@@ -56,8 +59,14 @@ class Display:
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)  # of finished jobs, by rule
         self.done = self.total = 0
         self.began = 0.0
+        self.has_failed = self.is_interrupted = False
         self.console = Console(stderr=True, highlight=False)
-        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=REFRESH_PER_SECOND)
+        self.live = Live(
+            console=self.console,
+            get_renderable=self._render,
+            refresh_per_second=REFRESH_PER_SECOND,
+            transient=True,
+        )
         atexit.register(self.stop)  # a cursor that stays hidden is worse than a late line
 
     def stop(self) -> None:
@@ -80,11 +89,18 @@ class Display:
                     self._end(job["jobid"], failed=True)
             case LogEvent.PROGRESS:
                 self.done, self.total = record.done, record.total  # type: ignore[attr-defined]
-            case LogEvent.ERROR | None if record.levelno >= logging.WARNING or self._is_shown(record):
+            case None if record.msg is not None and record.getMessage().startswith(INTERRUPTED):
+                self.is_interrupted = True
+                self._print(Text("Ctrl-C: trainings save and end; once more ends at once, without"))
+            case LogEvent.ERROR | None if self._is_shown(record):
                 self._print(Text(record.getMessage(), style="red" if record.levelno >= logging.ERROR else ""))
 
     def _is_shown(self, record: logging.LogRecord) -> bool:
-        return record.msg is not None and record.getMessage().startswith(SHOWN_MESSAGES)
+        said = "" if record.msg is None else record.getMessage()
+        # The first comes before the event of the failure.
+        if "CalledProcessError" in said or (self.has_failed and any(text in said for text in REPEATED_MESSAGES)):
+            return False
+        return record.levelno >= logging.WARNING or said.startswith(SHOWN_MESSAGES)
 
     def _print(self, line: Text) -> None:
         self.console.print(line, soft_wrap=True)
@@ -105,10 +121,12 @@ class Display:
         if job is None:  # a failure is logged twice
             return
         if failed:
+            self.has_failed = True
             self.waiting[job.rule] = self.waiting.get(job.rule, 0) + 1  # it may be tried again
         else:
             self.seconds[job.rule].append(job.elapsed)
-        end = Text(f"failed after {_duration(job.elapsed)}", "red") if failed else Text(_duration(job.elapsed), "dim")
+        how = "stopped" if self.is_interrupted else "failed"
+        end = Text(f"{how} after {_duration(job.elapsed)}", "red") if failed else Text(_duration(job.elapsed), "dim")
         self._print(Text.assemble((f"{datetime.now():%H:%M:%S}", "dim"), f"  {job.name}  ", end))
 
     def _render(self) -> Group:

@@ -46,6 +46,7 @@ def write_dataset(
     reversed_words: bool = False,
     vocab_size: int = VOCAB_SIZE,
     words: int = WORDS,
+    fingerprint: str = FINGERPRINT,
     draw_length: Callable[[np.random.Generator], int] | None = None,
 ) -> Path:
     """Write tokenizer.json, two shards, a held-out shard and dataset.json; returns the last one's path.
@@ -77,7 +78,7 @@ def write_dataset(
             samples=count,
             tokens=sum(len(ids) for ids, _, _ in drawn),
             attributes={
-                "fingerprint": FINGERPRINT,
+                "fingerprint": fingerprint,
                 "shard": shard,
                 "sequence_length": length,
                 "pair_objective": "next_sentence",
@@ -105,7 +106,7 @@ def write_dataset(
         entries["held_out" if shard == "held_out" else "train"].append(entry)
     card = {
         "layout_version": LAYOUT_VERSION,
-        "fingerprint": FINGERPRINT,
+        "fingerprint": fingerprint,
         "settings": {"pair_objective": "next_sentence"},
         "tokenizer": {
             "file": "tokenizer.json",

@@ -174,7 +174,7 @@ time.sleep(500)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 @pytest.mark.parametrize("whom", ["launcher", "all of the terminal"])
 def test_ranks_on_hosts_that_are_asked_to_stop_save(tmp_path: Path, path_with_ssh: str, number: int, whom: str) -> None:
     started = start(tmp_path, path_with_ssh, SAVING)
@@ -183,6 +183,16 @@ def test_ranks_on_hosts_that_are_asked_to_stop_save(tmp_path: Path, path_with_ss
     assert started.wait(60) == 75
     assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
     wait_until(lambda: not processes_of(tmp_path))
+
+
+def test_a_second_ctrl_c_ends_ranks_on_hosts_at_once(tmp_path: Path, path_with_ssh: str) -> None:
+    started = start(tmp_path, path_with_ssh, SAVING.replace("save)", 'lambda *_: (folder / f"told-{rank}").touch())'))
+    wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
+    os.killpg(started.pid, signal.SIGINT)
+    wait_until(lambda: len(list(tmp_path.glob("told-*"))) == 2)
+    os.killpg(started.pid, signal.SIGINT)
+    assert started.wait(20) == 130
+    wait_until(lambda: not processes_of(tmp_path), seconds=10)
 
 
 @pytest.mark.parametrize("broken", ["launcher", "connection"])

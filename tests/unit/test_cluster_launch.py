@@ -285,7 +285,7 @@ sys.exit(69)
     assert "lost the connection" not in done.stderr
 
 
-def start_training(tmp_path, *options):
+def start_training(tmp_path, *options, start_new_session=False):
     """Start the launcher with a training; return it and its log when a few steps are done."""
     (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
     arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
@@ -293,7 +293,7 @@ def start_training(tmp_path, *options):
     command = map(str, [sys.executable, LAUNCH, *options, "--", LAUNCH.with_name("pretrain.py"), *arguments])
     log = tmp_path / "log"
     with log.open("w") as file:
-        launched = subprocess.Popen(command, stderr=file)
+        launched = subprocess.Popen(command, stderr=file, start_new_session=start_new_session)
     deadline = time.monotonic() + 100
     while "step 3/" not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -367,14 +367,49 @@ def test_several_nodes_outside_a_job_are_one_line_with_advice(tmp_path, monkeypa
     assert "--hosts a,b" in line
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT])
 def test_a_signalled_launcher_lets_its_ranks_save(tmp_path, number):
-    """Slurm sends SIGUSR1 before the walltime ends, Grid Engine and LSF SIGUSR2."""
+    """Slurm sends SIGUSR1 before the walltime ends, Grid Engine and LSF SIGUSR2, a person Ctrl-C."""
     launched, log = start_training(tmp_path)
     launched.send_signal(number)
     assert launched.wait(60) == 75, log.read_text()
     assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
     assert not (tmp_path / "phase" / paths.LOCK).exists()
+
+
+def test_ctrl_c_on_a_terminal_saves_and_a_second_one_ends_at_once(tmp_path):
+    """A terminal sends SIGINT to the launcher and to its ranks."""
+    launched, log = start_training(tmp_path, "--processes-per-node", "2", start_new_session=True)
+    os.killpg(launched.pid, signal.SIGINT)
+    assert launched.wait(60) == 75, log.read_text()
+    assert log.read_text().count("Ctrl-C: saving; once more ends at once, without") == 1
+    assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
+
+    program = """
+import os, pathlib, sys, time
+from bertline.training.stop import StopSignal
+stop_signal = StopSignal()
+pathlib.Path(sys.argv[1], os.environ["RANK"]).touch()
+while not stop_signal.received:
+    time.sleep(0.05)
+pathlib.Path(sys.argv[1], os.environ["RANK"] + "-told").touch()
+time.sleep(500)  # as if it saved for long
+"""
+    (tmp_path / "trainer.py").write_text(program)
+    command = [sys.executable, LAUNCH, "--processes-per-node", "2", "--", tmp_path / "trainer.py", tmp_path]
+    for signal_group in (True, False):
+        launched = subprocess.Popen([*map(str, command)], start_new_session=True, stderr=subprocess.PIPE, text=True)
+        send = os.killpg if signal_group else os.kill
+        for expected in ("[01]", "[01]-told"):
+            deadline = time.monotonic() + 60
+            while len(list(tmp_path.glob(expected))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert launched.poll() is None
+            send(launched.pid, signal.SIGINT)
+        _, said = launched.communicate(timeout=20)
+        assert (launched.returncode, said) == (130, "Ctrl-C: saving; once more ends at once, without\n")
+        for path in tmp_path.glob("[01]*"):
+            path.unlink()
 
 
 mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: apt install openmpi-bin)")
@@ -422,13 +457,20 @@ while True:
     script = tmp_path / "trainer.py"
     script.write_text(program)
     command = [sys.executable, LAUNCH, *hosts, "--", script, tmp_path]
-    process = subprocess.Popen([*map(str, command)], cwd=tmp_path, env={**os.environ, **ALLOWED})
-    while len(list(tmp_path.glob("*.started"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
-    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["0.saved", "1.saved"]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        environment = {**os.environ, **ALLOWED}
+        process = subprocess.Popen([*map(str, command)], cwd=tmp_path, env=environment, start_new_session=True)
+        while len(list(tmp_path.glob("*.started"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.01)
+        if number == signal.SIGTERM:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)  # as a terminal does
+        assert process.wait(30) == 75, number
+        assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["0.saved", "1.saved"]
+        for path in tmp_path.glob("*.s*ed"):
+            path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bertline.training.started import _git_state
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
@@ -24,8 +26,9 @@ def test_images_from_elsewhere_are_pinned_by_digest() -> None:
     stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)
     assert {source for source, _ in stages} <= {"${BASE}", *(name for _, name in stages)}
     others = [service["image"] for service in SERVICES.values() if "build" not in service]
+    assert not [image for image in others if image.startswith("bertline")]  # asked of Docker Hub
     digest = re.compile(r"\S+:\S+@sha256:[0-9a-f]{64}")
-    assert [image for image in (base, *others) if not digest.fullmatch(image) and image != "bertline:cpu"] == []
+    assert [image for image in (base, *others) if not digest.fullmatch(image)] == []
 
 
 def test_no_container_runs_as_root_or_with_privileges() -> None:
@@ -62,6 +65,94 @@ def test_everything_that_the_build_may_copy_exists_and_nothing_else_is_allowed()
     allowed = [line[1:] for line in lines if line.startswith("!")]
     assert [name for name in allowed if not (ROOT / name).exists()] == []
     assert not {".git", ".env", "site.yaml", "tests", "results", "resources", ".venv", "."} & set(allowed)
+
+
+def copied_into_an_image() -> list[str]:
+    """The files that .dockerignore leaves to `COPY . .`; of its forms the ones that are used."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    allowed = tuple(line[1:] for line in lines if line.startswith("!"))
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    return [
+        name
+        for name in listed
+        if any(name == one or name.startswith(f"{one}/") for one in allowed)
+        and not name.startswith("bench/results/")
+        and (ROOT / name).exists()
+    ]
+
+
+def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Path) -> None:
+    """The tree of the image, copied to a volume: links lead nowhere else, set-up counts as done, kustomize renders."""
+    image, project = tmp_path / "bertline", tmp_path / "project"
+    for name in copied_into_an_image():
+        (image / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, image / name)
+    (image / ".venv/bin").mkdir(parents=True)
+    python = image / ".venv/bin/python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    subprocess.run(["sh", "deploy/containers/finish.sh"], cwd=image, check=True)
+    assert (image / "results").is_symlink()
+    project.mkdir()
+    script = image / "deploy/kubernetes/copy_checkout.sh"
+    for _ in range(2):
+        subprocess.run(["sh", script, project], check=True, cwd="/")
+    assert [path.relative_to(project) for path in project.rglob("*") if path.is_symlink()] == [Path(".venv")]
+    assert (project / ".venv").resolve() == image / ".venv"
+    copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+    assert set(copied_into_an_image()) - copied == {
+        "deploy/containers/finish.sh", "deploy/containers/remove_test_tools.py"
+    }  # fmt: skip
+    planned = subprocess.run(["make", "--dry-run", "plan"], cwd=project, capture_output=True, text=True, check=True)
+    assert "show_plan.py" in planned.stdout
+    assert "envs/install.py" not in planned.stdout
+    done = subprocess.run(["sh", script, tmp_path / "missing"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed: its kustomizations are not rendered")
+    for folder in ("graph", "claims", "submitter", "single-node", "multi-node", "trainjob"):
+        rendered = subprocess.run(
+            ["kubectl", "kustomize", f"deploy/kubernetes/{folder}"],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert rendered.returncode == 0, rendered.stderr
+
+
+def test_a_gpu_is_seen_only_where_one_is_requested() -> None:
+    assert not re.search(r"^[^#]*NVIDIA_VISIBLE_DEVICES", DOCKERFILE, re.MULTILINE)
+
+
+def test_calls_between_containers_use_no_proxy_in_whatever_letters() -> None:
+    for name in ("cpu", "cuda"):
+        given = SERVICES[name]["environment"]
+        for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+            assert given[proxy] == given[proxy.lower()]
+        assert given["no_proxy"].startswith("mlflow,localhost,127.0.0.1,")
+    for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        assert SERVICES["mlflow"]["environment"][proxy] == ""
+
+
+def test_the_database_is_healthy_only_when_it_listens_to_other_containers() -> None:
+    assert "--host" in SERVICES["postgres"]["healthcheck"]["test"]
+
+
+def test_an_image_knows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DOCKERFILE.count("ENV BERTLINE_COMMIT=${COMMIT}") == DOCKERFILE.count("image.revision=") == 2
+    assert "--build-arg COMMIT=" in (ROOT / "Makefile").read_text()
+
+    def no_git(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("subprocess.run", no_git)
+    monkeypatch.setenv("BERTLINE_COMMIT", "c" * 40)
+    assert _git_state() == ("c" * 40, None)
+    monkeypatch.setenv("BERTLINE_COMMIT", "")
+    assert _git_state() == (None, None)
 
 
 def test_an_image_keeps_what_bertline_and_the_server_need_and_no_tools_of_tests() -> None:

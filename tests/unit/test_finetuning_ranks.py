@@ -91,12 +91,13 @@ def test_a_killed_fine_tuning_on_two_processes_ends_with_the_same_bits(
     assert losses(whole) == losses(resumed)
 
 
-def test_a_signal_saves_and_another_number_of_processes_resumes(tmp_path: Path, tokenizer: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_another_number_of_processes_resumes(tmp_path: Path, tokenizer: Path, number: int) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 300), epochs=8, model=NO_DROPOUT)
     expected = losses(finished(recipe, tokenizer, tmp_path / "whole"))
     run = FineTuning(recipe, tokenizer, tmp_path / "stopped", ranks=2, checkpoint_every_minutes=0)
     assert run.wait_until(lambda: any((tmp_path / "stopped/checkpoints").glob("step-*")))
-    run.signal(signal.SIGTERM)
+    run.signal(number)
     assert run.finish() == STOPPED, run.log.read_text()
     assert not (tmp_path / "stopped/metrics.json").exists()
     finished(recipe, tokenizer, tmp_path / "stopped")

@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -211,7 +213,8 @@ def languages(folder: Path) -> None:
         (lambda folder: write_texts(folder, 2), r"2 documents are too few to hold one out \(5 or more are needed\)"),
         (
             latin1,
-            r"b\.txt is not utf-8: byte 6 is 0xfc \(.*\); convert the file \(iconv .*\) or, .*give ENCODING=latin-1$",
+            r"b\.txt is not utf-8, as 1 of \d+ files \(b\.txt\): byte 6 is 0xfc; if latin-1 reads it well \('Stück'\), "
+            r"give ENCODING=utf-8,latin-1, otherwise another encoding, or convert the files \(iconv .*\)$",
         ),
         (languages, r"no language is clear \(.*%.*\); give its ISO 639 code, as LANGUAGE=en"),
         (
@@ -227,6 +230,48 @@ def test_text_that_cannot_be_used_is_one_line(tmp_path: Path, write: Callable[[P
     with pytest.raises(BertlineError, match=message) as raised:
         look_at([str(folder)], SCHEMA)
     assert str(raised.value).startswith(str(folder))
+
+
+def test_the_encodings_to_give_are_told_and_never_guessed(tmp_path: Path) -> None:
+    def refusal(encoding: str = "utf-8") -> str:
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, language="de", encoding=encoding)
+        return str(raised.value)
+
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{number}: {text_of(number)}")
+    (tmp_path / "2.txt").write_bytes(("a" * 100_000 + " Ein Stück Käse.").encode("latin-1"))
+    (tmp_path / "5.txt").write_bytes("Noch ein Stück.".encode("latin-1"))
+    line = refusal()
+    assert "2.txt is not utf-8, as 2 of 8 files (2.txt, 5.txt): byte 100007 is 0xfc; if latin-1 reads it well" in line
+    assert "('Stück'), give ENCODING=utf-8,latin-1" in line
+    found = look_at([str(tmp_path)], SCHEMA, language="de", encoding="utf-8,latin-1")
+    assert found.corpora[0].settings["encoding"] == ["utf-8", "latin-1"]
+    assert "ENCODING=utf-8,latin-1" in refusal("ascii,utf-8").replace("ascii,", "")
+    # What Windows calls Unicode.
+    (tmp_path / "2.txt").write_bytes("Ein Stück Käse.".encode("utf-16"))
+    (tmp_path / "5.txt").write_bytes("Noch ein Stück.".encode("utf-16"))
+    assert refusal().endswith("it begins with the mark of utf-16; give ENCODING=utf-8,utf-16")
+    look_at([str(tmp_path)], SCHEMA, language="de", encoding="utf-8,utf-16")
+    assert "has NUL characters; it begins with the mark of utf-16; give ENCODING=utf-16" in refusal("latin-1")
+    # No text at all.
+    (tmp_path / "2.txt").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "5.txt").unlink()
+    assert "it has NUL bytes; leave it out if it is no text; text in UTF-16 without a mark has to be" in refusal()
+    assert "latin-1 reads it well" not in refusal()
+    for unknown in ("utf8000", "utf-8,nonsense", "latin-1,utf-8"):
+        assert refusal(unknown).startswith("the encoding '")
+
+
+def test_a_brace_in_a_name_and_capitals_in_a_suffix(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.TXT").write_text(f"{number}: {text_of(number)}")
+    found = look_at([str(tmp_path)], SCHEMA, language="de")
+    assert found.corpora[0].settings["paths"] == [f"{tmp_path}/**/*.TXT"]
+    assert found.documents == 8
+    (tmp_path / "a{b}.txt").write_text("text")
+    with pytest.raises(BertlineError, match=r"a\{b\}\.txt: Snakemake takes braces for wildcards; rename it$"):
+        look_at([str(tmp_path)], SCHEMA)
 
 
 def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
@@ -469,3 +514,38 @@ def test_a_trainer_reports_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, m
         "this machine has a GPU, but PyTorch .* is a build for CPUs: .* without TORCH_OPTIONS",
         process_group.describe(group),
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "output", "message"),
+    [
+        ([20 * "Der alte Mann. " for _ in range(6)], "mine.yaml", "1,794 characters are too few to learn from (10,000"),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "mine.yaml",
+            "the documents are equal but for 1, too few to hold",
+        ),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "none/mine.yaml",
+            "none/mine.yaml cannot be written: No such file",
+        ),
+        ([200 * "Der alte Mann. " for _ in range(6)], "/proc/mine.yaml", "/proc/mine.yaml cannot be written: "),
+    ],
+)
+def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
+    tmp_path: Path, texts: list[str], output: str, message: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+    script = ROOT / "workflow/scripts/new_configuration.py"
+    command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de"]
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert message in line
+    assert "timing" not in done.stderr
+    assert "Traceback" not in done.stderr

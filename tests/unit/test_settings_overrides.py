@@ -48,6 +48,9 @@ PHASE = ("runs", "demo", "phases", "phase1")
     [
         ("runs.demo.phases.phase1.steps=17", (*PHASE, "steps"), 17),
         ("runs.demo.phases.phase1.learning_rate=6.0e-3", (*PHASE, "learning_rate"), 6e-3),
+        ("runs.demo.phases.phase1.learning_rate=6e-3", (*PHASE, "learning_rate"), 6e-3),
+        ("runs.demo.phases.phase1.steps=1e3", (*PHASE, "steps"), 1000),
+        ("runs.demo.description=1e-3", ("runs", "demo", "description"), "1e-3"),
         ("runs.demo.phases.phase1.masking.probability=0.2", (*PHASE, "masking"), {"probability": 0.2}),
         ("runs.demo.phases.phase1.betas=[0.9, 0.95]", (*PHASE, "betas"), [0.9, 0.95]),
         ("datasets.small.tokenizer={file: a.txt}", ("datasets", "small", "tokenizer"), {"file": "a.txt"}),

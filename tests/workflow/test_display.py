@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow
@@ -18,12 +21,24 @@ pytestmark = pytest.mark.slow
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_terminal(folder: Path, *arguments: str, verbose: bool = False) -> str:
-    """Run snakemake on a terminal of its own; return its output, without colours and movements of the cursor."""
+def on_terminal(
+    folder: Path, *arguments: str, verbose: bool = False, ctrl_c_after: tuple[str, ...] = (), status: int | None = None
+) -> str:
+    """Run snakemake on a terminal of its own; return its output, without colours and movements of the cursor.
+
+    Ctrl-C is pressed as soon as each of the patterns `ctrl_c_after` is shown, one after the other.
+    """
+    patterns, seen = list(ctrl_c_after), 0
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--configfile=small.yaml", *arguments]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"} | ({"VERBOSE": "1"} if verbose else {})
-    with subprocess.Popen(command, cwd=folder, stdout=terminal, stderr=terminal, stdin=terminal, env=environment):
+
+    def take_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    given = {"stdout": terminal, "stderr": terminal, "stdin": terminal, "env": environment}
+    given |= {"start_new_session": True, "preexec_fn": take_terminal}
+    with subprocess.Popen(command, cwd=folder, **given) as process:
         os.close(terminal)
         shown = b""
         while True:
@@ -34,7 +49,14 @@ def on_terminal(folder: Path, *arguments: str, verbose: bool = False) -> str:
             if not block:
                 break
             shown += block
+            if patterns and (found := re.search(patterns[0].encode(), shown[seen:])):
+                seen += found.end()
+                patterns.pop(0)
+                os.write(master, b"\x03")
     os.close(master)
+    assert not patterns, shown
+    if status is not None:
+        assert process.returncode == status
     return ESCAPES.sub("", shown.decode("utf-8", "replace")).replace("\r", "\n")
 
 
@@ -72,6 +94,34 @@ def test_verbose_shows_everything(graph: Path) -> None:
     assert "resources:" in shown
 
 
+def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Path) -> None:
+    weights = "results/phases/*/model.safetensors"
+    for path in graph.glob("results/phases/*"):
+        shutil.rmtree(path)
+    on_terminal(graph, "pretrain")
+    (straight,) = [path.read_bytes() for path in graph.glob(weights)]
+    for path in graph.glob("results/phases/*"):
+        shutil.rmtree(path)
+    shown = on_terminal(graph, "pretrain", ctrl_c_after=(r"step [1-9]\d* of 300",), status=1)
+    assert "Ctrl-C: trainings save and end; once more ends at once, without" in shown
+    assert re.search(r"pretrain phase: first/phase1  stopped after", shown)
+    saved = re.search(r"pretrain_phase: stopped: step (\d+) is saved; the same command goes on", shown)
+    assert 0 < int(saved[1]) < 300
+    assert not re.search("Traceback|Error", shown)
+    assert not [*graph.glob(weights)]
+    on_terminal(graph, "pretrain", status=0)
+    assert [path.read_bytes() for path in graph.glob(weights)] == [straight]
+    assert any(f"at step {saved[1]}" in log.read_text() for log in (graph / "logs/pretrain_phase").iterdir())
+
+
+def test_a_second_ctrl_c_ends_at_once(graph: Path) -> None:
+    for path in graph.glob("results/phases/*"):
+        shutil.rmtree(path)
+    on_terminal(graph, "pretrain", ctrl_c_after=(r"step [1-9]\d* of 300", "Ctrl-C: trainings save"))
+    assert not [*graph.glob("results/phases/*/model.safetensors")]
+    assert not [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(graph)]
+
+
 def test_the_reason_of_a_failure_is_on_the_terminal(graph: Path) -> None:
     for samples in graph.glob("results/datasets/*/seq128/00000.h5"):
         samples.write_bytes(samples.read_bytes()[:-1000])
@@ -80,4 +130,10 @@ def test_the_reason_of_a_failure_is_on_the_terminal(graph: Path) -> None:
     (graph / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     shown = on_terminal(graph, "pretrain")
     assert re.search(r"pretrain phase: first/phase1  failed after", shown)
-    assert re.search(r"pretrain_phase: error: .*00000.h5", shown)
+    # What is no line of a job and no drawing of the progress.
+    is_drawn = re.compile(r"━|╸|╺|  [\d:]+( s)?$|step [\d,]+ of|^Using profile|^Building DAG")
+    said = [line for line in shown.split("\n") if line.strip() and not is_drawn.search(line)]
+    failed, *others, reason = said
+    assert "first/phase1  failed after" in failed
+    assert re.search(r"pretrain_phase: error: .*00000.h5", reason)
+    assert others == []

@@ -14,8 +14,11 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, environment, run_snakemake
 
+from bertline.console import BertlineError
+from bertline.planning.names import files_of_names
 from bertline.planning.plan import Plan
 from bertline.planning.resolve import plan_of_files
+from bertline.planning.target_states import target_states
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +41,8 @@ def plan_of(folder: Path, file: str = "small.yaml") -> Plan:
         return plan_of_files([file])
 
 
-def dry_run(folder: Path, *arguments: str) -> str:
-    return run_snakemake(folder, *OPTIONS, "--dry-run", *arguments).stdout
+def dry_run(folder: Path, *arguments: str, files: tuple[str, ...] = ("small.yaml",)) -> str:
+    return run_snakemake(folder, *OPTIONS[:-1], *files, "--dry-run", *arguments).stdout
 
 
 def refused(folder: Path, *arguments: str) -> str:
@@ -144,6 +147,21 @@ def test_a_wrong_name_is_one_line_with_the_nearest(planned: Path, name: str, nea
     assert nearest in line
 
 
+def test_a_task_without_data_is_left_out_and_says_so(planned: Path) -> None:
+    (planned / "missing.yaml").write_text(yaml.safe_dump({**SMALL_CONFIG, "evaluation": {"glue": "nowhere"}}))
+    plan = plan_of(planned, "missing.yaml")
+    for name in (f"{RUN}/glue/cola/seed1", f"{RUN}/glue/cola/model"):
+        with pytest.raises(BertlineError, match=rf"^{name}: .*glue\.cola is left out: .*nowhere"):
+            files_of_names(plan, [name], [], lambda file: False)
+    for under in ("first/glue/cola", "results/runs/first/glue/cola/"):
+        assert target_states(plan, under) == [(f"{RUN}/glue/cola", "left out: its data is missing")]
+
+
+def test_a_second_configfile_is_not_silently_taken_alone(planned: Path) -> None:
+    line = refused(planned, "--configfile", "small.yaml")
+    assert "give the files after one --configfile, as in --configfile a.yaml b.yaml" in line
+
+
 def test_the_error_for_a_file_that_no_rule_makes_by_itself_names_what_to_request(planned: Path) -> None:
     (run,) = plan_of(planned).runs.values()
     log = planned / "results/phases" / run["phases"]["phase1"] / "checkpoints/training.log"
@@ -161,5 +179,5 @@ def test_a_setting_of_the_command_line_makes_another_result_and_leaves_the_other
     setting = ("--config", "set=runs.first.phases.phase2.steps=3")
     assert wanted <= made(dry_run(planned, *setting, "--", f"{RUN}/phase2"))
     (planned / "steps.yaml").write_text("runs: {first: {phases: {phase2: {steps: 3}}}}\n")
-    assert wanted <= made(dry_run(planned, "--configfile", "small.yaml", "steps.yaml", "--", f"{RUN}/phase2"))
+    assert wanted <= made(dry_run(planned, "--", f"{RUN}/phase2", files=("small.yaml", "steps.yaml")))
     assert "did you mean 'runs.first.phases'" in refused(planned, "--config", "set=runs.first.phasis.phase2.steps=3")

@@ -8,6 +8,19 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+# Of one given again, Snakemake silently takes the last.
+if (
+    sum(
+        word.partition("=")[0] in ("--configfile", "--configfiles")
+        for word in sys.argv[1:]
+    )
+    > 1
+):
+    sys.exit(
+        "error: --configfile is given more than once, of which Snakemake takes the last alone; give the files after one "
+        "--configfile, as in --configfile a.yaml b.yaml"
+    )
+
 # A --configfile replaces the default configuration; with a plain `configfile:` Snakemake would merge the two.
 if not workflow.configfiles:
 

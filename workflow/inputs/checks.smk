@@ -121,6 +121,8 @@ onsuccess:
 
 # Repeats the reason of each failure below Snakemake's own output.
 onerror:
+    if DISPLAY:
+        DISPLAY.stop()
     print_warnings_of_datasets()
     reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster, no job has failed.

@@ -41,17 +41,18 @@ def check_site_is_named():
 
 def launch(script_and_options):
     """Return the shell line of a rule that starts processes, with the resources of `launched`."""
-    # Slurm signals every process of a job to stop: the shell and tee wait for the trainer, which saves. Snakemake deletes
-    # the log before every attempt; the one next to the checkpoints contains them all.
+    # Slurm and a terminal's Ctrl-C signal every process of a job to stop: the shell and tee wait for the trainer, which
+    # saves. An ignored SIGINT would be ignored by all children as they start, a trapped one is not. Snakemake deletes the
+    # log before every attempt; the one next to the checkpoints contains them all.
     parts = (
-        "trap '' TERM; mkdir -p {params.folder:q}/checkpoints;",
+        "trap '' TERM; trap : INT; mkdir -p {params.folder:q}/checkpoints;",
         run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
         "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --by {resources.by}",
         "--options={resources.trainer_options:q} --",
         SCRIPTS + script_and_options,
-        "2>&1 | tee -a {log:q} {params.folder:q}/checkpoints/training.log",
+        "2>&1 | tee -i -a {log:q} {params.folder:q}/checkpoints/training.log",
         # The display of a run on a terminal has the losses instead.
         "> /dev/null" if DISPLAY else "",
     )

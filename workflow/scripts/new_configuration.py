@@ -4,6 +4,7 @@ example:
   python workflow/scripts/new_configuration.py texts --output mine.yaml --time 15m
 """
 
+import tempfile
 from pathlib import Path
 
 from bertline.command_line import run_command
@@ -34,7 +35,7 @@ def new_configuration(
         output: the file to write; its name is that of the run.
         time: from the text to the report, as 15m, 2h or 1d; by default 15m for up to 10 MB of text, more for more.
         language: of the text, its ISO 639 code; by default it is identified.
-        encoding: of plain text and CSV.
+        encoding: of plain text and CSV; of several with commas between, as utf-8,latin-1, the first that fits a file.
         column: of tables of texts, with the text.
         table: to fine-tune on, or two with a comma between: for training, and for scores.
         gpus: number to use; by default all.
@@ -45,6 +46,10 @@ def new_configuration(
         raise BertlineError("there is no text; give a folder or a file, as make mine TEXT=folder")
     if output.exists() and not force:
         raise BertlineError(f"{output} exists and is not overwritten; give OUTPUT=another.yaml, or FORCE=yes")
+    try:  # before the trials, which take minutes
+        tempfile.TemporaryFile(dir=output.parent).close()
+    except OSError as error:
+        raise BertlineError(f"{output} cannot be written: {error.strerror}; give OUTPUT=another.yaml") from None
     seconds = seconds_of(time) if time else None
     machine = this_machine(gpus)
 

@@ -16,10 +16,16 @@ FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
     re.MULTILINE,
 )
+# Snakemake's line about Ctrl-C, and a training's last one after it.
+INTERRUPTED = "Terminating processes on user request"
+SAVED = re.compile(r"asked to stop: (step \d+ is saved)")
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
-    """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log."""
+    """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log.
+
+    After Ctrl-C, which ends all jobs, only those with an error and those that saved have a line.
+    """
     snakemake_log = "".join(map(_read, snakemake_logs))
     found, done_later = {}, set()
     for failed in FAILED.finditer(snakemake_log):
@@ -28,7 +34,13 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
         # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
             done_later.add(first)
-        found[first] = f"{rule}: {last_words(Path(first))} ({first})"
+        words = last_words(Path(first))
+        if INTERRUPTED in snakemake_log:
+            if saved := SAVED.search(words):
+                words = f"stopped: {saved[1]}; the same command goes on"
+            elif not words.startswith("error: "):
+                continue
+        found[first] = f"{rule}: {words} ({first})"
     return [reason for log, reason in found.items() if log not in done_later]
 
 

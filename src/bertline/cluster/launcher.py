@@ -198,8 +198,8 @@ def _run_with_mpirun(script: list[str], launcher: list[str], hosts: list[Host], 
         # A file, because mpirun passes on few variables to other nodes.
         path = Path(folder).absolute() / "rank.sh"
         write_text(path, jobs.node_script([*launcher, *place, "--", *script]), mode=0o600)
-        ranks = start(mpirun_command(hosts, path))
-        # mpirun kills the ranks soon after SIGTERM; it passes SIGUSR1 on, on which they save.
+        ranks = start(mpirun_command(hosts, path), own_group=True)
+        # mpirun kills the ranks soon after SIGTERM and Ctrl-C; it passes SIGUSR1 on, on which they save.
         return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bertline.training.stop import LOST, STOPPED
+from bertline.training.stop import CTRL_C_SAVES, LOST, STOPPED
 
 # Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0
@@ -21,7 +21,7 @@ PR_SET_PDEATHSIG = 1
 # Signals to stop, and what the ranks get instead, which handle SIGTERM and SIGUSR1.
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
-    signal.SIGINT: signal.SIGINT,
+    signal.SIGINT: signal.SIGTERM,  # on a terminal they get both; a second SIGINT ends them
     signal.SIGUSR1: signal.SIGUSR1,  # Slurm's, before the walltime ends
     signal.SIGUSR2: signal.SIGUSR1,  # Grid Engine's and LSF's
 }
@@ -34,6 +34,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     *,
     for_another_node: bool = False,
+    own_group: bool = False,
     text: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that is killed when this one ends.
@@ -41,6 +42,7 @@ def start(
     Args:
         environment: variables in addition to those of this process.
         for_another_node: the process starts ranks there and must not end before them: it ignores signals to stop.
+        own_group: the process gets a terminal's Ctrl-C only from `wait_for_all`.
         text: for its standard input, which then stays open: `wait_for_all` writes signals to it, one number a line.
     """
 
@@ -55,6 +57,7 @@ def start(
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
         preexec_fn=prepare,
+        process_group=0 if own_group else None,
     )
     if text is not None and process.stdin is not None:
         with suppress(BrokenPipeError):  # it has ended, and printed the reason
@@ -70,7 +73,7 @@ def wait_for_all(
     stop_with: int | None = None,
     while_connected: bool = False,
 ) -> int:
-    """Wait for all processes, passing on the signals to stop.
+    """Wait for all processes, passing on the signals to stop. A second SIGINT ends them at once.
 
     When a process fails, the others are killed: at once, or after GRACE_SECONDS if it saved its state or only lost the
     connection to another. The reason is printed here if the process could not print it.
@@ -84,10 +87,23 @@ def wait_for_all(
 
     Returns:
         The exit status of the first process that failed by itself, 128 plus the signal's number for one ended by a
-        signal, or 0.
+        signal or for all after the second SIGINT, or 0.
     """
-    for number, passed_on in PASSED_ON.items():
-        signal.signal(number, lambda *_, passed_on=passed_on: _send(processes, stop_with or passed_on))
+    interrupts = 0
+
+    def receive(number: int, frame: object) -> None:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        if number != signal.SIGINT or interrupts == 1:
+            _send(processes, stop_with or PASSED_ON[signal.Signals(number)])
+        else:
+            # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them.
+            _end_at_once(processes, signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL, interrupts)
+        if number == signal.SIGINT and interrupts == 1:
+            os.write(2, CTRL_C_SAVES)
+
+    for number in PASSED_ON:
+        signal.signal(number, receive)
     if while_connected:
         threading.Thread(target=_follow_input, args=[processes], daemon=True).start()
     while (failed := _first_failure(processes)) is None and _is_any_running(processes):
@@ -105,6 +121,8 @@ def wait_for_all(
         _send(processes, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
     name, status = failed
+    if interrupts > 1:
+        return 128 + signal.SIGINT
     if status < 0:
         memory = "; the kernel does that when memory runs out" if status == -signal.SIGKILL else ""
         print(f"error: {name} was ended by {signal.Signals(-status).name}{memory}", file=sys.stderr)
@@ -130,6 +148,16 @@ def _first_failure(processes: Processes) -> tuple[str, int] | None:
 
 def _is_any_running(processes: Processes) -> bool:
     return any(process.poll() is None for process in processes.values())
+
+
+def _end_at_once(processes: Processes, number: int, interrupts: int) -> None:
+    """Signal all; at the second of `interrupts` a launcher on another host kills its ranks first."""
+    for process in processes.values():
+        if process.stdin is None or interrupts > 2:
+            process.send_signal(number)
+        else:
+            with suppress(OSError):
+                os.write(process.stdin.fileno(), f"{int(number)}\n".encode())
 
 
 def _send(processes: Processes, number: int) -> None:

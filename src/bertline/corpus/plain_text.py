@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any, BinaryIO, NamedTuple
@@ -12,11 +13,11 @@ from typing import Any, BinaryIO, NamedTuple
 from bertline.console import BertlineError
 from bertline.corpus.cleaning_steps import Counts, clean_paragraphs
 from bertline.corpus.documents import Document, Dropped, tidy
+from bertline.corpus.encodings import CHUNK_BYTES, Encodings, WrongEncoding, first_that_decodes
 from bertline.corpus.filters import counts_of, judge_of, steps_of
 from bertline.corpus.quality import SENTENCE_MARKS
 from bertline.files import Json
 
-CHUNK_BYTES = 1 << 20
 # Hard-wrapped text has short lines; if one is longer than this, every line is a paragraph.
 MAX_WRAPPED_LINE_LENGTH = 200
 # Longer lines and texts are divided, so that no job's memory grows with the size of a file. No novel comes near: the
@@ -36,14 +37,6 @@ class Origin(NamedTuple):
     id: str
     title: str
     url: str = ""
-
-
-def check_encoding(encoding: str) -> None:
-    """Raise BertlineError for an encoding that Python does not support, or that is not one of text, such as base64."""
-    try:
-        "x".encode(encoding)
-    except (LookupError, ValueError):
-        raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
 
 
 class Converter:
@@ -194,14 +187,26 @@ def lines_of(text: str) -> Iterator[str]:
         yield from _split_long(line)
 
 
-def decoded_lines(stream: BinaryIO, name: str, encoding: str, max_row_length: int | None = None) -> Iterator[str]:
+def decoded_lines(
+    stream: BinaryIO,
+    name: str,
+    encoding: Encodings,
+    max_row_length: int | None = None,
+    chosen: Counter[str] | None = None,
+) -> Iterator[str]:
     """Yield the lines of a text without their ends, which may be CR, LF or CRLF.
 
     A line of more than MAX_LINE_LENGTH characters is split at a space; with `max_row_length`, one longer than that is
-    an error instead.
+    an error instead. Of several encodings, the first that decodes the text is taken, and counted in `chosen`.
 
     Raises BertlineError for bytes that are not in the encoding, with their offset.
     """
+    if not isinstance(encoding, str):
+        with first_that_decodes(stream, name, encoding) as (again, one):
+            if chosen is not None:
+                chosen[one] += 1
+            yield from decoded_lines(again, name, one, max_row_length)
+        return
     unfinished = ""
     for text in _decoded(stream, name, encoding):
         *whole, unfinished = (unfinished + text).split("\n")
@@ -235,12 +240,13 @@ def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             where = offset - undecoded + error.start
-            raise BertlineError(
+            raise WrongEncoding(
                 f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
-                "convert the file or set the corpus's encoding"
+                "convert the file or set the corpus's encoding",
+                where,
             ) from None
         except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
-            raise BertlineError(
+            raise WrongEncoding(
                 f"{name} is not {encoding} ({error}); set the corpus's encoding, as utf-16-le"
             ) from None
         # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.

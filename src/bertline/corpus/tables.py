@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow.parquet
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import tidy
+from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
 
@@ -46,11 +48,14 @@ def is_table(path: Path) -> bool:
     return name_without_compression(path.name).endswith(TABLES)
 
 
-def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> Iterator[Row]:
+def rows(
+    path: Path, columns: Columns, encoding: Encodings, allowance: Allowance, chosen: Counter[str] | None = None
+) -> Iterator[Row]:
     """Yield the `columns` of every row of a table, in order.
 
     Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and
-    has a header line. All but Parquet and Arrow may be compressed, see `open_unpacked`.
+    has a header line; of several encodings, the one that is taken is counted in `chosen`. All but Parquet and Arrow may
+    be compressed, see `open_unpacked`.
 
     Raises BertlineError naming an invalid row or a missing column, and for the errors that pyarrow raises for damaged
     files.
@@ -62,9 +67,10 @@ def rows(path: Path, columns: Columns, encoding: str, allowance: Allowance) -> I
         yield from _arrow_rows(path, columns, allowance)
         return
     with open_unpacked(path, allowance) as stream:
-        yield from (
-            _csv_rows(stream, path, columns, encoding) if name.endswith(".csv") else _json_rows(stream, path, columns)
-        )
+        if name.endswith(".csv"):
+            yield from _csv_rows(stream, path, columns, encoding, chosen)
+        else:
+            yield from _json_rows(stream, path, columns)
 
 
 def text_and_origin(row: Row, columns: Columns, *, where: str, default_id: str) -> tuple[str, Origin]:
@@ -129,11 +135,19 @@ def json_objects(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
         yield where, row
 
 
-def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> Iterator[Row]:
+def _csv_rows(
+    stream: BinaryIO, path: Path, columns: Columns, encoding: Encodings, chosen: Counter[str] | None
+) -> Iterator[Row]:
     names: list[str] | None = None
-    for where, values in csv_cells(stream, path, encoding):
+    for where, values in csv_cells(stream, path, encoding, chosen):
         if names is None:
             names = values
+            if len(names) == 1 and columns.text not in names and any(mark in names[0] for mark in ";\t"):
+                mark = "semicolons" if ";" in names[0] else "tabs"
+                raise BertlineError(
+                    f"{path}: its columns are divided by {mark}; convert it to CSV with commas (a spreadsheet program "
+                    "does), or to .jsonl"
+                )
             check_columns(names, columns, str(path))
             continue
         if len(values) != len(names):
@@ -141,10 +155,12 @@ def _csv_rows(stream: BinaryIO, path: Path, columns: Columns, encoding: str) -> 
         yield dict(zip(names, values, strict=True))
 
 
-def csv_cells(stream: BinaryIO, path: Path, encoding: str) -> Iterator[tuple[str, list[str]]]:
+def csv_cells(
+    stream: BinaryIO, path: Path, encoding: Encodings, chosen: Counter[str] | None = None
+) -> Iterator[tuple[str, list[str]]]:
     """Yield where each row of a CSV file that is not empty is, for errors, and its cells. Raises BertlineError."""
     csv.field_size_limit(MAX_ROW_LENGTH)
-    lines = decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH)
+    lines = decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH, chosen)
     table = csv.reader((f"{line}\n" for line in lines), strict=True)
     try:
         for values in table:

@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped, tidy
+from bertline.corpus.encodings import check_encoding
 from bertline.corpus.plain_text import (
     Converter,
     Origin,
-    check_encoding,
     decoded_lines,
     divide,
     divide_at_empty_lines,
@@ -68,8 +68,9 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
             an archive, and `#number` for a document of a file with several. The settings are those of `files` in
             config/config.schema.yaml.
         part: its name.
-        counts: receives the number of `files`, the members of archives that were not read (`members_skipped`), and how
-            many texts taken for one document look like sentences and documents (`look_split`), see `looks_split`.
+        counts: receives the number of `files`, the members of archives that were not read (`members_skipped`), how many
+            texts taken for one document look like sentences and documents (`look_split`), see `looks_split`, and, of
+            several encodings, how many texts and tables are in each (`encodings`).
 
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
@@ -80,6 +81,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     wanted = "a -sentences.txt" if is_leipzig else "a .txt or .html, or one of them compressed"
     check_encoding(encoding)
     skipped: Counter[str] = Counter()
+    chosen: Counter[str] = Counter()
     look_split = 0
 
     def texts_of(file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
@@ -102,7 +104,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
         # Books of Gutenberg are not packed.
         allowance = Allowance(Path(file), settings.get("unpack_ratio", 1.0))
         if is_table(Path(file)):
-            for number, row in enumerate(rows(Path(file), columns, encoding, allowance)):
+            for number, row in enumerate(rows(Path(file), columns, encoding, allowance, chosen)):
                 where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
                 text, origin = text_and_origin(row, columns, where=where, default_id=row_id)
                 yield from converter.documents(lines_of(text), origin)
@@ -117,7 +119,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                         lines_of_page = lines_of(page.text.replace("\n", "\n\n"))
                         yield from converter.documents(lines_of_page, origin._replace(title=page.title or origin.title))
                     continue
-                lines = decoded_lines(stream, where, encoding)
+                lines = decoded_lines(stream, where, encoding, chosen=chosen)
                 if is_leipzig:
                     numbered = enumerate(_leipzig_sentences(lines, where))
                     for number, group in groupby(numbered, key=lambda pair: pair[0] // SENTENCES_OF_A_DOCUMENT):
@@ -139,6 +141,8 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     if skipped:
         logger.info("members of archives that are not read: %s", dict(skipped))
     counts.update(files=len(files), members_skipped=dict(skipped), look_split=look_split)
+    if not isinstance(encoding, str):
+        counts["encodings"] = {one: chosen[one] for one in encoding}
 
 
 def _beginning(lines: Iterator[str]) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from bertline.corpus.documents import Dropped
+from bertline.corpus.encodings import Encodings
 
 MAX_PAGE_BYTES = 1 << 23  # read as a whole
 # Chrome has 512. The time of resiliparse grows with depth times length: at this depth, a megabyte takes five seconds.
@@ -31,12 +33,12 @@ class WebPage(NamedTuple):
     text: str
 
 
-def read_web_page(stream: BinaryIO, encoding: str) -> WebPage | Dropped:
+def read_web_page(stream: BinaryIO, encoding: Encodings) -> WebPage | Dropped:
     """Read a page, or return the reason why it is not read: `oversized`, `complex`, or `encoding`.
 
     Args:
         stream: its bytes.
-        encoding: of a page that has no byte order mark and declares none.
+        encoding: of a page that has no byte order mark and declares none; of several the first that decodes it.
     """
     content = stream.read(MAX_PAGE_BYTES + 1)
     if len(content) > MAX_PAGE_BYTES:
@@ -55,17 +57,22 @@ def read_web_page(stream: BinaryIO, encoding: str) -> WebPage | Dropped:
     return WebPage(tree.title or "", text)
 
 
-def _decode(content: bytes, encoding: str) -> str:
+def _decode(content: bytes, encoding: Encodings) -> str:
     for mark, of_mark in MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(of_mark)
     declared = DECLARED.search(content, 0, DECLARED_WITHIN)
-    found = declared[1].decode("ascii") if declared else encoding
+    found = declared[1].decode("ascii") if declared else str(encoding)
     if found.lower().startswith("utf-16") and declared:  # it could not have been read
         found = "utf-8"
     if found.lower() in ("iso-8859-1", "latin-1", "latin1", "ascii", "us-ascii") and declared:
         found = "windows-1252"  # as browsers do, https://encoding.spec.whatwg.org/#names-and-labels
-    return content.decode(found)
+    if declared or isinstance(encoding, str):
+        return content.decode(found)
+    for one in encoding:
+        with suppress(UnicodeError):
+            return content.decode(one)
+    raise UnicodeError
 
 
 def _costly_tags(page: str) -> int:

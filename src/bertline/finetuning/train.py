@@ -33,6 +33,7 @@ from bertline.tasks.task import PLANNED_SETTINGS
 from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
+from bertline.training.given_files import check_initial_weights, check_tokenizer
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
@@ -76,6 +77,9 @@ def finetune(
     """
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = check_recipe(recipe, initial_weights)
+    check_tokenizer(recipe, tokenizer_path)
+    if initial_weights is not None:
+        check_initial_weights(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
         recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
     group, _claims = join(options)  # held until the end of this function

@@ -238,6 +238,8 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
             if path in seen:
                 continue
             seen.add(path)
+            if "{" in str(path) or "}" in str(path):
+                raise BertlineError(f"configuration: {key}: {path}: Snakemake takes braces for wildcards; rename it")
             name = path.relative_to(fixed).as_posix()
             if name in named:
                 raise BertlineError(

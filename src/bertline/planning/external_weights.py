@@ -11,9 +11,8 @@ from bertline.fingerprint import fingerprint
 from bertline.planning.corpora import digests, expand
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.training.given_files import content_of, files_of_weights
 
-# Other files, such as a README or the same weights in another layout, change no result.
-FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json")
 # Layouts that workflow/scripts/convert_weights.py reads.
 CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
 RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
@@ -61,8 +60,7 @@ def _folder(problems: list[str], key: str, directory: str) -> Json:
         )
     else:
         expand(problems, key, [f"{folder}/{paths.CONFIG}", f"{folder}/{paths.WEIGHTS}"])
-    found = [path for name in FILES if (path := folder / name).is_file()]
-    return {"directory": str(folder), "content": fingerprint(sorted(digests(found).values()))}
+    return {"directory": str(folder), "content": content_of(digests(files_of_weights(folder)).values())}
 
 
 def without_directory(initial: Json) -> Json:

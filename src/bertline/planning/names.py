@@ -152,6 +152,9 @@ def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], mak
             return [file]
         if inside and Path(file).exists():
             raise BertlineError(f"{name}: no rule makes this file alone; ask for {inside}")
+        for (run, task), reason in plan.skipped.items():
+            if f"{path}/".startswith(f"{RUNS}/{run}/{task}/"):
+                raise BertlineError(f"{name}: {reason}")
         if Path(path).exists() and not path.startswith("results"):
             return [path]  # Snakemake says that there is nothing to be done
         raise _unknown(name, nearest(path, [*names, *rules], plan.runs), inside)

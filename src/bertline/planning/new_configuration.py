@@ -15,7 +15,7 @@ from bertline.encoding.measure import characters_per_token
 from bertline.files import Json
 from bertline.planning.machine import Machine
 from bertline.planning.own_table import describe_table
-from bertline.planning.own_text import look_at
+from bertline.planning.own_text import MIN_DOCUMENTS, look_at
 from bertline.planning.proposal import BATCH, Amount, Network, default_seconds, propose, vocabulary_size
 from bertline.planning.proposal_file import configuration, tokenizer_settings
 from bertline.planning.resolve import make_plan
@@ -23,6 +23,7 @@ from bertline.settings.configuration import load_schema, read_yaml
 
 logger = logging.getLogger(__name__)
 
+MIN_CHARACTERS = 10_000  # of text
 FINETUNING_TOKENS = 64  # of a row, about
 
 
@@ -68,6 +69,16 @@ def make_configuration(
     """
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
     found = look_at(texts, load_schema(schema), encoding=encoding, language=language, column=column)
+    if found.characters < MIN_CHARACTERS:
+        raise BertlineError(
+            f"{', '.join(texts)}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or "
+            "more are needed); give more text"
+        )
+    if len(set(found.sample)) < MIN_DOCUMENTS <= len(found.sample):  # `duplicates: exact` leaves one of equal ones
+        raise BertlineError(
+            f"{', '.join(texts)}: the documents are equal but for {len(set(found.sample))}, too few to hold one out; "
+            "give other texts"
+        )
     described = describe_table(list(table), Path("resources") / name) if table else None
     vocab_size = vocabulary_size(found.characters, found.alphabet)
     settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)

@@ -20,6 +20,7 @@ from bertline.console import BertlineError
 from bertline.corpus import text_files
 from bertline.corpus.dump import DUMP_FILES
 from bertline.corpus.dump_files import natural_order
+from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import TABLES, arrow_errors, csv_cells, json_objects
 from bertline.corpus.text_files import LINES_TO_JUDGE
@@ -35,11 +36,11 @@ from bertline.corpus.unpacking import (
     open_unpacked,
 )
 from bertline.files import Json
+from bertline.planning.own_encoding import UNPACK_RATIO, refuse_nul
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
 ROWS_TO_JUDGE = 50
-UNPACK_RATIO = 100.0  # before there is a configuration that sets one
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
@@ -78,9 +79,9 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
     for path in map(Path, given):
         if not path.exists():
             raise BertlineError(f"{path} does not exist; give a folder of texts or a file, as TEXT=folder")
-        if "{" in str(path) or "}" in str(path):
-            raise BertlineError(f"{path}: Snakemake takes braces for wildcards; rename it")
         for file in _files_in(path):
+            if "{" in str(file) or "}" in str(file):
+                raise BertlineError(f"{file}: Snakemake takes braces for wildcards; rename it")
             kind, suffix = _kind_of(file, alone=path.is_file())
             if kind is None:
                 others[suffix or "without a suffix"] += 1
@@ -128,7 +129,9 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     compression = name.removeprefix(inner)
     if suffix := next((suffix for suffix in ARCHIVES if name.endswith(suffix)), None):
         return _Kind("archives", "files"), suffix
-    for kind, suffixes in (("pages", WEB_PAGES), ("tables", TABLES), ("texts", TEXT_SUFFIXES)):
+    if inner.lower().endswith(TEXT_SUFFIXES):  # .TXT, from Windows; of other kinds the reader must know the suffix
+        return _Kind("texts", "files"), Path(inner).suffix + compression
+    for kind, suffixes in (("pages", WEB_PAGES), ("tables", TABLES)):
         if suffix := next((suffix for suffix in suffixes if inner.endswith(suffix)), None):
             return _Kind(kind, "files"), suffix + compression
     if alone and b"\0" not in _beginning(file):
@@ -147,7 +150,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
+def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     """Set what the files need to be read: sentences that are divided already, the column of a table."""
     file = corpus.files[len(corpus.files) // 2]
     if corpus.name == "tables":
@@ -170,6 +173,7 @@ def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
     split = leipzig = judged = 0
     for one in spread(corpus.files, 9):
         lines = _first_lines(one, encoding)
+        refuse_nul(one, lines, encoding)
         if lines:
             judged += 1
             leipzig += all(text_files.LEIPZIG_LINE.fullmatch(line) for line in lines)
@@ -183,7 +187,7 @@ def find_shape(corpus: Corpus, encoding: str, column: str | None) -> None:
         corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
 
 
-def _first_lines(file: Path, encoding: str) -> list[str]:
+def _first_lines(file: Path, encoding: Encodings) -> list[str]:
     """Return the first lines of a text, or of an archive's first text."""
     if not file.name.endswith(ARCHIVES):
         with _opened(file) as stream:
@@ -198,7 +202,7 @@ def _first_lines(file: Path, encoding: str) -> list[str]:
     return []
 
 
-def _columns_of(file: Path, encoding: str) -> tuple[list[str], dict[str, float]]:
+def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, float]]:
     """Return a table's columns, and the mean length of those that hold text."""
     name = name_without_compression(file.name)
     rows: list[Json] = []

@@ -9,8 +9,7 @@ import json
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -27,6 +26,7 @@ from bertline.corpus.language import language_identifier
 from bertline.corpus.plain_text import Converter
 from bertline.corpus.sources import reader_of
 from bertline.files import Json, Recipe
+from bertline.planning.own_encoding import advice_on_encoding, parse_encodings
 from bertline.planning.own_files import Corpus, corpora_of, find_shape, spread
 from bertline.settings.configuration import definition, fill_defaults
 
@@ -84,20 +84,21 @@ def look_at(
     Args:
         given: paths of files and folders.
         schema: config/config.schema.yaml.
-        encoding: of plain text and CSV.
+        encoding: of plain text and CSV; several with commas between.
         language: of the text; None to identify it.
         column: of tables, with the text; None for a usual name, or the longest.
 
     Raises BertlineError if a path is absent, nothing can be read, a sampled file is refused by its reader, there are
     too few documents to hold one out, or the language is not clear.
     """
+    encodings = parse_encodings(encoding)
     corpora, not_read = corpora_of(given)
     texts: list[str] = []
     for corpus in corpora:
         if encoding != "utf-8" and corpus.settings["source"] == "files":
-            corpus.settings["encoding"] = encoding
-        with _advice_on_encoding():
-            find_shape(corpus, encoding, column)
+            corpus.settings["encoding"] = encodings
+        with advice_on_encoding(corpus.files, encodings):
+            find_shape(corpus, encodings, column)
             texts += _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
     documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
     where = ", ".join(given)
@@ -141,16 +142,6 @@ def look_at(
     )
 
 
-@contextmanager
-def _advice_on_encoding() -> Iterator[None]:
-    """Describe how an encoding is given here, where there is no configuration yet."""
-    try:
-        yield
-    except BertlineError as error:
-        given = "convert the file (iconv -f latin1 -t utf-8) or, if all have this encoding, give ENCODING=latin-1"
-        raise BertlineError(str(error).replace("convert the file or set the corpus's encoding", given)) from None
-
-
 def _divided_at_empty_lines(corpora: Sequence[Corpus]) -> Corpus | None:
     """Return the corpus of texts, if there is no other, with its paragraphs as documents."""
     if len(corpora) != 1 or corpora[0].name != "texts" or "sentences" in corpora[0].settings:
@@ -183,7 +174,8 @@ def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
             if left <= 0:
                 break
         size = sum(file.stat().st_size for file in files)
-        corpus.bytes_read = size if left > 0 else min(size, _bytes_read() - before)
+        times = 1 if isinstance(settings.get("encoding", ""), str) else 2  # to choose one, and to read
+        corpus.bytes_read = size if left > 0 else min(size, (_bytes_read() - before) // times)
     corpus.documents_read = len(texts)
     corpus.characters_read = sum(map(len, texts))
     corpus.bytes_of_text_read = sum(len(text.encode()) for text in texts)

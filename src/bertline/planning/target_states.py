@@ -10,6 +10,7 @@ from bertline.planning.names import RUNS, names_of, nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
+SKIPPED_TASKS = Path(paths.SKIPPED_TASK).parents[1].as_posix()
 # Entries of a run that are not results of their own, or that have another name.
 SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
 
@@ -36,7 +37,7 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
         without = {name for name in names if "/random-weights/" in name or Path(name).name in SKIPPED}
         shown = [name for name in names if name not in below | without]
         return [(name, _state(plan, name, names[name], links)) for name in shown]
-    folder = f"{RUNS}/{under.strip('/')}"
+    folder = f"{RUNS}/{under.strip('/').removeprefix(f'{RUNS}/')}"
     if folder not in names:
         near = nearest(folder, list(names), plan.runs)
         meant = f"; did you mean {' or '.join(name.removeprefix(f'{RUNS}/') for name in near)}?" if near else ""
@@ -69,4 +70,6 @@ def _state(plan: Plan, name: str, files: list[str], links: dict[str, str]) -> st
 
 
 def _one(file: str) -> str:
+    if file.startswith(f"{SKIPPED_TASKS}/"):
+        return "left out: its data is missing"
     return "finished" if Path(file).exists() else "planned"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ KEY = "set"
 # The key for a checkpoint to keep that was requested by its name: see workflow/inputs/names.smk.
 KEEP = "keep_step"
 OWN = {KEY, KEEP}
+
+WITHOUT_POINT = re.compile(r"[-+]?\d+e[-+]?\d{1,3}", re.IGNORECASE)
 
 
 def read_configuration(files: Sequence[Path | str], schema_path: Path | str, settings: Iterable[str] = ()) -> Json:
@@ -140,5 +143,9 @@ def _parse(value: str, where: str, schema: Json) -> Any:
         read = parse_yaml(value)
     except yaml.YAMLError as error:
         raise BertlineError(f"{where}: {value!r} is not YAML ({' '.join(str(error).split())})") from None
+    # For YAML 1.1 it has a point: 1.0e-3.
+    if schema.get("type") in ("number", "integer") and isinstance(read, str) and WITHOUT_POINT.fullmatch(read):
+        number = float(read)
+        return int(number) if schema["type"] == "integer" and number.is_integer() else number
     # A date of a dump, 20261101, is text; on a command line the quotation marks are lost.
     return value if schema.get("type") == "string" and not isinstance(read, str) else read

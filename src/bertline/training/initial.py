@@ -20,6 +20,7 @@ from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
 from bertline.training.data.opening import TrainingData
+from bertline.training.given_files import check_initial_weights
 from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors
 
@@ -60,6 +61,7 @@ def load_initial_weights(
     if initial is None:
         return
     folder = _folder(initial, path)
+    check_initial_weights(recipe, folder)
     if "phase" in initial:
         if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
             raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")

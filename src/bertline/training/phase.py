@@ -25,6 +25,7 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.distributed.replicas import make_equal
 from bertline.training.distributed.stop_request import StopRequest
 from bertline.training.evaluation import evaluate
+from bertline.training.given_files import check_dataset
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
 from bertline.training.meter import Meter
@@ -78,6 +79,7 @@ class Phase:
         data = open_training_data(
             card_json, self.settings["sequence_length"], group.device, self.settings["corpus_weights"]
         )
+        check_dataset(recipe, card_json, data.train.card)
         if (self.best.every or self.best.keep) and not len(data.held_out):
             raise BertlineError(
                 f"{card_json}: there are no held-out samples of length {self.settings['sequence_length']} to find the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -74,11 +75,14 @@ def hardware_of(device: torch.device) -> str:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree and whether it has changes; None if it is not a git checkout."""
+    """Return the commit of the source tree and whether it has changes; None if it is not a git checkout.
+
+    In a container the commit is that of the image, if its build was told.
+    """
     command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return None, None
+        return os.environ.get("BERTLINE_COMMIT") or None, None
     lines = done.stdout.splitlines()  # the first is "# branch.oid" and the commit
     return lines[0].split()[2], not all(line.startswith("#") for line in lines)

@@ -1,4 +1,4 @@
-"""Requests to stop: SIGTERM, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
+"""Requests to stop: SIGTERM, Ctrl-C, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
 
 And what a launcher and its ranks have agreed on: exit statuses, and the name of a variable.
 
@@ -7,6 +7,7 @@ This module does not import PyTorch, so that handlers are installed before its i
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -14,6 +15,7 @@ import time
 LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
 FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
 STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
+CTRL_C_SAVES = b"Ctrl-C: saving; once more ends at once, without\n"
 # Environment variable: a random secret that the ranks of a job share.
 TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
 
@@ -25,11 +27,15 @@ class StopSignal:
         """Install the handlers; the deadline is `minutes` from now, None for no deadline."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: object) -> None:
         self._received = True
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process, whatever it does
+            if TOKEN not in os.environ and os.environ.get("RANK", "0") == "0":  # otherwise the launcher says it
+                os.write(2, CTRL_C_SAVES)
 
     @property
     def received(self) -> bool:

@@ -1,0 +1,77 @@
+"""Checks that the files a command is given are those that its recipe was made for.
+
+In the graph they are. By hand, a training on other files would end under a fingerprint that promises these.
+
+Imports no PyTorch: the workflow uses `content_of` when planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import TOKENIZER_FILES
+from bertline.files import read_json, sha256_of_file
+from bertline.fingerprint import fingerprint
+from bertline.results import paths
+
+# Files of a folder of weights. Others, such as a README or the same weights in another layout, change no result.
+FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json")
+
+
+def files_of_weights(folder: Path) -> list[Path]:
+    """List the files of a folder of weights that determine a result."""
+    return [path for name in FILES if (path := folder / name).is_file()]
+
+
+def content_of(digests: Iterable[str]) -> str:
+    """Return what a recipe records of a folder of weights, from the SHA-256 of its files."""
+    return fingerprint(sorted(digests))
+
+
+def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str, Any]) -> None:
+    """Raise BertlineError if the dataset of a `card` is not that of the recipe; one made by hand may name none."""
+    wanted = recipe.get("dataset")
+    if wanted is not None and card["fingerprint"] != wanted:
+        raise BertlineError(
+            f"{card_json} is dataset {card['fingerprint']}, but recipe {recipe['fingerprint']} is for dataset "
+            f"{wanted}; give {paths.DATASET.format(dataset=wanted)}/{paths.CARD}, or plan a run on this one"
+        )
+
+
+def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
+    """Raise BertlineError if a tokenizer lies beside the card of another dataset than the recipe's."""
+    card_json = tokenizer_json.parent / paths.CARD
+    if recipe.get("tokenizer") is None and card_json.exists():
+        check_dataset(recipe, card_json, {"fingerprint": read_json(card_json).get("fingerprint")})
+
+
+def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
+    """Raise BertlineError if the weights in `folder` are others than the recipe's `initial_weights`.
+
+    A phase is known by the recipe in its folder, an export by that of the folder around it, if it is still there; the
+    content of a folder of one's own by its digests, and that of fetched weights not at all.
+    """
+    initial = recipe["initial_weights"]
+    if "phase" in initial:
+        phase = folder.resolve()  # results/phases/{phase}, or its huggingface or exports/step-{step}
+        if phase.name == paths.EXPORT:
+            phase = phase.parent
+        elif phase.parent.name == Path(paths.CHECKPOINT_EXPORT).parent.name:
+            phase = phase.parents[1]
+        described = phase / paths.RECIPE
+        theirs = read_json(described).get("fingerprint") if described.exists() else None
+        if theirs is not None and theirs != initial["phase"]:
+            raise BertlineError(
+                f"initial weights: {folder} is of phase {theirs}, but recipe {recipe['fingerprint']} starts from phase "
+                f"{initial['phase']}; give {paths.PHASE.format(phase=initial['phase'])}, or plan a run from this one"
+            )
+        return
+    is_recorded = "content" in initial and "name" not in initial
+    if is_recorded and content_of(map(sha256_of_file, files_of_weights(folder))) != initial["content"]:
+        raise BertlineError(
+            f"initial weights: {folder} has other files than when recipe {recipe['fingerprint']} was planned "
+            f"({', '.join(FILES)}); give the same ones, or plan the run again"
+        )

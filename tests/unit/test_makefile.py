@@ -1,0 +1,185 @@
+"""Variables of make are data: nothing in them is a command, of the shell or of make."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# A program that writes down its arguments instead of doing anything.
+PROGRAM = """#!{python}
+import json, os, sys
+with open({calls!r}, "a") as calls:
+    calls.write(json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.environ.get("PYTEST_ADDOPTS")]) + "\\n")
+"""
+HOSTILE = """it's "a" $(touch made) $$(touch made) `touch made`; touch made; # | touch made & (b"""
+# A target that uses each variable; those in the second table are divided into words.
+ONE_ARGUMENT = {
+    "TEXT": "mine",
+    "OUTPUT": "mine",
+    "TIME": "mine",
+    "LANGUAGE": "mine",
+    "ENCODING": "mine",
+    "COLUMN": "mine",
+    "TABLE": "mine",
+    "GPUS": "mine",
+    "PROFILE": "plan",
+    "SITE": "plan",
+    "SET": "plan",
+    "RUN": "sweep",
+    "FROM": "sweep",
+    "TO": "sweep",
+    "PROCESSES": "sweep",
+    "OPTIONS": "sweep",
+    "REPO": "publish",
+    "TASK": "publish",
+    "RUNS": "report",
+    "FOLLOW": "curves",
+    "PORT": "ui",
+    "TIMES": "faults",
+    "SEED": "faults",
+    "DATASET": "bench-train",
+    "SQUAD": "bench-finetune",
+    "TEXTS": "bench-features",
+    "VOCABULARY": "bench-features",
+    "MSMARCO": "bench-ranking",
+    "TREEBANKS": "bench-sentences",
+    "BERTLINE_TEST_DATA": "bench-data",
+    "TARGET": "image",
+    "TESTS": "test-slurm",
+    "TORCH_LOCK": "setup",
+    "PYTHON": "setup",
+}
+WORDS = {
+    "CONFIG": ("plan", "targets", "status", "prune", "sweep", "unlock"),
+    "ENGINE": ("image",),
+    "BUILD_OPTIONS": ("image",),
+    "TORCH_OPTIONS": ("setup",),
+}
+SWITCHES = {"FORCE": "mine", "DELETE": "prune", "PUBLIC": "publish", "PUSH": "publish", "NAMES": "targets"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with the Makefile and programs that only write down how they are called."""
+    folder = tmp_path / "checkout"
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / "Makefile").write_text((ROOT / "Makefile").read_text())
+    for name in ("python", "snakemake", "pytest", "docker", "python3"):
+        program = folder / ".venv/bin" / name
+        program.write_text(PROGRAM.format(python=sys.executable, calls=str(folder / "calls")))
+        program.chmod(0o755)
+    for name in (
+        "pyproject.toml",
+        "envs/constraints.txt",
+        "envs/install.py",
+        "resources/sample/sample.json",
+        "site.yaml",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    for name in ("build", "packages", "torch", "cuda"):
+        (folder / f"envs/lock/{name}.txt").parent.mkdir(exist_ok=True)
+        (folder / f"envs/lock/{name}.txt").touch()
+    (folder / ".venv/ready").touch()
+    return folder
+
+
+def calls_of(folder: Path, target: str, *variables: str, environment: dict[str, str] | None = None) -> list[list]:
+    """The programs that `make target` runs, with their arguments."""
+    if target == "setup":
+        (folder / ".venv/ready").unlink(missing_ok=True)
+    (folder / "calls").unlink(missing_ok=True)
+    subprocess.run(
+        ["make", target, *variables],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environment or {})},
+        capture_output=True,
+        check=False,
+    )
+    assert not (folder / "made").exists()
+    lines = (folder / "calls").read_text().splitlines() if (folder / "calls").exists() else []
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(("name", "target"), ONE_ARGUMENT.items())
+@pytest.mark.parametrize("given", ["on the command line", "in the environment"])
+def test_a_variable_is_one_argument(checkout: Path, name: str, target: str, given: str) -> None:
+    of_mine_only_on_a_command_line = target == "mine" and name not in ("TEXT", "OUTPUT")
+    if given == "on the command line":
+        calls = calls_of(checkout, target, f"{name}={HOSTILE}")
+    else:
+        calls = calls_of(checkout, target, environment={name: HOSTILE})
+        if of_mine_only_on_a_command_line:
+            assert not any(HOSTILE in word for _, arguments, _ in calls for word in arguments)
+            return
+    if name == "PYTHON":  # a program of this name, which there is not
+        assert calls == []
+    elif name == "SITE":  # given if there is such a file
+        assert calls
+    elif name == "TESTS":  # options with the quotes of a shell, which pytest reads
+        assert [options for _, _, options in calls] == [HOSTILE]
+    else:
+        assert any(HOSTILE in word for _, arguments, _ in calls for word in arguments), calls
+
+
+@pytest.mark.parametrize(("name", "target"), [(name, target) for name, targets in WORDS.items() for target in targets])
+def test_a_variable_of_several_arguments_is_only_divided_at_spaces(checkout: Path, name: str, target: str) -> None:
+    calls = calls_of(checkout, target, f"{name}={HOSTILE} *")
+    if name == "ENGINE":  # a program that there is not
+        assert calls == []
+        return
+    words = [*HOSTILE.split(), "*"]
+    assert any(" ".join(words) in " ".join(arguments) and words[0] in arguments for _, arguments, _ in calls), calls
+
+
+@pytest.mark.parametrize(("name", "target"), SWITCHES.items())
+def test_a_switch_runs_nothing(checkout: Path, name: str, target: str) -> None:
+    assert calls_of(checkout, target, f"{name}=$(shell touch made)")
+
+
+def test_several_configuration_files_are_one_variable(checkout: Path) -> None:
+    _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=config/a.yaml b.yaml", "SET=a.b=1 c=2")
+    assert arguments[2:5] == ["--configfile", "config/a.yaml", "b.yaml"]
+    assert arguments[-2:] == ["--config", "set=a.b=1 c=2"]
+
+
+def test_the_file_that_make_mine_writes_is_planned_whatever_its_name(checkout: Path) -> None:
+    made, shown, planned = calls_of(checkout, "mine", "TEXT=Bob's books", "OUTPUT=my file's.yaml", "TIME=2h")
+    assert made[1] == [
+        "workflow/scripts/new_configuration.py", "Bob's books", "--output", "my file's.yaml", "--time", "2h"
+    ]  # fmt: skip
+    assert "my file's.yaml" in shown[1]
+    assert "my file's.yaml" in planned[1]
+    made, *_ = calls_of(checkout, "mine", "TEXT=a", "CONFIG=b c.yaml")
+    assert made[1][-1] == "b c.yaml"
+    made, *_ = calls_of(checkout, "mine", "TEXT=a")
+    assert made[1][-1] == "mine.yaml"
+
+
+def test_every_variable_is_tested() -> None:
+    text = (ROOT / "Makefile").read_text()
+    data = re.search(r"^DATA := (.*?[^\\])\n", text, re.MULTILINE | re.DOTALL)[1].replace("\\\n", " ").split()
+    assert set(data) == {*ONE_ARGUMENT, *WORDS, *SWITCHES}
+    optional = set(re.findall(r"^([A-Z_]+) \?=", text, re.MULTILINE))
+    assert optional <= set(data)
+    # Those of recipes are of make's own, or are only looked at.
+    recipes = "\n".join(line for line in text.splitlines() if line.startswith(("\t", "@")))
+    used = set(re.findall(r"(?<!\$)\$\(([A-Z_]+)\)", re.sub(r"\$\((?:if|filter)[^,]*,", "", recipes)))
+    assert used <= {
+        "VENV",
+        "TOOLS",
+        "CURDIR",
+        "PARALLEL",
+        "SETTINGS",
+        "SNAKEMAKE_SETTINGS",
+        "MAKEFILE_LIST",
+        "OF_MINE",
+        "READY",
+    } | {name for name in used if name in SWITCHES}
