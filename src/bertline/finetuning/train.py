@@ -34,6 +34,7 @@ from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.lock import TrainingLock, acquire
+from bertline.training.memory import raise_if_memory_ran_out
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
 from bertline.training.started import frozen_recipe, write_started
@@ -72,8 +73,23 @@ def finetune(
         options: how to compute it.
         stop_signal: None runs to the end.
 
-    Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
+    Raises BertlineError for a bad recipe or file, weights that do not match, a non-finite loss, or too little memory.
     """
+    try:
+        return _finetune(recipe, tokenizer_path, output, initial_weights, options, stop_signal)
+    except (MemoryError, RuntimeError) as error:
+        raise_if_memory_ran_out(error, options.micro_batch_tokens, "let fewer fine-tunings share the GPU")
+        raise
+
+
+def _finetune(
+    recipe: Mapping[str, Any],
+    tokenizer_path: Path,
+    output: Path,
+    initial_weights: Path | None,
+    options: Options,
+    stop_signal: StopSignal | None,
+) -> dict[str, Any]:
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = check_recipe(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
@@ -134,12 +150,6 @@ def finetune(
                 frozen["finished"] = datetime.now(UTC).isoformat()
                 write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
         group.barrier()
-    except torch.OutOfMemoryError:
-        raise BertlineError(
-            f"the GPU's memory is too small for {settings['batch_size']} inputs of up to "
-            f"{settings['max_sequence_length']} tokens; lower micro_batch_tokens, give --activation-checkpointing, or "
-            "let fewer fine-tunings share the GPU"
-        ) from None
     finally:
         if lock is not None:
             lock.release()

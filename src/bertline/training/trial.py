@@ -21,6 +21,7 @@ from bertline.files import Json, write_json
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of, peak_of_all
+from bertline.training.memory import which_memory_ran_out
 from bertline.training.options import Options
 from bertline.training.setup import make_learner, prepare_device
 from bertline.training.step import train_step
@@ -72,9 +73,11 @@ def write_speed(output: Path, measure: Callable[[], Json]) -> None:
     """
     try:
         speed = measure()
-    except torch.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if (whose := which_memory_ran_out(error)) is None:
+            raise
         write_json(output, {"fits": False})
-        raise BertlineError("the GPU's memory is too small for this; compute less at once") from None
+        raise BertlineError(f"the {whose}'s memory is too small for this; compute less at once") from None
     if os.environ.get("RANK", "0") == "0":
         write_json(output, {"fits": True, **speed})
 
