@@ -252,11 +252,13 @@ BAD = {
         ("q0\tp000\n", r"query q1 \(and 10 more\) is judged and has no candidates"),
         ("q0\n", "line 1: it has to be a query"),
         ("q0\tp000\tfirst\n", "line 1: it has to be a query"),
+        ("q0\tQ0\tp000\t1\tnan\tname\n", "line 1: it has to be a query.* or a line of a TREC run"),
     ],
     "qrels": [
         ("q0\t0\tp000\tyes\n", "line 1: it has to be a query, 0, a passage and a whole number"),
         ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
         ("other\t0\tp000\t1\n", "none of the queries is judged"),
+        ("q0\t0\tp000\t0\n", "no passage has a grade of at least 1; lower relevance_level"),
     ],
     "queries": [
         ("q0\ta\nq0\tb\n", "lines 1 and 2 have the same id 'q0'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -48,10 +49,10 @@ def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
         yield where, cells[0], cells[2], int(cells[3])
 
 
-def read_judgements(path: Path, queries: Texts) -> Qrels:
+def read_judgements(path: Path, queries: Texts, relevance_level: int) -> Qrels:
     """Return the judgements of `queries`; those of others are left out.
 
-    Raises BertlineError for a passage that is judged twice, or if no query is judged.
+    Raises BertlineError for a passage that is judged twice, or if no query is judged, or no passage is relevant.
     """
     qrels: Qrels = {}
     present = set(queries.ids.tolist())
@@ -64,6 +65,8 @@ def read_judgements(path: Path, queries: Texts) -> Qrels:
         of_query[passage] = grade
     if not qrels:
         raise BertlineError(f"{path}: none of the queries is judged; name the judgements of the same queries")
+    if not any(grade >= relevance_level for of_query in qrels.values() for grade in of_query.values()):
+        raise BertlineError(f"{path}: no passage has a grade of at least {relevance_level}; lower relevance_level")
     return qrels
 
 
@@ -126,6 +129,8 @@ def _ranked_pairs(path: Path) -> Iterator[Line]:
                     query, passage, rank = cells[0], cells[2], -float(cells[4])
                 case _:
                     raise ValueError
+            if not math.isfinite(rank):
+                raise ValueError
         except ValueError:
             raise BertlineError(
                 f"{where}: it has to be a query, a passage and perhaps a rank, or a line of a TREC run; correct it"

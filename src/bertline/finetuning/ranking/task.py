@@ -56,7 +56,7 @@ def prepare_ranking(
     train, targets = _training_examples(data, collection, settings, tokenizer, level)
     dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
     dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
-    qrels = read_judgements(Path(data["dev_qrels"]), dev_queries)
+    qrels = read_judgements(Path(data["dev_qrels"]), dev_queries, level)
     check_judged(dev, qrels, data["dev_candidates"])
     pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
     baselines = {
