@@ -335,13 +335,17 @@ def test_a_release_in_a_folder_is_identified_by_its_content() -> None:
 
 def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     Path("texts.txt").write_text("a\n")
+    ranked = dict.fromkeys(("collection", "queries", "candidates"), "texts.txt")
     Path("card").mkdir()
     Path("card/dataset.json").write_text(json.dumps({"fingerprint": "d" * 16}))
     phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 4, "learning_rate": 1e-3}
     config: dict[str, Any] = {
         "datasets": {"finished": {"path": "card"}},
         "features": {"hidden": {"model": OF_HUB, "inputs": ["texts.txt"]}},
-        "predict": {"new": {"model": OF_HUB | {"revision": "c" * 40}, "inputs": ["texts.txt"]}},
+        "predict": {
+            "new": {"model": OF_HUB | {"revision": "c" * 40}, "inputs": ["texts.txt"]},
+            "ranked": {"model": OF_HUB, **ranked},
+        },
         "runs": {
             "mine": {
                 "dataset": "finished",
@@ -361,6 +365,7 @@ def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     assert models == {
         "results/features/hidden.jsonl": [HUB_FOLDER],
         "results/predictions/new.jsonl": [HUB_FOLDER.replace(REVISION, "c" * 40)],
+        "results/predictions/ranked.trec": [HUB_FOLDER],
     }
     assert set(plan.fetched) == {release, *(folder for (folder,) in models.values())}
 
