@@ -21,6 +21,7 @@ from bertline.console import BertlineError
 from bertline.files import Recipe
 from bertline.finetuning.losses import loss_of, targets_of
 from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
@@ -281,6 +282,13 @@ def test_a_bad_file_is_one_line(tmp_path: Path, kind: str, text: str, message: s
     assert str(bad) in str(caught.value)
 
 
+@pytest.mark.parametrize("tfrecords", [False, True])
+def test_a_folder_in_the_place_of_a_file_is_one_line(tmp_path: Path, *, tfrecords: bool) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BertlineError, match="folder is a folder; put the task's file there"):
+        tokenized(tmp_path, str(tmp_path / "folder"), tfrecords=tfrecords)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -330,6 +338,10 @@ def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path,
     with pytest.raises(BertlineError, match="'p999' is not in the collection"):
         rank_files(model, *files, tmp_path / f"new/other{suffix}")
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"again{suffix}"]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("query\tpassage\nwhere was n0 born ?\tn0 was born in p1 .\n")
+    with pytest.raises(BertlineError, match=r"the model ranks passages for queries; use workflow/scripts/rank.py"):
+        predict_files(model, [pairs], tmp_path / "new/pairs.jsonl", columns=("query", "passage"))
 
 
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,7 @@ def flipped(content: bytes, at: int) -> bytes:
             "record 1: 1099511627776 bytes",
         ),
         (lambda content: b"", "contains no passage"),
+        (gzip.compress, "is compressed; unpack it"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
