@@ -370,6 +370,25 @@ def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     assert set(plan.fetched) == {release, *(folder for (folder,) in models.values())}
 
 
+def test_the_tfrecord_files_of_a_ranking_are_tokenized_for_all_of_its_jobs() -> None:
+    for name in ("passages.tsv", "records.tf"):
+        Path(name).write_text(name)
+    records = {"tfrecords": "records.tf"}
+    config: dict[str, Any] = {
+        "evaluation": {"ranking": {"marco": {"collection": "passages.tsv", "train": records, "dev": records}}},
+        "runs": {"theirs": {"pretrained": "models/theirs", "finetune": {"ranking": {"marco": {"seeds": 2}}}}},
+    }
+    plan = plan_of(config)
+    assert not plan.problems
+    folders = {entry["source"]: f"results/collections/{key}" for key, entry in plan.collections.items()}
+    assert folders.keys() == {"passages.tsv", "records.tf"}
+    for finetuning in plan.finetunings.values():
+        assert finetuning["data"] == {
+            "collection": folders["passages.tsv"],
+            **dict.fromkeys(("train_tfrecords", "dev_tfrecords"), folders["records.tf"]),
+        }
+
+
 def test_a_run_of_fetched_weights_is_trained_and_described_by_their_name() -> None:
     plan = plan_of(with_weights(OF_HUB))
     shutil.copytree("models/theirs", HUB_FOLDER)
