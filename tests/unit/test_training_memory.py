@@ -122,6 +122,7 @@ def test_a_gpu_too_small_for_a_phase_is_one_line(tmp_path: Path, monkeypatch: py
     ("error", "whose"),
     [
         (MemoryError(), "machine"),
+        (OSError(12, "Cannot allocate memory"), "machine"),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory"), "machine"),
         (RuntimeError("CUDA error: out of memory"), "GPU"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "GPU"),

@@ -30,11 +30,11 @@ from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
+from bertline.training import memory
 from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.lock import TrainingLock, acquire
-from bertline.training.memory import raise_if_memory_ran_out
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
 from bertline.training.started import frozen_recipe, write_started
@@ -77,8 +77,8 @@ def finetune(
     """
     try:
         return _finetune(recipe, tokenizer_path, output, initial_weights, options, stop_signal)
-    except (MemoryError, RuntimeError) as error:
-        raise_if_memory_ran_out(error, options.micro_batch_tokens, "let fewer fine-tunings share the GPU")
+    except memory.ERRORS as error:
+        memory.raise_if_memory_ran_out(error, options.micro_batch_tokens, "let fewer fine-tunings share the GPU")
         raise
 
 

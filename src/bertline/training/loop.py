@@ -10,10 +10,10 @@ from typing import Any
 
 from bertline.console import progress_below_log
 from bertline.results import paths
+from bertline.training import memory
 from bertline.training.distributed.claims import claim_whole_gpu
 from bertline.training.distributed.process_group import describe, join_group
 from bertline.training.lock import TrainingLock, acquire
-from bertline.training.memory import raise_if_memory_ran_out
 from bertline.training.options import Options
 from bertline.training.phase import Phase
 from bertline.training.profiling import marked, profiled
@@ -73,8 +73,10 @@ def train(
                     logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
                     raise SystemExit(STOPPED)
         phase.publish()
-    except (MemoryError, RuntimeError) as error:
-        raise_if_memory_ran_out(error, options.micro_batch_tokens, "with several GPUs --shard-optimizer or --fsdp")
+    except memory.ERRORS as error:
+        memory.raise_if_memory_ran_out(
+            error, options.micro_batch_tokens, "with several GPUs --shard-optimizer or --fsdp"
+        )
         raise
     finally:
         if phase is not None:

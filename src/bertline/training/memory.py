@@ -8,6 +8,7 @@ import torch
 
 from bertline.console import BertlineError
 
+ERRORS = (MemoryError, OSError, RuntimeError)  # by which Python, the system and PyTorch report it
 # What PyTorch, and the libraries below it, say when an allocation fails without an error of its own type.
 OF_GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 OF_MACHINE = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory")
@@ -23,7 +24,7 @@ def which_memory_ran_out(error: Exception) -> Literal["GPU", "machine"] | None:
 
 
 def raise_if_memory_ran_out(error: Exception, micro_batch_tokens: int | None, advice: str) -> None:
-    """Raise BertlineError if `error`, a MemoryError or RuntimeError, says that memory ran out; otherwise return.
+    """Raise BertlineError if `error`, one of `ERRORS`, says that memory ran out; otherwise return.
 
     Args:
         error: what was caught.

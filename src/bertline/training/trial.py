@@ -18,10 +18,10 @@ from bertline.encoding.layout import SampleFile
 from bertline.encoding.masking import Vocabulary
 from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, write_json
+from bertline.training import memory
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of, peak_of_all
-from bertline.training.memory import which_memory_ran_out
 from bertline.training.options import Options
 from bertline.training.setup import make_learner, prepare_device
 from bertline.training.step import train_step
@@ -73,8 +73,8 @@ def write_speed(output: Path, measure: Callable[[], Json]) -> None:
     """
     try:
         speed = measure()
-    except (MemoryError, RuntimeError) as error:
-        if (whose := which_memory_ran_out(error)) is None:
+    except memory.ERRORS as error:
+        if (whose := memory.which_memory_ran_out(error)) is None:
             raise
         write_json(output, {"fits": False})
         raise BertlineError(f"the {whose}'s memory is too small for this; compute less at once") from None
