@@ -21,6 +21,10 @@ from bertline.results import paths
 pytestmark = pytest.mark.slow
 
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
+KILLED = (
+    "rank 1 was ended by SIGKILL; the kernel does that when memory runs out: then lower micro_batch_tokens, give "
+    "--activation-checkpointing, or raise mem_mb"
+)
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WRITE_ENVIRONMENT = f"""
 import json, os, sys
@@ -256,7 +260,7 @@ open(sys.argv[1] + "/saved", "w")
     [
         ((69, 70), 70, ""),
         ((69, 69), 69, "error: rank 0 lost the connection to the other ranks: a node or the network failed\n"),
-        ((69, -9), 137, "error: rank 1 was ended by SIGKILL; the kernel does that when memory runs out\n"),
+        ((69, -9), 137, f"error: {KILLED}\n"),
     ],
 )
 def test_a_rank_that_only_lost_the_others_does_not_speak_for_them(tmp_path, statuses, expected, told):
@@ -307,7 +311,7 @@ def test_what_ended_a_rank_is_the_only_error_in_the_log(tmp_path):
     ranks["1"].kill()
     assert launched.wait(60) == 137
     *before, last = log.read_text().splitlines()
-    assert last == "error: rank 1 was ended by SIGKILL; the kernel does that when memory runs out"
+    assert last == f"error: {KILLED}"
     assert "step 3/" in "".join(before)
     assert not re.search("error|Traceback", "".join(before), re.IGNORECASE)
 

@@ -20,6 +20,13 @@ def config() -> dict:
     return yaml.safe_load((ROOT / "config/config.yaml").read_text())
 
 
+@pytest.mark.parametrize(("name", "task"), [("mrpc-cpu", "mrpc"), ("squad-cpu", "squad_v1")])
+def test_the_recipes_for_cpus_do_not_train_in_a_precision_that_most_cpus_emulate(name: str, task: str) -> None:
+    config, _ = load(yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()), SCHEMA)
+    tasks = config["runs"][name]["finetune"]
+    assert (tasks[task] if task in tasks else tasks["glue"][task])["precision"] == "fp32"
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "demo.yaml"])
 def test_the_shipped_configurations_are_valid(name: str) -> None:
     load(yaml.safe_load((ROOT / "config" / name).read_text()), SCHEMA)

@@ -153,6 +153,23 @@ def test_the_card_has_the_scores_on_an_official_set_in_its_header_and_no_others(
     assert "This is the official development set." in official.text
 
 
+@pytest.mark.parametrize(
+    ("initial", "said"),
+    [
+        (
+            {"phase": "a" * 16, "step": 1500},
+            f"Starts from the weights of the pretraining phase {'a' * 16} at step 1,500.",
+        ),
+        ({"directory": "models/theirs"}, "Starts from the weights in theirs."),
+    ],
+)
+def test_the_card_says_what_the_training_started_from(tmp_path: Path, initial: Json, said: str) -> None:
+    """Not whose run a phase is, which the trainer does not know."""
+    recipe = recipe_for("cola", tmp_path / "train.tsv", initial_weights=initial)
+    metrics = {"scores": {"matthews": 1.0}, "primary": "matthews", "examples": {"dev": 9}}
+    assert said in model_card(recipe, metrics, "sequence")
+
+
 def test_a_model_of_padded_external_weights_keeps_their_rows(tmp_path: Path) -> None:
     """With a vocab.txt and more embeddings than words, as some published models have."""
     tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")

@@ -128,6 +128,15 @@ def test_pooled_features_are_one_vector_per_input(model: Path, tmp_path: Path, p
     assert [token["token"] for token in first["features"]] == [pooling]
 
 
+def test_the_second_text_of_a_line_follows_the_last_separator(model: Path, tmp_path: Path) -> None:
+    """As in Google's extract_features.py."""
+    (tmp_path / "t.txt").write_text("born ||| was ||| died\n")
+    extract_features(model, [tmp_path / "t.txt"], tmp_path / "out.jsonl", layers=(-1,), max_sequence_length=16)
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    first = ["born", *["[UNK]"] * 3, "was"]
+    assert [token["token"] for token in row["features"]] == ["[CLS]", *first, "[SEP]", "died", "[SEP]"]
+
+
 def test_tokens_are_named_and_long_texts_are_cut_off(model: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\n" + " ".join(["born"] * 40) + "\n")
     extract_features(model, [tmp_path / "t.csv"], tmp_path / "out.jsonl", **{**OPTIONS, "max_sequence_length": 16})

@@ -173,13 +173,15 @@ def test_files_that_do_not_fit_are_one_line_and_leave_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_id_that_appears_twice_is_one_line(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".json", ".tsv"])
+def test_an_id_that_appears_twice_is_one_line(finished: Path, tmp_path: Path, suffix: str) -> None:
     record = '{"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}\n'
     (tmp_path / "in.jsonl").write_text(2 * record)
     model = load_finetuned(finished / "squad_v1/huggingface")
-    with pytest.raises(BertlineError, match=r"out\.json: the id '1' appears twice in the inputs; make ids unique"):
-        predict_files(model, [tmp_path / "in.jsonl"], tmp_path / "out.json")
-    assert not (tmp_path / "out.json").exists()
+    message = r"in\.jsonl: input 2: the id '1' appears twice in the inputs; make ids unique"
+    with pytest.raises(BertlineError, match=message):
+        predict_files(model, [tmp_path / "in.jsonl"], tmp_path / f"out{suffix}")
+    assert not (tmp_path / f"out{suffix}").exists()
     assert predict_files(model, [tmp_path / "in.jsonl"], tmp_path / "out.jsonl") == 2
 
 
@@ -230,3 +232,40 @@ def test_the_script_reports_what_the_model_needs(finished: Path) -> None:
     assert done.stderr.splitlines()[-1].endswith("squad_v1/huggingface needs --question and --context")
     done = run_script(finished / "cola/huggingface", "--text", "a", "--inputs", "b.tsv")
     assert done.stderr.splitlines()[-1] == "error: give --text, or --question and --context, or --inputs and --output"
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("names", "--text a --text-pair b", "names/huggingface tags one text; leave out --text-pair"),
+        (
+            "squad_v1",
+            "--question a --context b --text-pair c",
+            "--text-pair is the second text of --text; leave it out",
+        ),
+        ("cola", "--text a --n-best 1", "n_best: given 1, but the model answers no questions; leave it out"),
+        ("cola", "--text a --null-threshold 0", "null_threshold: given 0.0, but the model answers no questions; leave"),
+        ("cola", "--text a --columns b", "--columns are those of --inputs; leave them out"),
+        (
+            "squad_v1",
+            "--inputs squad_v1.json --output o.tsv --n-best 2",
+            "but o.tsv has one answer per question; write",
+        ),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_one_line(finished: Path, task: str, arguments: str, message: str) -> None:
+    done = run_script(finished / task / "huggingface", *arguments.split())
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("option", [{"count": 2}, {"null_threshold": 1.0}])
+def test_a_classifier_has_no_options_of_answers(finished: Path, tmp_path: Path, option: dict[str, float]) -> None:
+    with pytest.raises(BertlineError, match=r"given .*, but the model answers no questions; leave it out"):
+        predict_files(
+            load_finetuned(finished / "cola/huggingface"),
+            [finished / "cola_test.tsv"],
+            tmp_path / "o.jsonl",
+            **option,  # type: ignore[arg-type]
+        )
+    assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from bertline.console import BertlineError
 from bertline.files import Recipe
 from bertline.finetuning.losses import loss_of, targets_of
 from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
@@ -252,11 +253,13 @@ BAD = {
         ("q0\tp000\n", r"query q1 \(and 10 more\) is judged and has no candidates"),
         ("q0\n", "line 1: it has to be a query"),
         ("q0\tp000\tfirst\n", "line 1: it has to be a query"),
+        ("q0\tQ0\tp000\t1\tnan\tname\n", "line 1: it has to be a query.* or a line of a TREC run"),
     ],
     "qrels": [
         ("q0\t0\tp000\tyes\n", "line 1: it has to be a query, 0, a passage and a whole number"),
         ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
         ("other\t0\tp000\t1\n", "none of the queries is judged"),
+        ("q0\t0\tp000\t0\n", "no passage has a grade of at least 1; lower relevance_level"),
     ],
     "queries": [
         ("q0\ta\nq0\tb\n", "lines 1 and 2 have the same id 'q0'"),
@@ -277,6 +280,13 @@ def test_a_bad_file_is_one_line(tmp_path: Path, kind: str, text: str, message: s
         prepared({**data, f"dev_{kind}": str(bad)}, tmp_path)
     assert "\n" not in str(caught.value)
     assert str(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize("tfrecords", [False, True])
+def test_a_folder_in_the_place_of_a_file_is_one_line(tmp_path: Path, *, tfrecords: bool) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BertlineError, match="folder is a folder; put the task's file there"):
+        tokenized(tmp_path, str(tmp_path / "folder"), tfrecords=tfrecords)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +338,10 @@ def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path,
     with pytest.raises(BertlineError, match="'p999' is not in the collection"):
         rank_files(model, *files, tmp_path / f"new/other{suffix}")
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"again{suffix}"]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("query\tpassage\nwhere was n0 born ?\tn0 was born in p1 .\n")
+    with pytest.raises(BertlineError, match=r"the model ranks passages for queries; use workflow/scripts/rank.py"):
+        predict_files(model, [pairs], tmp_path / "new/pairs.jsonl", columns=("query", "passage"))
 
 
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:

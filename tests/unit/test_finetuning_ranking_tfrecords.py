@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,43 @@ def test_examples_of_a_tfrecord_file_become_training_inputs(tmp_path: Path) -> N
         prepare_ranking(TABLE, data, {**SETTINGS, "seed": 1, "objective": "pairwise"}, tokenizer_of(tmp_path))
 
 
+def test_examples_of_a_tfrecord_file_are_ranked_by_query(tmp_path: Path) -> None:
+    records = records_of(tmp_path)
+    other = [records[0]["query_ids"][0], *records[0]["query_ids"][1:4], 5, records[0]["query_ids"][-1]]
+    lists = [*records[:4], *({**record, "query_ids": other} for record in records[:3]), records[4], records[5]]
+    source = write_records(tmp_path / "dev.tf", lists)
+    data = {key: value for key, value in data_of(tmp_path).items() if not key.startswith("dev_")}
+    data["dev_tfrecords"] = tokenized(tmp_path, str(source), tfrecords=True)
+    task = prepare_ranking(TABLE, data, {**SETTINGS, "seed": 1}, tokenizer_of(tmp_path))
+    counted = {key: value for key, value in task.examples.items() if key.startswith("dev_")}
+    assert counted == {
+        **dict.fromkeys(("dev_queries", "dev_judged_queries"), 3),
+        "dev_candidates": 9,
+        **dict.fromkeys(("dev_queries_without_candidates", "dev_padding"), 0),
+    }
+    assert task.dev.inputs.take(np.array([4])).tokens.tolist() == other + lists[4]["doc_ids"]
+    # The relevant ones, at odd places of each list of 4, 3 and 2 records, first.
+    best = np.array([[0, lists[row]["label"][0] * 9 - row / 9] for row in range(9)])
+    evaluation = task.dev.evaluate(best)
+    assert evaluation.scores["mrr_10"] == 100
+    assert task.baselines == {"candidates": 50}
+    evaluation.write_predictions(tmp_path)
+    ranked = [line.split("\t") for line in (tmp_path / "ranking.tsv").read_text().splitlines()]
+    assert [(query, passage) for query, passage, _ in ranked] == [
+        *(("0", passage) for passage in "1302"),
+        *(("1", passage) for passage in "546"),
+        *(("2", passage) for passage in "87"),
+    ]
+
+
+def test_examples_without_a_relevant_passage_are_one_line(tmp_path: Path) -> None:
+    source = write_records(tmp_path / "dev.tf", records_of(tmp_path))
+    data = {key: value for key, value in data_of(tmp_path).items() if not key.startswith("dev_")}
+    data["dev_tfrecords"] = tokenized(tmp_path, str(source), tfrecords=True)
+    with pytest.raises(BertlineError, match="no passage has a grade of at least 2; lower relevance_level"):
+        prepare_ranking({**TABLE, "relevance_level": 2}, data, {**SETTINGS, "seed": 1}, tokenizer_of(tmp_path))
+
+
 def cut(content: bytes, at: int) -> bytes:
     return content[:at]
 
@@ -146,6 +184,7 @@ def flipped(content: bytes, at: int) -> bytes:
             "record 1: 1099511627776 bytes",
         ),
         (lambda content: b"", "contains no passage"),
+        (gzip.compress, "is compressed; unpack it"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:

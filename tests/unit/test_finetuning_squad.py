@@ -269,6 +269,17 @@ def test_a_possible_question_without_an_answer_is_a_contradiction(tmp_path: Path
     assert len(read_squad(path, version_2=True, labelled=False).questions) == 2
 
 
+def test_a_file_without_any_label_is_one_line_where_labels_are_needed(tmp_path: Path) -> None:
+    """Every question would count as unanswerable, and a network that never answers would score 100."""
+    document = broken(lambda d: [qa.update(answers=[]) for qa in d["data"][0]["paragraphs"][0]["qas"]])
+    path = write(tmp_path / "squad.json", document)
+    with pytest.raises(BertlineError, match="no question has an answer or is_impossible; name a file with labels"):
+        read_squad(path, version_2=True)
+    assert len(read_squad(path, version_2=True, labelled=False).questions) == 2
+    document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
+    assert len(read_squad(write(path, document), version_2=True).questions) == 2
+
+
 def test_plausible_answers_of_an_impossible_question_are_not_answers(tmp_path: Path) -> None:
     document = broken(lambda d: d["data"][0]["paragraphs"][0]["qas"][1].update(is_impossible=True))
     squad = read_squad(write(tmp_path / "squad.json", document), version_2=True)

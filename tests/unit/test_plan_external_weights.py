@@ -336,13 +336,17 @@ def test_a_release_in_a_folder_is_identified_by_its_content() -> None:
 
 def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     Path("texts.txt").write_text("a\n")
+    ranked = dict.fromkeys(("collection", "queries", "candidates"), "texts.txt")
     Path("card").mkdir()
     Path("card/dataset.json").write_text(json.dumps({"fingerprint": "d" * 16}))
     phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 4, "learning_rate": 1e-3}
     config: dict[str, Any] = {
         "datasets": {"finished": {"path": "card"}},
         "features": {"hidden": {"model": OF_HUB, "inputs": ["texts.txt"]}},
-        "predict": {"new": {"model": OF_HUB | {"revision": "c" * 40}, "inputs": ["texts.txt"]}},
+        "predict": {
+            "new": {"model": OF_HUB | {"revision": "c" * 40}, "inputs": ["texts.txt"]},
+            "ranked": {"model": OF_HUB, **ranked},
+        },
         "runs": {
             "mine": {
                 "dataset": "finished",
@@ -362,8 +366,28 @@ def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     assert models == {
         "results/features/hidden.jsonl": [HUB_FOLDER],
         "results/predictions/new.jsonl": [HUB_FOLDER.replace(REVISION, "c" * 40)],
+        "results/predictions/ranked.trec": [HUB_FOLDER],
     }
     assert set(plan.fetched) == {release, *(folder for (folder,) in models.values())}
+
+
+def test_the_tfrecord_files_of_a_ranking_are_tokenized_for_all_of_its_jobs() -> None:
+    for name in ("passages.tsv", "records.tf"):
+        Path(name).write_text(name)
+    records = {"tfrecords": "records.tf"}
+    config: dict[str, Any] = {
+        "evaluation": {"ranking": {"marco": {"collection": "passages.tsv", "train": records, "dev": records}}},
+        "runs": {"theirs": {"pretrained": "models/theirs", "finetune": {"ranking": {"marco": {"seeds": 2}}}}},
+    }
+    plan = plan_of(config)
+    assert not plan.problems
+    folders = {entry["source"]: f"results/collections/{key}" for key, entry in plan.collections.items()}
+    assert folders.keys() == {"passages.tsv", "records.tf"}
+    for finetuning in plan.finetunings.values():
+        assert finetuning["data"] == {
+            "collection": folders["passages.tsv"],
+            **dict.fromkeys(("train_tfrecords", "dev_tfrecords"), folders["records.tf"]),
+        }
 
 
 def test_a_run_of_fetched_weights_is_trained_and_described_by_their_name() -> None:

@@ -131,6 +131,23 @@ def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_on
     assert f"/{REPOSITORY}/resolve/{commit}/model.safetensors" in loaded
 
 
+@pytest.mark.parametrize("broken", ["config", "weights"])
+def test_a_model_that_transformers_cannot_load_is_not_sent(
+    run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    model = run / "results/runs/demo/glue/cola/model"
+    if broken == "config":
+        write_json(model / "config.json", read_json(model / "config.json") | {"hidden_act": "none of these"})
+        message = r"cola/model: transformers cannot load it: .*none of these.*; nothing was sent"
+    else:  # Bertline computes something else
+        monkeypatch.setattr(hub_check, "TOLERANCE", -1.0)
+        message = r"cola/model: the logits of transformers differ from Bertline's by .*; nothing was sent"
+    with pytest.raises(BertlineError, match=message):
+        push("glue/cola")
+    assert server.refs == {}
+    assert {method for method, _ in server.requests} == {"GET"}
+
+
 def test_a_difference_in_the_logits_is_an_error(run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     publication = find_publication("demo", "glue/cola")
     folder, given = publication.folder, (publication.folder, REPOSITORY, "0" * 40)

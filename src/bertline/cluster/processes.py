@@ -18,6 +18,10 @@ from bertline.training.stop import CTRL_C_SAVES, LOST, STOPPED
 GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
+MEMORY_RAN_OUT = (
+    "; the kernel does that when memory runs out: then lower micro_batch_tokens, give --activation-checkpointing, or "
+    "raise mem_mb"
+)
 # Signals to stop, and what the ranks get instead, which handle SIGTERM and SIGUSR1.
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
@@ -124,7 +128,7 @@ def wait_for_all(
     if interrupts > 1:
         return 128 + signal.SIGINT
     if status < 0:
-        memory = "; the kernel does that when memory runs out" if status == -signal.SIGKILL else ""
+        memory = MEMORY_RAN_OUT if status == -signal.SIGKILL else ""
         print(f"error: {name} was ended by {signal.Signals(-status).name}{memory}", file=sys.stderr)
     elif status == LOST and includes_all_ranks:
         print(f"error: {name} lost the connection to the other ranks: a node or the network failed", file=sys.stderr)

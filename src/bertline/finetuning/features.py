@@ -155,7 +155,7 @@ def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device
 def _read(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     if path.suffix == ".txt":
         for _, line in read_lines(path):
-            first, separator, second = line.strip().partition(SEPARATOR)
-            yield (first, second) if separator else (first,)
+            first, separator, second = line.strip().rpartition(SEPARATOR)  # the last one, as Google's program does
+            yield (first, second) if separator else (second,)
     else:
         yield from read_texts(path, columns)

@@ -48,17 +48,23 @@ def predict_files(
         count: number of answers per question in a .jsonl.
         null_threshold: see `predictions`.
 
-    Returns the number of predictions. Raises BertlineError for a bad file, or a suffix that the model does not support.
+    Returns the number of predictions. Raises BertlineError for a bad file, or a suffix or an option that the model does
+    not support.
     """
     allowed = OUTPUTS[model.head]
     if output.suffix not in allowed:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for this model are {', '.join(allowed)}")
+    check_answer_options(model, count if count > 1 else None, null_threshold)
+    if count > 1 and output.suffix != ".jsonl":
+        raise BertlineError(f"n_best: given {count}, but {output} has one answer per question; write a .jsonl")
     if model.head == "sequence":
         check_number_of_texts(model, len(columns or model.columns))
     elif columns and len(columns) != (wanted := 3 if model.head == "answer" else 1):
         names = "id, question and context" if wanted == 3 else "the text"
         raise BertlineError(f"columns: given {', '.join(columns)}; this model needs {wanted}, of {names}")
-    records = (record for path in inputs for record in read_inputs(model, path, columns))
+    records: Iterator[Json] = (record for path in inputs for record in read_inputs(model, path, columns))
+    if model.head == "answer" and output.suffix != ".jsonl":  # whose readers find an answer by its id
+        records = _with_unique_ids(model, inputs, columns)
     done = 0
     with _writer(output, model) as write:
         shown = progress(records, description="predicting", unit="inputs")
@@ -71,10 +77,25 @@ def predict_files(
 
 
 def check_number_of_texts(model: FinetunedModel, number: int) -> None:
-    """Raise BertlineError if inputs of one text are given to a model for pairs, or pairs to one for single texts."""
+    """Raise BertlineError if inputs of one text are given to a model for pairs, or pairs to one for single texts.
+
+    A model of a ranking takes neither: its inputs are cut off in another way.
+    """
+    if str(model.task.get("task")).startswith("ranking/"):
+        raise BertlineError(
+            "the model ranks passages for queries; use workflow/scripts/rank.py, or give `predict` a collection, "
+            "queries and candidates"
+        )
     if model.task and number != len(model.columns):
         wanted = "pairs: two columns, or --text and --text-pair" if len(model.columns) > 1 else "single texts"
         raise BertlineError(f"the model was trained on {wanted}; given {'two texts' if number > 1 else 'one text'}")
+
+
+def check_answer_options(model: FinetunedModel, count: int | None, null_threshold: float | None) -> None:
+    """Raise BertlineError for options that were given, and are not None, if the model answers no questions."""
+    for name, given in (("n_best", count), ("null_threshold", null_threshold)):
+        if given is not None and model.head != "answer":
+            raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
 
 
 def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> Iterator[Json]:
@@ -94,6 +115,18 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
         yield from ({"words": texts[0].split()} for texts in read_texts(path, columns or ("text",)))
     else:
         yield from ({"texts": texts} for texts in read_texts(path, columns or model.columns))
+
+
+def _with_unique_ids(model: FinetunedModel, inputs: Sequence[Path], columns: Sequence[str]) -> Iterator[Json]:
+    seen: set[str] = set()
+    for path in inputs:
+        for number, record in enumerate(read_inputs(model, path, columns), start=1):
+            if record["id"] in seen:
+                raise BertlineError(
+                    f"{path}: input {number}: the id '{record['id']}' appears twice in the inputs; make ids unique"
+                )
+            seen.add(record["id"])
+            yield record
 
 
 def predictions(
@@ -173,12 +206,7 @@ def _writer(path: Path, model: FinetunedModel) -> Iterator[Callable[[list[Json]]
 
         def write(rows: list[Json]) -> None:
             if path.suffix == ".json":
-                for row in rows:
-                    if row["id"] in answers:
-                        raise BertlineError(
-                            f"{path}: the id '{row['id']}' appears twice in the inputs; make ids unique"
-                        )
-                    answers[row["id"]] = row["prediction"]
+                answers.update({row["id"]: row["prediction"] for row in rows})
             elif path.suffix == ".jsonl":
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             elif path.suffix == ".conll":

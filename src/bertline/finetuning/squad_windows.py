@@ -54,21 +54,23 @@ def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> S
     """Read a SQuAD file; if it is not `labelled`, answers are not read.
 
     Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, an empty answer, a
-    question without an answer if `version_2` or its own `is_impossible` is False, or a file without questions.
-    Questions with an answer that is not at its offset are listed, not refused: scoring needs only their text, training
-    leaves them out.
+    question without an answer if `version_2` or its own `is_impossible` is False, a file without questions, or one
+    that should be labelled and has no label at all. Questions with an answer that is not at its offset are listed, not
+    refused: scoring needs only their text, training leaves them out.
     """
     document = read_json(path)
     contexts: list[str] = []
     questions: list[Question] = []
     seen: set[str] = set()
     misplaced: list[str] = []
+    has_labels = not labelled
     for a, article in enumerate(_value(document, "data", list, f"{path}: the top level")):
         for p, paragraph in enumerate(_value(article, "paragraphs", list, f"{path}: data[{a}]")):
             where = f"{path}: data[{a}].paragraphs[{p}]"
             context = _value(paragraph, "context", str, where)
             for q, given in enumerate(_value(paragraph, "qas", list, where)):
                 question = _question(given, len(contexts), f"{where}.qas[{q}]", version_2, labelled)
+                has_labels |= bool(question.answers) or "is_impossible" in given
                 if question.id in seen:
                     raise BertlineError(f"{where}.qas[{q}]: the id '{question.id}' appears twice; ids must be unique")
                 seen.add(question.id)
@@ -78,6 +80,8 @@ def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> S
             contexts.append(context)
     if not questions:
         raise BertlineError(f"{path} contains no question; name a SQuAD file that does")
+    if not has_labels:
+        raise BertlineError(f"{path}: no question has an answer or is_impossible; name a file with labels")
     return SquadFile(contexts, questions, misplaced)
 
 

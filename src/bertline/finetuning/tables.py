@@ -113,7 +113,7 @@ def read_columns(
     """
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
-    _check_exists(path)
+    check_exists(path)
     if path.suffix == ".jsonl":
         yield from _read_jsonl(path, columns)
     elif path.suffix == ".parquet":
@@ -125,7 +125,7 @@ def read_columns(
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbered lines. Only a newline ends a line: sentences may contain str.splitlines's other breaks."""
-    _check_exists(path)
+    check_exists(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -135,7 +135,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _check_exists(path: Path) -> None:
+def check_exists(path: Path) -> None:
+    """Raise BertlineError unless `path` is a file."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise BertlineError(f"{path} {what}; put the task's file there")

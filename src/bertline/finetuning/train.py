@@ -30,6 +30,7 @@ from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
 from bertline.tasks.registry import settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
+from bertline.training import memory
 from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
@@ -73,8 +74,23 @@ def finetune(
         options: how to compute it.
         stop_signal: None runs to the end.
 
-    Raises BertlineError for a bad recipe or file, weights that do not match, or a non-finite loss.
+    Raises BertlineError for a bad recipe or file, weights that do not match, a non-finite loss, or too little memory.
     """
+    try:
+        return _finetune(recipe, tokenizer_path, output, initial_weights, options, stop_signal)
+    except memory.ERRORS as error:
+        memory.raise_if_memory_ran_out(error, options.micro_batch_tokens, "let fewer fine-tunings share the GPU")
+        raise
+
+
+def _finetune(
+    recipe: Mapping[str, Any],
+    tokenizer_path: Path,
+    output: Path,
+    initial_weights: Path | None,
+    options: Options,
+    stop_signal: StopSignal | None,
+) -> dict[str, Any]:
     started, started_at = time.monotonic(), datetime.now(UTC)
     recipe = check_recipe(recipe, initial_weights)
     check_tokenizer(recipe, tokenizer_path)
@@ -138,12 +154,6 @@ def finetune(
                 frozen["finished"] = datetime.now(UTC).isoformat()
                 write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
         group.barrier()
-    except torch.OutOfMemoryError:
-        raise BertlineError(
-            f"the GPU's memory is too small for {settings['batch_size']} inputs of up to "
-            f"{settings['max_sequence_length']} tokens; lower micro_batch_tokens, give --activation-checkpointing, or "
-            "let fewer fine-tunings share the GPU"
-        ) from None
     finally:
         if lock is not None:
             lock.release()

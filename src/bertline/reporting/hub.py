@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -106,15 +107,15 @@ def describe_publication(publication: Publication, repository: str, *, public: b
 
 
 def publish(publication: Publication, repository: str, *, public: bool) -> str:
-    """Push a run's model, and return the address of its commit after loading it from there in a clean process.
+    """Push a run's model, and return the address of its commit. It is loaded in a clean process before and after that.
 
     Args:
         publication: the files to push; those that the repository already has are not sent again.
         repository: user/name, made if it does not exist.
         public: whether everyone can see it.
 
-    Raises BertlineError if there is no token, a revision exists with other content, the Hub refuses something, or the
-    logits of the pushed model differ from those of the local one.
+    Raises BertlineError if there is no token, a revision exists with other content, the Hub refuses something, or
+    transformers computes other logits than Bertline, from the local model, before anything is sent, or from the pushed.
     """
     _checked(repository)
     for client in ("httpx", "httpx2"):  # whichever huggingface_hub uses; addresses of uploads are signed
@@ -134,6 +135,8 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
         if step in existing:
             with _exported(checkpoint, tokenizer) as files, _one_line(f"{repository}, {step}"):
                 _check_unmoved(api, repository, step, files)
+    check = partial(compare_logits, publication.folder, endpoint=api.endpoint, is_finetuned=publication.is_finetuned)
+    check()
     missing = [step for step in publication.checkpoints if step not in existing]
     with _one_line(repository):
         api.create_repo(repository, private=not public, exist_ok=True)
@@ -149,8 +152,7 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
             api.delete_branch(repository, branch=UNFINISHED)
     with _one_line(f"{repository}, main"):
         commit = _commit(api, repository, publication.files, "main", message="Publish the model", parent=before)
-    is_finetuned = publication.is_finetuned
-    compare_logits(publication.folder, repository, commit, endpoint=api.endpoint, is_finetuned=is_finetuned)
+    check(repository, commit)
     return f"{api.endpoint}/{repository}/commit/{commit}"
 
 

@@ -1,4 +1,4 @@
-"""Comparison of a model on a Hub, as transformers loads it, with the local one, as Bertline's network computes it."""
+"""Comparison of a model, as transformers loads it from a folder or a Hub, with what Bertline's network computes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,37 @@ TOLERANCE = 1e-4
 TEXTS, WORDS = 4, 6
 
 
-def compare_logits(folder: Path, repository: str, revision: str, *, endpoint: str, is_finetuned: bool) -> None:
-    """Load a pushed model with transformers in a separate process, into an empty cache, and compare its logits.
+def compare_logits(
+    folder: Path, repository: str | None = None, revision: str = "", *, endpoint: str, is_finetuned: bool
+) -> None:
+    """Load a model with transformers in a separate process, into an empty cache, and compare its logits.
 
     Args:
-        folder: the local model, in Hugging Face's layout.
-        repository, revision: the pushed one, user/name and a commit.
+        folder: the local model, in Hugging Face's layout, whose logits Bertline's network computes.
+        repository, revision: what transformers loads, user/name and a commit; None for the local model, offline.
         endpoint: the Hub's address.
         is_finetuned: whether it has the head of a task.
 
     Raises BertlineError if it cannot be loaded, or if a logit differs from the local one by more than 1e-4.
     """
-    where, texts = f"{repository} at {revision}", sample_texts(folder / paths.TOKENIZER)
+    where = str(folder) if repository is None else f"{repository} at {revision}"
+    texts = sample_texts(folder / paths.TOKENIZER)
     with tempfile.TemporaryDirectory() as temporary:
         given, output = Path(temporary, "texts.json"), Path(temporary, "logits.safetensors")
         given.write_text(json.dumps(texts), encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
         environment |= {"HF_ENDPOINT": endpoint, "HF_HUB_CACHE": temporary, "HF_XET_CACHE": f"{temporary}/xet"}
-        command = [sys.executable, "-I", str(LOADER), repository, revision, str(given), str(output)]
+        if repository is None:
+            environment["HF_HUB_OFFLINE"] = "1"
+        source = [str(folder.resolve()), "main"] if repository is None else [repository, revision]
+        command = [sys.executable, "-I", str(LOADER), *source, str(given), str(output)]
         done = subprocess.run(  # noqa: S603
             command, env=environment, cwd=temporary, capture_output=True, text=True, check=False
         )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            if repository is None:
+                raise BertlineError(f"{where}: transformers cannot load it: {reason[:300]}; nothing was sent")
             raise BertlineError(
                 f"{where} was pushed but cannot be loaded: {reason[:300]}; load it by hand, and push again"
             )
@@ -59,6 +67,11 @@ def compare_logits(folder: Path, repository: str, revision: str, *, endpoint: st
         for name, tensor in local_logits(folder, texts, is_finetuned=is_finetuned).items()
     ]
     if not all(difference <= TOLERANCE for difference in differences):
+        if repository is None:
+            raise BertlineError(
+                f"{where}: the logits of transformers differ from Bertline's by {max(differences):.2g}, allowed is "
+                f"{TOLERANCE}; compare the packages' versions with envs/lock; nothing was sent"
+            )
         raise BertlineError(
             f"{where}: its logits differ from those of {folder} by {max(differences):.2g}, allowed is {TOLERANCE}; do "
             "not use it: compare its files with the local ones, and push again"

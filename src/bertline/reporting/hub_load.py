@@ -1,4 +1,4 @@
-"""A program that loads a model from a Hub with only transformers and saves its logits, for comparison.
+"""A program that loads a model from a folder or a Hub with only transformers and saves its logits, for comparison.
 
     python -I hub_load.py repository revision texts.json logits.safetensors
 

@@ -132,7 +132,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
 
 
 def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], seeds: Sequence[int] = ()) -> str:
-    """Describe a fine-tuning's recipe; `phases` as above, `seeds` if it was run with several."""
+    """Describe a fine-tuning's recipe; `phases` as above, {} if not known; `seeds` if it was run with several."""
     settings = recipe["settings"]
     drawn = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {recipe['seed']}"
     return " ".join(
@@ -201,4 +201,5 @@ def _start(initial_weights: Mapping[str, Any] | None, phases: Mapping[str, str])
         return f"Starts from the weights {name or 'in ' + initial_weights['directory']}."
     fingerprint = initial_weights["phase"]
     step = f" at step {number(initial_weights['step'])}" if "step" in initial_weights else ""
-    return f"Starts from the weights of {phases.get(fingerprint, f'another run (phase {fingerprint})')}{step}."
+    unnamed = f"another run (phase {fingerprint})" if phases else f"the pretraining phase {fingerprint}"
+    return f"Starts from the weights of {phases.get(fingerprint, unnamed)}{step}."

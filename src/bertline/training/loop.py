@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from bertline.console import BertlineError, progress_below_log
+from bertline.console import progress_below_log
 from bertline.results import paths
+from bertline.training import memory
 from bertline.training.distributed.claims import claim_whole_gpu
 from bertline.training.distributed.process_group import describe, join_group
 from bertline.training.lock import TrainingLock, acquire
@@ -74,11 +73,11 @@ def train(
                     logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
                     raise SystemExit(STOPPED)
         phase.publish()
-    except torch.OutOfMemoryError:
-        raise BertlineError(
-            "the GPU's memory is too small; lower micro_batch_tokens or set it to auto, give "
-            "--activation-checkpointing, or with several GPUs --shard-optimizer or --fsdp"
-        ) from None
+    except memory.ERRORS as error:
+        memory.raise_if_memory_ran_out(
+            error, options.micro_batch_tokens, "with several GPUs --shard-optimizer or --fsdp"
+        )
+        raise
     finally:
         if phase is not None:
             phase.verification.close()

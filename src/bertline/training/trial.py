@@ -19,6 +19,7 @@ from bertline.encoding.masking import Vocabulary
 from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, write_json
 from bertline.results import paths
+from bertline.training import memory
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of, peak_of_all
@@ -73,9 +74,11 @@ def write_speed(output: Path, measure: Callable[[], Json]) -> None:
     """
     try:
         speed = measure()
-    except torch.OutOfMemoryError:
+    except memory.ERRORS as error:
+        if (whose := memory.which_memory_ran_out(error)) is None:
+            raise
         write_json(output, {"fits": False})
-        raise BertlineError("the GPU's memory is too small for this; compute less at once") from None
+        raise BertlineError(f"the {whose}'s memory is too small for this; compute less at once") from None
     if os.environ.get("RANK", "0") == "0":
         write_json(output, {"fits": True, **speed})
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.finetuning.tables import check_exists
 
 MAX_LINE_BYTES = 2**24
 
@@ -17,8 +18,7 @@ def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
 
     Raises BertlineError for a file that is absent or damaged, an empty line, or one that is not UTF-8 or very long.
     """
-    if not path.exists():
-        raise BertlineError(f"{path} does not exist; put the task's file there")
+    check_exists(path)
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.finetuning.ranking.lines import read_fields
 from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
+from bertline.finetuning.sequences import gather
 
 PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
 
@@ -48,10 +50,10 @@ def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
         yield where, cells[0], cells[2], int(cells[3])
 
 
-def read_judgements(path: Path, queries: Texts) -> Qrels:
+def read_judgements(path: Path, queries: Texts, relevance_level: int) -> Qrels:
     """Return the judgements of `queries`; those of others are left out.
 
-    Raises BertlineError for a passage that is judged twice, or if no query is judged.
+    Raises BertlineError for a passage that is judged twice, or if no query is judged, or no passage is relevant.
     """
     qrels: Qrels = {}
     present = set(queries.ids.tolist())
@@ -64,7 +66,49 @@ def read_judgements(path: Path, queries: Texts) -> Qrels:
         of_query[passage] = grade
     if not qrels:
         raise BertlineError(f"{path}: none of the queries is judged; name the judgements of the same queries")
+    _check_any_relevant(path, qrels, relevance_level)
     return qrels
+
+
+def _check_any_relevant(path: Path, qrels: Qrels, relevance_level: int) -> None:
+    if not any(grade >= relevance_level for of_query in qrels.values() for grade in of_query.values()):
+        raise BertlineError(f"{path}: no passage has a grade of at least {relevance_level}; lower relevance_level")
+
+
+def labelled_candidates(
+    path: Path, queries: Texts, labels: np.ndarray, relevance_level: int
+) -> tuple[Candidates, Qrels]:
+    """Return the records of a TFRecord file as candidates, and their labels as grades.
+
+    Successive records of the same query are one list. Ids are numbers from 0: of these lists, and of the records.
+
+    Args:
+        path: for messages.
+        queries: of each record. labels: uint8 [N].
+
+    Raises BertlineError if no label is a grade of at least `relevance_level`.
+    """
+    rows = np.arange(len(queries), dtype=np.int32)
+    starts = np.append(np.flatnonzero(np.append(True, _differs_from_previous(queries))), len(queries))
+    passage_ids = rows.astype(f"S{len(str(len(rows)))}")
+    qrels = {
+        str(query): dict(zip(passage_ids[start:end].astype(str).tolist(), labels[start:end].tolist(), strict=True))
+        for query, (start, end) in enumerate(pairwise(starts.tolist()))
+    }
+    _check_any_relevant(path, qrels, relevance_level)
+    return Candidates(list(qrels), starts, rows, rows, passage_ids, padding=0), qrels
+
+
+def _differs_from_previous(texts: Texts) -> np.ndarray:
+    """Return whether each text but the first has other tokens than the one before it, bool [N-1]."""
+    counts = np.diff(texts.offsets)
+    differs = counts[1:] != counts[:-1]
+    for start in range(1, len(texts), CHUNK):
+        rows = start + np.flatnonzero(~differs[start - 1 : start - 1 + CHUNK])
+        of_row, begins = counts[rows], texts.offsets[rows]
+        unlike = gather(texts.tokens, begins, of_row) != gather(texts.tokens, begins - of_row, of_row)
+        differs[rows - 1] = np.bincount(np.repeat(np.arange(len(rows)), of_row), unlike, len(rows)) > 0
+    return differs
 
 
 def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
@@ -126,6 +170,8 @@ def _ranked_pairs(path: Path) -> Iterator[Line]:
                     query, passage, rank = cells[0], cells[2], -float(cells[4])
                 case _:
                     raise ValueError
+            if not math.isfinite(rank):
+                raise ValueError
         except ValueError:
             raise BertlineError(
                 f"{where}: it has to be a query, a passage and perhaps a rank, or a line of a TREC run; correct it"

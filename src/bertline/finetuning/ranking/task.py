@@ -26,6 +26,7 @@ from bertline.finetuning.ranking.evaluation import (
 from bertline.finetuning.ranking.lists import (
     Candidates,
     Qrels,
+    labelled_candidates,
     read_candidates,
     read_judgements,
     read_triples,
@@ -45,8 +46,8 @@ def prepare_ranking(
     Args:
         table: `relevance_level` and `metric`, as in the configuration.
         data: `collection`, `train_queries` and `train_triples`, or `train_qrels` and `train_candidates`, or
-            `train_tfrecords`; `dev_queries`, `dev_candidates` and `dev_qrels`; perhaps `test_queries` and
-            `test_candidates`.
+            `train_tfrecords`; `dev_queries`, `dev_candidates` and `dev_qrels`, or `dev_tfrecords`; perhaps
+            `test_queries` and `test_candidates`.
         settings: those of the recipe, and the seed.
 
     Raises BertlineError for a bad file.
@@ -54,22 +55,26 @@ def prepare_ranking(
     collection = open_collection(Path(data["collection"]), tokenizer)
     level, metric = table["relevance_level"], table["metric"]
     train, targets = _training_examples(data, collection, settings, tokenizer, level)
-    dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
-    dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
-    qrels = read_judgements(Path(data["dev_qrels"]), dev_queries)
-    check_judged(dev, qrels, data["dev_candidates"])
-    pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
-    baselines = {
-        "bm25": measure(dev, bm25_scores(pairs, collection.document_frequency), qrels, level),
-        "candidates": measure(dev, _given_order(dev), qrels, level),
-    }
+    bm25: dict[str, dict[str, np.ndarray]] = {}  # needs the whole collection, which records are not
+    if "dev_tfrecords" in data:
+        queries, passages, labels = _open_records(data, "dev_tfrecords", tokenizer)
+        dev, qrels = labelled_candidates(Path(data["dev_tfrecords"]), queries, labels, level)
+        pairs, unranked = join(queries, passages, dev, settings, tokenizer), 0
+    else:
+        dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
+        dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
+        qrels = read_judgements(Path(data["dev_qrels"]), dev_queries, level)
+        check_judged(dev, qrels, data["dev_candidates"])
+        pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
+        unranked = len(dev_queries) - len(dev.query_ids)
+        bm25 = {"bm25": measure(dev, bm25_scores(pairs, collection.document_frequency), qrels, level)}
+    baselines = {**bm25, "candidates": measure(dev, _given_order(dev), qrels, level)}
     predicted = [PredictedSet("dev", pairs, partial(_evaluate, dev, qrels, table, baselines))]
     if "test_queries" in data:
         queries = read_texts(Path(data["test_queries"]), tokenizer)
         test = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
         inputs = join(queries, collection.passages, test, settings, tokenizer)
         predicted.append(PredictedSet("test", inputs, partial(_write_test, test)))
-    unranked = len(dev_queries) - len(dev.query_ids)
     logger.info(
         "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
         *(len(dev.query_ids), len(dev), len(qrels), unranked, dev.padding),
@@ -139,16 +144,12 @@ def _training_examples(
     """Return the training examples, and their targets: classes, or 0 for pairs, whose first passage is relevant."""
     limit, pairwise = settings["training_examples"], settings["objective"] == "pairwise"
     if "train_tfrecords" in data:
-        records = open_collection(Path(data["train_tfrecords"]), tokenizer)
         if pairwise:
             raise BertlineError("objective: pairwise needs train.triples or train.qrels, not train.tfrecords")
-        if records.queries is None or records.labels is None:
-            raise BertlineError(
-                f"{data['train_tfrecords']} is not made of TFRecord files; name them as train.tfrecords"
-            )
-        labels = np.asarray(records.labels)[:limit]
+        queries, passages, all_labels = _open_records(data, "train_tfrecords", tokenizer)
+        labels = all_labels[:limit]
         rows = np.arange(len(labels), dtype=np.int32)
-        return _pairs(records.queries, records.passages, rows, rows[:, None], settings, tokenizer), labels
+        return _pairs(queries, passages, rows, rows[:, None], settings, tokenizer), labels
     queries, passages = read_texts(Path(data["train_queries"]), tokenizer), collection.passages
     if "train_triples" in data:
         # A triple is one example of a pairwise loss, and two of a pointwise one.
@@ -171,6 +172,14 @@ def _training_examples(
     query_rows, passage_rows = np.repeat(query_rows, 2)[:limit], passage_rows.reshape(-1, 1)[:limit]
     targets = (np.arange(len(query_rows)) % 2 == 0).astype(np.uint8)
     return _pairs(queries, passages, query_rows, passage_rows, settings, tokenizer), targets
+
+
+def _open_records(data: Mapping[str, str], key: str, tokenizer: Tokenizer) -> tuple[Texts, Texts, np.ndarray]:
+    """Return the queries, the passages and the labels of the TFRecord files `key`."""
+    records = open_collection(Path(data[key]), tokenizer)
+    if records.queries is None or records.labels is None:
+        raise BertlineError(f"{data[key]} is not made of TFRecord files; name them as {key.replace('_', '.')}")
+    return records.queries, records.passages, np.asarray(records.labels)
 
 
 def _given_order(candidates: Candidates) -> np.ndarray:

@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.finetuning.tables import check_exists
 from bertline.modeling.tensorflow_checkpoint import masked_checksum, protocol_fields
 
 MAX_RECORD_BYTES = 2**24
 HEADER, TRAILER = 12, 4  # bytes
+GZIP = b"\x1f\x8b"
 
 
 def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -25,13 +27,14 @@ def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
     Raises BertlineError for a file that is absent or cut off, a wrong checksum, or a record of another form.
     """
-    if not path.exists():
-        raise BertlineError(f"{path} does not exist; put the task's file there")
+    check_exists(path)
     with path.open("rb") as file:
         number = 0
         while header := file.read(HEADER):
             number += 1
             where = f"{path}: record {number}"
+            if number == 1 and header.startswith(GZIP):
+                raise BertlineError(f"{path} is compressed; unpack it")
             if len(header) == HEADER and header[8:] != masked_checksum(header[:8]):
                 raise BertlineError(f"{where}: its length has a wrong checksum; name a TFRecord file, or get it again")
             size = struct.unpack("<Q", header[:8])[0] if len(header) == HEADER else 0
