@@ -77,8 +77,9 @@ def _of_tokens(card: Json) -> Iterator[str]:
         )
     if (altered := card.get("stripped_characters", 0)) > STRIPPED_SHARE * characters:
         yield (
-            f"stripping of accents removes or decomposes {altered / characters:.1%} of the characters, not counting "
-            "those of Latin, Greek and Cyrillic; set strip_accents: false, or take a vocabulary that keeps them"
+            f"the tokenizer removes or decomposes {altered / characters:.1%} of the characters (marks, not counting "
+            "accents of Latin, Greek and Cyrillic, and zero-width joiners); set strip_accents: false, train a "
+            "vocabulary on this text, or take one that keeps them"
         )
 
 
