@@ -21,6 +21,7 @@ STAGE_VERSIONS = {
     "shards": 2,
     "tokenizer": 4,
     "samples": 2,
+    "sentence_order": 1,  # only of datasets with this objective, beside "samples"
     "import": 1,
     "pretraining": 3,
     "finetuning": 7,

@@ -58,6 +58,7 @@ DIGESTS = {
     ("tokenizer", 4): "dad5542981ecf366",  # other for text with zero-width joiners
     ("samples", 1): "de27b451f8978e3f",
     ("samples", 2): "de9455cbbb155f55",
+    ("sentence_order", 1): "f99fe548042f023d",
     ("import", 1): "dad51444a46a4e07",
     ("collection", 1): "ff246b17028bb15c",
 }
@@ -145,6 +146,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         Path("tok.json"),
     )
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))
+    ordered = make_dataset(tmp_path / "ordered", pair_objective="sentence_order")
+    pairs = open_dataset(ordered, 32, "train").gather(np.arange(20))
     masked = gather_imported(tmp_path)
     Path("passages.tsv").write_text("b\tThe old mill.\na\tSeven houses stood by the river, and a mill.\n")
     passages = Recipe(source="passages.tsv", tfrecords=False)
@@ -160,6 +163,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.jsonl").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
+        "sentence_order": digest_of_arrays(pairs[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
         "collection": digest(b"".join(path.read_bytes() for path in sorted((tmp_path / "passages").iterdir()))),
     }
@@ -169,7 +173,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     "stage",
     [
         *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
-        "collection",
+        *("sentence_order", "collection"),
     ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:

@@ -105,6 +105,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     stages = ["shards", "tokenizer", "samples"]
     if "duplicates" in semantic:
         stages.append("signatures")
+    if dataset["pair_objective"] == "sentence_order":
+        stages.append("sentence_order")
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
