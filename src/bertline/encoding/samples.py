@@ -167,7 +167,7 @@ class _Splitter:
         return place if place > 0 else end
 
     def end_of_sentences(self, begin: int, end: int, most: int, has_text_before: bool) -> int:
-        """Return the last end of a sentence in (begin, end], but not the first, or else the second one in (begin, most].
+        """Return the last end of a sentence in (begin, end] but not the first, or else the second one in (begin, most].
 
         If there is none, return the first one, provided that the sentence has text before it to go with, or else `end`.
         """
