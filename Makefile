@@ -180,6 +180,9 @@ plan: $(READY) ## show what would run, why, and which finished trainings it conc
 	@python workflow/scripts/show_plan.py --configfile $(CONFIG) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 	@snakemake --profile $(PROFILE) --configfile $(CONFIG) --dry-run $(SNAKEMAKE_SETTINGS)
 
+digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
+	@python workflow/scripts/digest_inputs.py --configfile $(CONFIG) $(SETTINGS)
+
 targets: $(READY) ## list what can be asked for by name, with its state: make targets RUN=demo/glue; NAMES=yes lists names alone
 	@python workflow/scripts/list_targets.py --configfile $(CONFIG) $(SETTINGS) $(if $(RUN),--run '$(RUN)') $(if $(NAMES),--names)
 

@@ -40,9 +40,10 @@ from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
 from bertline.corpus.documents import Document, tidy, write_documents
 from bertline.corpus.extract import extract_part
+from bertline.corpus.index import read_index
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import make_plan, read_index, read_plan, split_part, write_plan, write_shard
+from bertline.corpus.shards import make_plan, read_plan, split_part, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader

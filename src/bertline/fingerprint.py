@@ -18,7 +18,7 @@ STAGE_VERSIONS = {
     "signatures": 3,
     "overlap": 3,
     "sentences": 4,
-    "shards": 2,
+    "shards": 3,
     "tokenizer": 4,
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, beside "samples"

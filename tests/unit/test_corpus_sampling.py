@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bertline.corpus.compressed import write_compressed
+from bertline.corpus.index import INDEX_TYPE, index_of
 from bertline.corpus.sampling import last_of_sample
-from bertline.corpus.shards import HELD_OUT, INDEX_TYPE, index_of, make_plan
+from bertline.corpus.shards import HELD_OUT, make_plan
 from bertline.files import Json
 
 Corpora = list[tuple[str, list[str]]]

@@ -18,6 +18,7 @@ from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
 from bertline.planning.plan import Plan, record
+from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
 from bertline.planning.task_data import add_downloads
@@ -928,3 +929,18 @@ def test_settings_of_the_defaults_change_no_fingerprint() -> None:
     )
     assert plain == written
     assert not plain & other
+
+
+def test_jobs_read_the_plan_of_the_start_without_a_look_at_the_inputs() -> None:
+    schema, models = ROOT / "config/config.schema.yaml", ROOT / "config/models"
+    config = changed(runs__second={"pretrained": "results/runs/first/phase1@step-10", "finetune": {}})
+    plan = plan_of(config)
+    write_plan_file(plan, config, schema)
+    Path("books/one.txt").unlink()
+    read = plan_of_job(config, schema, models)
+    assert read == plan
+    assert list(read.finetunings) == list(plan.finetunings)
+    assert read.checkpoints
+    plan_file(config, schema).write_text("{")
+    assert plan_of_job(config, schema, models).problems
+    assert plan_of_job(changed(datasets__both__shards=3), schema, models).problems

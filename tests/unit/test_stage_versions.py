@@ -54,6 +54,7 @@ DIGESTS = {
     ("sentences", 4): "f2cd59fd7fcb2f8b",  # other for Korean
     ("shards", 1): "bf9fa8f1551e3df5",
     ("shards", 2): "f16ad969b0e5686d",
+    ("shards", 3): "fcc06d78103c55b5",  # the same shards, and a plan with checksums
     ("tokenizer", 2): "4481ebf372ba2639",
     ("tokenizer", 3): "dad5542981ecf366",
     ("tokenizer", 4): "dad5542981ecf366",  # other for text with zero-width joiners
