@@ -271,7 +271,19 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(BertlineError, match=message):
             read(tmp_path, file)
-    for encoding in ("utf8000", "rot13", "base64", "hex", "bz2", "undefined", "a\0b"):
+    for encoding in (
+        "utf8000",
+        "rot13",
+        "base64",
+        "hex",
+        "bz2",
+        "undefined",
+        "unicode_escape",
+        "raw-unicode-escape",
+        "idna",
+        "punycode",
+        "a\0b",
+    ):
         with pytest.raises(BertlineError, match=r"the encoding .* is unknown"):
             read(tmp_path, plain, encoding=encoding)
     for name in ("a.xml", "b.XML.gz", "c.xml.bz2", "d.xml.7z"):

@@ -34,6 +34,8 @@ _UNSPACED = (
     "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
 )
 _UNSPACED_BREAK = re.compile(f"(?<={_UNSPACED})\n(?={_UNSPACED})")
+# Encodings of strings in programs and of names of hosts: they would alter a text.
+_NO_FILES = ("unicode-escape", "raw-unicode-escape", "idna", "punycode")
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
 _GUTENBERG_SMALL_PRINT = re.compile(r"\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
 _GUTENBERG_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
@@ -51,6 +53,8 @@ def check_encoding(encoding: str) -> None:
     """Raise BertlineError for an encoding that Python does not support, or that is none of text, such as base64."""
     try:
         "x".encode(encoding)
+        if codecs.lookup(encoding).name in _NO_FILES:
+            raise ValueError
     except (LookupError, ValueError):
         raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
 
